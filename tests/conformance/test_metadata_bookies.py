@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.waiting import until
-from tallystick.bookkeeper.metadata.driver import Bookies, Registration
+from tallystick.bookkeeper.metadata.driver import BookieRegistration, RegisteredBookies
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import MetadataConflict, MetadataError, UsageError
 
@@ -95,7 +95,7 @@ async def test_a_closing_client_takes_its_bookies_along(cluster: Place) -> None:
         return (await other.bookies()).find("bookie-1") is None
 
     await until(gone)
-    assert await other.bookies() == Bookies({"bookie-2": INFO}), "of others' bookies none goes along"
+    assert await other.bookies() == RegisteredBookies({"bookie-2": INFO}), "of others' bookies none goes along"
     taken = await other.register("bookie-1", INFO)  # the place is free
     assert not taken.lost.is_set()
 
@@ -142,7 +142,7 @@ async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster:
     await moving
 
 
-async def _move(registration: Registration) -> None:
+async def _move(registration: BookieRegistration) -> None:
     for turn in range(20):
         await registration.set_read_only(turn % 2 == 0)
 
@@ -187,7 +187,7 @@ async def test_replacing_ends_the_other_registration(cluster: Place, read_only: 
         await old.lost.wait()
 
     async def alone() -> bool:
-        return await one.bookies() == Bookies({"bookie-1": newer})
+        return await one.bookies() == RegisteredBookies({"bookie-1": newer})
 
     await until(alone)
     with pytest.raises(MetadataConflict):
@@ -204,7 +204,7 @@ async def test_watchers_hear_of_bookies(cluster: Place) -> None:
     def count(name: str) -> None:
         calls[name] += 1
 
-    async def seen_after(change: Awaitable[object]) -> list[Bookies]:
+    async def seen_after(change: Awaitable[object]) -> list[RegisteredBookies]:
         """What both see when both have been called."""
         before = dict(calls)
         await change
@@ -215,10 +215,10 @@ async def test_watchers_hear_of_bookies(cluster: Place) -> None:
     other.watch_bookies(lambda: count("other"))
     await other.bookies()
     registering = asyncio.ensure_future(one.register("bookie-1", INFO))
-    assert await seen_after(registering) == [Bookies({"bookie-1": INFO})] * 2
+    assert await seen_after(registering) == [RegisteredBookies({"bookie-1": INFO})] * 2
     registration = await registering
-    assert await seen_after(registration.set_read_only(True)) == [Bookies({}, {"bookie-1": INFO})] * 2
-    assert await seen_after(registration.close()) == [Bookies()] * 2
+    assert await seen_after(registration.set_read_only(True)) == [RegisteredBookies({}, {"bookie-1": INFO})] * 2
+    assert await seen_after(registration.close()) == [RegisteredBookies()] * 2
 
 
 async def test_cookies_are_compared_and_set(cluster: Place) -> None:

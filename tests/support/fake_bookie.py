@@ -29,7 +29,7 @@ from tallystick.codec.frames import next_frame
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.network import Listener, Network
 from tallystick.sim.disk import SimDisk
-from tallystick.sim.storage_model import Clock
+from tallystick.sim.storage_model import TickingClock
 
 HANG = -1  # as a code: no answer at all
 Misbehave = Callable[[v2.Request], int | None]  # a code to answer with instead, or None for the usual
@@ -94,7 +94,7 @@ class FakeBookie:
         """Forget everything."""
         self.keys = {}
         self.storage = Storage.open(
-            SimDisk(random.Random(0)), "/journal", "/ledgers", SETTINGS, clock=Clock(), random=random.Random(0)
+            SimDisk(random.Random(0)), "/journal", "/ledgers", SETTINGS, clock=TickingClock(), random=random.Random(0)
         )
         counts, recent = Counts(), RecentAdds()
         fences = Fences(self.storage, counts, recent, 1000, looks=lambda more: False, tell=lambda: None)

@@ -13,7 +13,7 @@ from tallystick.bookkeeper.bookie.collection import Order
 from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
@@ -30,7 +30,7 @@ _AHEAD = (
 )
 
 
-class Registered(enum.Enum):
+class BookiePresence(enum.Enum):
     """DOWN: it has a cookie, so it once joined, and no registration."""
 
     WRITABLE = "writable"
@@ -39,9 +39,9 @@ class Registered(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Bookie:
+class BookieStatus:
     id: BookieId
-    registered: Registered
+    registered: BookiePresence
     info: BookieInfo | None
 
     @property
@@ -60,7 +60,7 @@ class Bookie:
 class BookieDetails:
     """``answers_ms``: how long one request took; None when it was not answered, and ``problem`` says why."""
 
-    bookie: Bookie
+    bookie: BookieStatus
     cookie: Cookie | None
     answers_ms: float | None
     problem: str | None
@@ -71,28 +71,28 @@ class BookieDetails:
         return self.bookie.number(DELETIONS_WAITING)
 
 
-async def list_bookies(driver: MetadataDriver) -> list[Bookie]:
+async def list_bookies(driver: MetadataDriver) -> list[BookieStatus]:
     """Every bookie that is registered or has a cookie, by id."""
     bookies, known = await driver.bookies(), await driver.cookies()
     return [_bookie(name, bookies) for name in sorted({*known, *bookies.writable, *bookies.read_only})]
 
 
-def _bookie(name: BookieId, bookies: Bookies) -> Bookie:
+def _bookie(name: BookieId, bookies: RegisteredBookies) -> BookieStatus:
     if name in bookies.writable:
-        return Bookie(name, Registered.WRITABLE, bookies.writable[name])
+        return BookieStatus(name, BookiePresence.WRITABLE, bookies.writable[name])
     if name in bookies.read_only:
-        return Bookie(name, Registered.READ_ONLY, bookies.read_only[name])
-    return Bookie(name, Registered.DOWN, None)
+        return BookieStatus(name, BookiePresence.READ_ONLY, bookies.read_only[name])
+    return BookieStatus(name, BookiePresence.DOWN, None)
 
 
 async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
     """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
     bookie = _bookie(name, await driver.bookies())
     stored = await driver.read_cookie(name)
-    if stored is None and bookie.registered is Registered.DOWN:
+    if stored is None and bookie.registered is BookiePresence.DOWN:
         raise NotFound(await _unknown(driver, name))
     answers_ms, problem = await _probe(bookie)
-    if problem is None and bookie.registered is Registered.READ_ONLY:
+    if problem is None and bookie.registered is BookiePresence.READ_ONLY:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
         problem = _AHEAD
@@ -131,7 +131,7 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
 
 async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
     bookie = _bookie(name, await driver.bookies())
-    if bookie.registered is not Registered.DOWN:
+    if bookie.registered is not BookiePresence.DOWN:
         raise UsageError(
             "this bookie is registered: stop it first; after a crash its registration ends by itself, in seconds",
             bookie=name,
@@ -152,7 +152,7 @@ def order_collection(ledger_dir: str, *, now: bool) -> None:
     collection.order(OsDisk(), ledger_dir, Order.NOW if now else Order.SOON, SystemClock().wall_ms() // 1000)
 
 
-async def _probe(bookie: Bookie) -> tuple[float | None, str | None]:
+async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:
     """A connection proves little (the kernel accepts for a frozen process): read an entry that cannot exist instead."""
     address = bookie.info.address if bookie.info else None
     if address is None:

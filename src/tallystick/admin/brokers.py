@@ -23,7 +23,7 @@ ANSWER_S = 3.0
 
 
 @dataclass(frozen=True)
-class Process:
+class BrokerProcess:
     """One broker process as the name server knows it: ``broker`` is the name that a master shares with its slaves."""
 
     cluster: str
@@ -115,12 +115,12 @@ def no_brokers(name_servers: str) -> str:
     return f"no broker is registered at {name_servers}: start one"
 
 
-async def list_processes(operator: Operator) -> list[Process]:
+async def list_processes(operator: Operator) -> list[BrokerProcess]:
     """All that are registered, masters before their slaves."""
     answer = await operator.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
     info = dialect.read_as(bytes(answer.body), ClusterInfo)
     found = [
-        Process(route.cluster, name, broker_id, address)
+        BrokerProcess(route.cluster, name, broker_id, address)
         for name, route in info.brokers.items()
         for broker_id, address in route.addresses.items()
     ]

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tallystick.admin import dev_nodes, dev_services
-from tallystick.admin.dev_nodes import DevNode, DevState, Kind
+from tallystick.admin.dev_nodes import DevNode, DevState, NodeKind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, wait_dead
 from tallystick.errors import NotFound, StorageError, TallyError, Unavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
@@ -73,14 +73,14 @@ def running_uri(directory: str) -> str | None:
     A file holds it, so it is there while all bookies are dead.
     """
     state = DevCluster(directory).load()
-    runs = state is not None and state.of(Kind.BOOKIE) and any(node.runs for node in state.nodes)
+    runs = state is not None and state.of(NodeKind.BOOKIE) and any(node.runs for node in state.nodes)
     return state.uri if state is not None and runs else None
 
 
 def running_name_server(directory: str) -> str | None:
     """The address of the name server that was started here; None when it is dead."""
     state = DevCluster(directory).load()
-    return state.name_server if state is not None and any(one.runs for one in state.of(Kind.NAME_SERVER)) else None
+    return state.name_server if state is not None and any(one.runs for one in state.of(NodeKind.NAME_SERVER)) else None
 
 
 def find_uri(environment: Mapping[str, str] = os.environ) -> str:
@@ -106,7 +106,7 @@ def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not found:
         state = DevCluster(directory).load()
-        if state is not None and state.of(Kind.NAME_SERVER) and any(node.runs for node in state.nodes):
+        if state is not None and state.of(NodeKind.NAME_SERVER) and any(node.runs for node in state.nodes):
             raise Unavailable(
                 "the name server of the development cluster does not run, or is not ready: start it with "
                 "`tally dev restart nameserver`, give another (--name-server; in Spark the option nameServer), or set "
@@ -193,7 +193,7 @@ class DevCluster:
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
             state = state.with_order(named if named or state.nodes else dev_nodes.bookie_ids(DEFAULT_BOOKIES))
             self._report_others(state, named)
-            begun = [node for node in state.of(Kind.BROKER) if not node.runs]
+            begun = [node for node in state.of(NodeKind.BROKER) if not node.runs]
             if sync_flush is not None:
                 if not begun:
                     self._report_flush(sync_flush)
@@ -221,7 +221,7 @@ class DevCluster:
         with self._locked():
             running = [node for node in state.nodes if node.runs]
             # Who registers goes before those it takes leave of.
-            for kind in (Kind.BROKER, Kind.NAME_SERVER, Kind.BOOKIE):
+            for kind in (NodeKind.BROKER, NodeKind.NAME_SERVER, NodeKind.BOOKIE):
                 self._end([node for node in running if node.kind is kind])
             if delete:
                 self._delete(state)
@@ -292,7 +292,7 @@ class DevCluster:
 
     def _report_others(self, state: DevState, named: Sequence[str]) -> None:
         """What runs and was not asked for: nothing here stops it, and the caller may not expect it."""
-        for kind in (Kind.BOOKIE, Kind.BROKER):
+        for kind in (NodeKind.BOOKIE, NodeKind.BROKER):
             wanted = [node for node in named if dev_nodes.kind_of(node) is kind]
             others = [node.id for node in state.of(kind) if node.runs and node.id not in wanted]
             if wanted and others:
@@ -310,9 +310,9 @@ class DevCluster:
         """Those that do not run are started; those that run and were never seen ready are waited for as well."""
         started: list[ProcessId] = []
         waited = {node.id for node in nodes if not node.ready}
-        if any(dev_nodes.kind_of(node) is Kind.BROKER for node in waited) and state.name_server is None:
+        if any(dev_nodes.kind_of(node) is NodeKind.BROKER for node in waited) and state.name_server is None:
             waited.add(dev_nodes.NAME_SERVER)  # a start ended before it listened
-        if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in waited):
+        if any(dev_nodes.kind_of(node) is NodeKind.BOOKIE for node in waited):
             asyncio.run(dev_services.ensure_metadata(state.uri))
         self._save(state)
         try:
@@ -327,7 +327,7 @@ class DevCluster:
                     if node.id in wave:
                         state = state.with_node(self._await_ready(node))
                 self._save(state)
-                brokers = [node for node in wave if dev_nodes.kind_of(node) is Kind.BROKER]
+                brokers = [node for node in wave if dev_nodes.kind_of(node) is NodeKind.BROKER]
                 if brokers and state.name_server is not None:
                     asyncio.run(dev_services.await_brokers(state.name_server, brokers, JOIN_S))
         except BaseException:

@@ -30,7 +30,7 @@ _ID = re.compile(r"bookie-(\d+)|nameserver|(broker-[a-z])(?:-s(\d+))?")
 Config = Mapping[str, str | int | bool]
 
 
-class Kind(enum.Enum):
+class NodeKind(enum.Enum):
     """The value is its command, and the table of its configuration."""
 
     BOOKIE = "bookie"
@@ -55,7 +55,7 @@ class DevNode:
     log_start: int | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NodeKind:
         return kind_of(self.id)
 
     @property
@@ -87,7 +87,7 @@ class DevState:
     def find(self, node: str) -> DevNode | None:
         return next((one for one in self.nodes if one.id == node), None)
 
-    def of(self, kind: Kind) -> list[DevNode]:
+    def of(self, kind: NodeKind) -> list[DevNode]:
         return [node for node in self.nodes if node.kind is kind]
 
     def with_node(self, node: DevNode) -> DevState:
@@ -121,8 +121,8 @@ def _order(node: str) -> tuple[int, str, int]:
     return (1, "", 0) if master is None else (2, master, int(slave or 0))
 
 
-def kind_of(node: str) -> Kind:
-    return next(kind for kind in Kind if node.startswith(kind.value))
+def kind_of(node: str) -> NodeKind:
+    return next(kind for kind in NodeKind if node.startswith(kind.value))
 
 
 def bookie_ids(count: int) -> list[str]:
@@ -144,7 +144,7 @@ def broker_ids(shape: str) -> list[str]:
 def waves(nodes: Iterable[str]) -> list[list[str]]:
     """Who is started together: masters when their name server answers, slaves when it knows the masters."""
     ordered = sorted(nodes, key=_order)
-    brokers = [node for node in ordered if kind_of(node) is Kind.BROKER]
+    brokers = [node for node in ordered if kind_of(node) is NodeKind.BROKER]
     first = [node for node in ordered if node not in brokers]
     masters = [node for node in brokers if not _order(node)[2]]
     slaves = [node for node in brokers if _order(node)[2]]
@@ -157,12 +157,12 @@ def configuration(state: DevState, node: DevNode, data: str) -> str:
     Bookies take any port: their registrations tell it. Brokers and the name server keep theirs while one of them runs,
     as the others would have to search for them.
     """
-    topics_run = any(one.runs for one in state.nodes if one.kind is not Kind.BOOKIE)
+    topics_run = any(one.runs for one in state.nodes if one.kind is not NodeKind.BOOKIE)
     port, ha_port = (node.port, node.ha_port) if topics_run else (0, 0)
     settings: Config
-    if node.kind is Kind.NAME_SERVER:
+    if node.kind is NodeKind.NAME_SERVER:
         settings = {"listenPort": port, "kvConfigPath": f"{data}/kvConfig.json"}
-    elif node.kind is Kind.BOOKIE:
+    elif node.kind is NodeKind.BOOKIE:
         settings = _bookie(state.uri, node.id, data)
     else:
         own = {

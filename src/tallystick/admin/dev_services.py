@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection
 
-from tallystick.admin.dev_nodes import DevState, Kind
+from tallystick.admin.dev_nodes import DevState, NodeKind
 from tallystick.errors import MetadataError, TallyError
 
 POLL_S = 0.02
@@ -29,11 +29,11 @@ async def ensure_metadata(uri: str) -> None:
 async def registered(state: DevState) -> dict[str, bool]:
     """Who is registered where it belongs, as far as that can be learned."""
     found: dict[str, bool] = {}
-    if bookies := state.of(Kind.BOOKIE):
+    if bookies := state.of(NodeKind.BOOKIE):
         with contextlib.suppress(TallyError):
             known = await _registered_bookies(state.uri)
             found |= {node.id: node.id in known for node in bookies}
-    if (brokers := state.of(Kind.BROKER)) and state.name_server is not None:
+    if (brokers := state.of(NodeKind.BROKER)) and state.name_server is not None:
         with contextlib.suppress(TallyError):
             known = await _registered_brokers(state.name_server)
             found |= {node.id: node.id in known for node in brokers}

@@ -32,7 +32,7 @@ class QueueBehind:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupStatus:
     """``members`` are clients that are connected; ``behind`` counts messages, also those to be tried again."""
 
     name: str
@@ -41,7 +41,7 @@ class Group:
     behind: int
 
 
-async def list_groups(operator: Operator) -> list[Group]:
+async def list_groups(operator: Operator) -> list[GroupStatus]:
     """All groups that brokers know, but for those of the system. Raises BrokerError, Unavailable."""
     brokers = await _brokers(operator)
     tables = await together(
@@ -70,13 +70,13 @@ async def _brokers(operator: Operator) -> Mapping[str, Sequence[str]]:
     return found
 
 
-async def _group(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> Group:
+async def _group(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> GroupStatus:
     members: set[str] = set()
     for addresses in brokers.values():
         members |= await _members(operator, addresses, group)
     lags = await _lags(operator, brokers, group)
     topics = dict.fromkeys(one.topic for one in lags if not one.topic.startswith(RETRY_PREFIX))
-    return Group(group, len(members), tuple(topics), sum(one.lag for one in lags))
+    return GroupStatus(group, len(members), tuple(topics), sum(one.lag for one in lags))
 
 
 async def _members(operator: Operator, addresses: Sequence[str], group: str) -> set[str]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.admin.brokers import BrokerProcess, Operator, list_processes
 from tallystick.admin.topics import topic_stats
 from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
@@ -49,7 +49,7 @@ class Replication:
 class _Answer:
     """What a process said about itself; None: it did not, and ``problem`` says why."""
 
-    process: Process
+    process: BrokerProcess
     status: HaStatus | None
     problem: str
 
@@ -68,7 +68,7 @@ async def ha_status(operator: Operator, expected: Collection[str] = ()) -> list[
     return found + [Replication(broker, None, None, False, None, None, None, None, why) for broker in missing]
 
 
-async def _ask(operator: Operator, process: Process) -> _Answer:
+async def _ask(operator: Operator, process: BrokerProcess) -> _Answer:
     try:
         answer = await operator.ask(process.address, RequestCode.GET_BROKER_HA_STATUS)
         return _Answer(process, dialect.read_as(bytes(answer.body), HaStatus), "")
@@ -182,6 +182,6 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
     return sum(max(0, end - there_too) for end, there_too in zip(there.values(), here, strict=True))
 
 
-async def _end(operator: Operator, process: Process, queue: MessageQueue) -> int:
+async def _end(operator: Operator, process: BrokerProcess, queue: MessageQueue) -> int:
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
     return OffsetAnswer.of(await operator.ask(process.address, RequestCode.GET_MAX_OFFSET, header)).offset

@@ -21,7 +21,7 @@ REPLICA_S = 2.0
 
 
 @dataclass(frozen=True)
-class Ledger:
+class LedgerStatus:
     id: LedgerId
     metadata: LedgerMetadata
 
@@ -62,7 +62,7 @@ async def replicas(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     return list(await asyncio.gather(*map(ask, metadata.ensemble)))
 
 
-async def list_ledgers(driver: MetadataDriver) -> AsyncIterator[Ledger]:
+async def list_ledgers(driver: MetadataDriver) -> AsyncIterator[LedgerStatus]:
     """All ledgers, ids ascending. One that is deleted meanwhile is left out; any other failure raises."""
     window: list[LedgerId] = []
     async for ledger in driver.ledgers():
@@ -75,7 +75,7 @@ async def list_ledgers(driver: MetadataDriver) -> AsyncIterator[Ledger]:
         yield found
 
 
-async def _read(driver: MetadataDriver, ledgers: list[LedgerId]) -> list[Ledger]:
+async def _read(driver: MetadataDriver, ledgers: list[LedgerId]) -> list[LedgerStatus]:
     answers = await asyncio.gather(*(driver.read_ledger(ledger) for ledger in ledgers), return_exceptions=True)
     found = []
     for ledger, answer in zip(ledgers, answers, strict=True):
@@ -83,5 +83,5 @@ async def _read(driver: MetadataDriver, ledgers: list[LedgerId]) -> list[Ledger]
             continue
         if isinstance(answer, BaseException):
             raise answer
-        found.append(Ledger(ledger, answer.value))
+        found.append(LedgerStatus(ledger, answer.value))
     return found

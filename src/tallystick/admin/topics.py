@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.admin.brokers import BrokerProcess, Operator, list_processes
 from tallystick.errors import BrokerUnavailable, NoSuchTopic, NotFound, Unavailable, UsageError
 from tallystick.rocketmq.broker.topics import (
     DEFAULT_TOPIC,
@@ -41,7 +41,7 @@ class TopicAt:
 
 
 @dataclass(frozen=True)
-class QueueRange:
+class QueueOffsets:
     """The messages of one queue: from ``first`` up to before ``end``."""
 
     broker: str
@@ -104,7 +104,7 @@ async def _there(operator: Operator, topic: str) -> dict[str, TopicAt]:
         return {}
 
 
-def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | None) -> list[Process]:
+def _chosen(processes: Sequence[BrokerProcess], cluster: str | None, broker: str | None) -> list[BrokerProcess]:
     masters = [one for one in processes if one.is_master]
     chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
     if not processes:
@@ -177,19 +177,19 @@ async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
     ]
 
 
-async def topic_queues(operator: Operator, topic: str) -> list[QueueRange]:
+async def topic_queues(operator: Operator, topic: str) -> list[QueueOffsets]:
     """What is in each queue, told by masters, or where one is away or silent by a slave.
 
     Raises NoSuchTopic, BrokerError, Unavailable.
     """
-    found: list[QueueRange] = []
+    found: list[QueueOffsets] = []
     for one in await topic_route(operator, topic):
         addresses = [*([one.master] if one.master else []), *one.slaves]
         if not addresses:
             continue
         stats = await topic_stats(operator, addresses, topic)
         found += [
-            QueueRange(one.broker, queue.queue_id, range_.min_offset, range_.max_offset)
+            QueueOffsets(one.broker, queue.queue_id, range_.min_offset, range_.max_offset)
             for queue, range_ in sorted(stats.queues.items(), key=lambda pair: pair[0].queue_id)
         ]
     return found

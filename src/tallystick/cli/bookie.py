@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import CONFIG, SERVICE, Config, Json, Service
+from tallystick.cli.options import CONFIG, SERVICE, Config, Json, MetadataOption
 
 if TYPE_CHECKING:
-    from tallystick.admin.bookies import Bookie, BookieDetails
+    from tallystick.admin.bookies import BookieDetails, BookieStatus
 
 app = App(name="bookie", help="Run a storage node; list and inspect those of a cluster.")
 
@@ -27,7 +27,7 @@ def run(*, config: Config = CONFIG) -> int:
 
 
 @app.command(name="list")
-def list_(*, service: Service = SERVICE, json: Json = False) -> None:
+def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
     """List the bookies: registered ones, and those that joined once and are down.
 
     Example: `tally bookie list --uri zk+hierarchical://127.0.0.1:2181/ledgers`
@@ -37,7 +37,7 @@ def list_(*, service: Service = SERVICE, json: Json = False) -> None:
     from tallystick.admin import bookies, cluster
     from tallystick.cli import output
 
-    async def found() -> list[Bookie]:
+    async def found() -> list[BookieStatus]:
         async with cluster.metadata(service.resolve()) as driver:
             return await bookies.list_bookies(driver)
 
@@ -47,7 +47,7 @@ def list_(*, service: Service = SERVICE, json: Json = False) -> None:
     output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
-def _row(bookie: Bookie) -> dict[str, Any]:
+def _row(bookie: BookieStatus) -> dict[str, Any]:
     address = bookie.info.address if bookie.info else None
     return {
         "bookie": bookie.id,
@@ -61,7 +61,7 @@ def info(
     bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
     /,
     *,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     json: Json = False,
 ) -> int:
     """Show one bookie: registration, cookie, and whether it answers.
@@ -102,7 +102,7 @@ def forget(
     bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
     /,
     *,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
 ) -> None:
     """Take a bookie that is down and holds nothing off the list of those that joined.
 

@@ -62,11 +62,11 @@ def up(
 
     Example: `tally dev up --bookies 4 --brokers 1+1`
     """
-    from tallystick.admin.dev_nodes import Kind
+    from tallystick.admin.dev_nodes import NodeKind
     from tallystick.cli import output
 
     state = _cluster(dir).up(bookies, brokers, sync_flush=None if flush is None else flush == "sync")
-    stores, servers = ([node.id for node in state.of(kind)] for kind in (Kind.BOOKIE, Kind.BROKER))
+    stores, servers = ([node.id for node in state.of(kind)] for kind in (NodeKind.BOOKIE, NodeKind.BROKER))
     if json:
         output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})
         return

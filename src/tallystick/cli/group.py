@@ -6,13 +6,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import NAME_SERVERS, Json, NameServers
+from tallystick.cli.options import NAME_SERVERS, Json, NameServersOption
 
 app = App(name="group", help="Groups of consumers, and how far they are behind.")
 
 
 @app.command(name="list")
-def list_(*, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
+def list_(*, servers: NameServersOption = NAME_SERVERS, json: Json = False) -> None:
     """List the groups: how many members are connected, what they consumed, how many messages they are behind.
 
     Example: `tally group list`
@@ -22,7 +22,7 @@ def list_(*, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
     from tallystick.admin import brokers, groups
     from tallystick.cli import output
 
-    async def found() -> list[groups.Group]:
+    async def found() -> list[groups.GroupStatus]:
         async with brokers.operator(servers.resolve()) as operator:
             return await groups.list_groups(operator)
 
@@ -38,7 +38,7 @@ def lag(
     group: Annotated[str, Parameter(help="The group's name.")],
     /,
     *,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> None:
     """Show where a group stands in each queue: the next offset that it gets, where the queue ends, what is between.

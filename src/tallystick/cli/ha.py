@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import NAME_SERVERS, Json, NameServers
+from tallystick.cli.options import NAME_SERVERS, Json, NameServersOption
 
 if TYPE_CHECKING:
     from tallystick.admin.ha import Replication
@@ -25,7 +25,7 @@ def status(
     expect: Annotated[
         tuple[str, ...], Parameter(help="A broker set (its brokerName) that has to be registered. Repeatable.")
     ] = (),
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.

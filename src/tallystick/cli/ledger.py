@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Hex, Json, Password, Service, Shape
+from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Hex, Json, MetadataOption, Password, Shape
 
 app = App(name="ledger", help="Write, read, follow, inspect, recover and delete ledgers.")
 
@@ -17,7 +17,7 @@ Explain = Annotated[bool, Parameter(help="Print each decision of the protocol wi
 
 @app.command
 def create(
-    *, shape: Shape = SHAPE, service: Service = SERVICE, password: Password = PASSWORD, json: Json = False
+    *, shape: Shape = SHAPE, service: MetadataOption = SERVICE, password: Password = PASSWORD, json: Json = False
 ) -> None:
     """Create an empty ledger and print its id.
 
@@ -46,7 +46,7 @@ def append(
     ] = False,
     quiet: Annotated[bool, Parameter(help="Print no entry ids.")] = False,
     explain: Explain = False,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
@@ -72,7 +72,7 @@ def read(
     ids: Ids = False,
     hex_: Hex = False,
     explain: Explain = False,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
@@ -99,7 +99,7 @@ def tail(
     ids: Ids = False,
     hex_: Hex = False,
     explain: Explain = False,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
@@ -120,7 +120,7 @@ def tail(
 
 
 @app.command
-def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = False) -> None:
+def show(ledger: LedgerArgument, /, *, service: MetadataOption = SERVICE, json: Json = False) -> None:
     """Show a ledger's metadata: state, quorums, and which bookies hold which entries.
 
     The bookies of one that is not closed are asked how far they have come: a ledger whose writer goes on without a
@@ -137,7 +137,7 @@ def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = 
 
 
 @app.command(name="list")
-def list_(*, service: Service = SERVICE, json: Json = False) -> None:
+def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
     """List all ledgers.
 
     Example: `tally ledger list --json`
@@ -157,7 +157,7 @@ def recover(
     /,
     *,
     explain: Explain = False,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
@@ -182,7 +182,7 @@ def delete(
     /,
     *,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
-    service: Service = SERVICE,
+    service: MetadataOption = SERVICE,
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:

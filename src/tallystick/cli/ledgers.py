@@ -9,7 +9,7 @@ from typing import Any
 
 import tallystick
 from tallystick.admin import cluster
-from tallystick.admin.ledgers import Ledger, Replica, list_ledgers, replicas
+from tallystick.admin.ledgers import LedgerStatus, Replica, list_ledgers, replicas
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
 from tallystick.errors import Unauthorized
@@ -22,7 +22,7 @@ async def find(uri: str, ledger: LedgerId) -> tuple[LedgerMetadata, list[Replica
         return metadata, [] if metadata.is_closed else await replicas(bk.context.bookies, ledger, metadata)
 
 
-async def find_all(uri: str) -> list[Ledger]:
+async def find_all(uri: str) -> list[LedgerStatus]:
     found = []
     with output.progress("ledgers") as count:
         async with cluster.metadata(uri) as driver:
@@ -51,7 +51,7 @@ async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
         await bk.delete_ledger(ledger)
 
 
-def row(ledger: Ledger) -> dict[str, Any]:
+def row(ledger: LedgerStatus) -> dict[str, Any]:
     """A line of the table, of 80 columns at most. Only a closed ledger's entries and bytes are known here."""
     metadata = ledger.metadata
     return {

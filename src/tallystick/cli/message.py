@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import NAME_SERVERS, Hex, Json, NameServers
+from tallystick.cli.options import NAME_SERVERS, Hex, Json, NameServersOption
 
 app = App(name="message", help="Send messages to a topic and read them.")
 
@@ -26,7 +26,7 @@ def send(
     ] = (),
     group: Annotated[str, Parameter(help="The producer group.")] = "tally",
     quiet: Annotated[bool, Parameter(help="Print no places.")] = False,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> int:
     """Send messages. Prints broker:queue:offset of each once it is stored.
@@ -67,7 +67,7 @@ def read(
     follow: Annotated[bool, Parameter(help="Go on with new messages as they come.")] = False,
     ids: Annotated[bool, Parameter(help="Put broker:queue:offset and a tab in front of each body.")] = False,
     hex_: Hex = False,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> None:
     """Print the bodies of a topic's messages, one a line, queue by queue. Commits nothing for any group.
@@ -86,6 +86,6 @@ def read(
     for option, number in (("--first", first), ("--last", last), ("--count", count)):
         if number is not None and number < 0:
             raise UsageError(f"{option} is a number from 0", given=number)
-    selection = messages.Selection(topic, queue, first, since, last, count, tags, follow)
+    selection = messages.MessageSelection(topic, queue, first, since, last, count, tags, follow)
     show = messages.printer(ids=ids, hex_=hex_, json=json)
     asyncio.run(messages.read(servers.resolve(), selection, show))

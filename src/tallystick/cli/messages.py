@@ -44,7 +44,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Selection:
+class MessageSelection:
     """Which messages; ``queue`` is broker:number. Where to begin in each queue: at the offset ``first``, at the time
     ``since``, or ``last`` messages before the end; ``count``: how many in all."""
 
@@ -129,7 +129,7 @@ def _place(queue: MessageQueue, offset: int) -> str:
     return f"{queue.broker}:{queue.queue_id}:{offset}"
 
 
-async def read(servers: str, selection: Selection, show: Show) -> None:
+async def read(servers: str, selection: MessageSelection, show: Show) -> None:
     """What is there now, queue by queue; or, to follow, from there on for ever, as it comes."""
     async with telling_no_brokers(servers), tallystick.topics(servers) as mq:
         queues = _queues((await mq.topic(selection.topic)).readable, selection)
@@ -155,7 +155,7 @@ async def read(servers: str, selection: Selection, show: Show) -> None:
 
 
 async def _stretches(
-    mq: RocketMQ, stretches: Sequence[tuple[MessageQueue, tuple[int, int]]], selection: Selection
+    mq: RocketMQ, stretches: Sequence[tuple[MessageQueue, tuple[int, int]]], selection: MessageSelection
 ) -> AsyncGenerator[ReceivedMessage, None]:
     for queue, (first, end) in stretches:
         if first < end:
@@ -164,7 +164,7 @@ async def _stretches(
                     yield message
 
 
-def _queues(readable: Sequence[MessageQueue], selection: Selection) -> list[MessageQueue]:
+def _queues(readable: Sequence[MessageQueue], selection: MessageSelection) -> list[MessageQueue]:
     if selection.queue is None:
         return list(readable)
     chosen = [queue for queue in readable if selection.queue == f"{queue.broker}:{queue.queue_id}"]
@@ -174,7 +174,7 @@ def _queues(readable: Sequence[MessageQueue], selection: Selection) -> list[Mess
     return chosen
 
 
-async def _limits(mq: RocketMQ, queue: MessageQueue, selection: Selection) -> tuple[int, int]:
+async def _limits(mq: RocketMQ, queue: MessageQueue, selection: MessageSelection) -> tuple[int, int]:
     """The first offset that is asked for, and the end of the queue."""
     first, end = await mq.queue_limits(queue)
     if selection.since is not None:
@@ -194,7 +194,7 @@ def _milliseconds(time: str) -> int:
 
 
 async def _follow(
-    mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: Selection
+    mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: MessageSelection
 ) -> AsyncGenerator[ReceivedMessage, None]:
     """For ever, from all queues as messages come."""
     arrived = asyncio.Queue[ReceivedMessage | TallyError](FOLLOWED_AHEAD)

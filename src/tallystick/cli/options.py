@@ -18,7 +18,7 @@ Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecim
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Service:
+class MetadataOption:
     """Which cluster."""
 
     uri: Annotated[
@@ -39,7 +39,7 @@ class Service:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class NameServers:
+class NameServersOption:
     """Which brokers: those that these name servers know."""
 
     name_server: Annotated[
@@ -130,8 +130,8 @@ class Shape:
 
 
 # As defaults of parameters: frozen, so one value serves all.
-SERVICE = Service()
-NAME_SERVERS = NameServers()
+SERVICE = MetadataOption()
+NAME_SERVERS = NameServersOption()
 CONFIG = Config()
 PASSWORD = Password()
 SHAPE = Shape()

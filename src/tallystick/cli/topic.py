@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import NAME_SERVERS, Json, NameServers
+from tallystick.cli.options import NAME_SERVERS, Json, NameServersOption
 
 if TYPE_CHECKING:
     from tallystick.admin.topics import TopicAt
@@ -26,7 +26,7 @@ def create(
     ] = None,
     cluster: Annotated[str | None, Parameter(help="Only at the masters of this cluster.")] = None,
     broker: Annotated[str | None, Parameter(help="Only at this master.")] = None,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> None:
     """Create a topic at all masters, or change how many of its queues are written. Slaves copy it from their master.
@@ -57,7 +57,7 @@ def create(
 def list_(
     *,
     system: Annotated[bool, Parameter(help="Also topics that brokers have for themselves.")] = False,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> None:
     """List the topics and the brokers that have them.
@@ -81,7 +81,7 @@ def list_(
 
 
 @app.command
-def route(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
+def route(topic: Name, /, *, servers: NameServersOption = NAME_SERVERS, json: Json = False) -> None:
     """Show where a topic is: its queues at each broker, and where the master and its slaves answer.
 
     Example: `tally topic route Orders`
@@ -101,7 +101,7 @@ def route(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = F
 
 
 @app.command
-def show(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
+def show(topic: Name, /, *, servers: NameServersOption = NAME_SERVERS, json: Json = False) -> None:
     """Show what is in a topic: the first offset of each queue, its end, how many messages are between.
 
     Example: `tally topic show Orders`
@@ -111,7 +111,7 @@ def show(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = Fa
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def found() -> list[topics.QueueRange]:
+    async def found() -> list[topics.QueueOffsets]:
         name_servers = servers.resolve()
         async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
             return await topics.topic_queues(operator, topic)
@@ -129,7 +129,7 @@ def delete(
     /,
     *,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
-    servers: NameServers = NAME_SERVERS,
+    servers: NameServersOption = NAME_SERVERS,
     json: Json = False,
 ) -> None:
     """Delete a topic at all brokers, with its messages and where groups stand in it.

@@ -38,7 +38,7 @@ class Peers(Protocol[ClientT_co]):
         ...
 
 
-class Worker(Generic[ClientT]):
+class TaskWorker(Generic[ClientT]):
     """A loop thread and a client of the peers of a plan; used by one task at a time."""
 
     def __init__(self, peers: Peers[ClientT]) -> None:
@@ -86,10 +86,10 @@ async def _produce(items: AsyncGenerator[T, None], ready: queue.SimpleQueue[obje
         await items.aclose()
 
 
-_workers: dict[type, Worker[Any]] = {}
+_workers: dict[type, TaskWorker[Any]] = {}
 
 
-def worker(peers: Peers[ClientT]) -> Worker[ClientT]:
+def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:
     """This process's worker for a format; a new one when the peers have moved since the last task."""
     if not _workers:
         # Spark collects garbage after each task, over all that the imports made: 30 ms of 48 for a small task. Frozen
@@ -99,5 +99,5 @@ def worker(peers: Peers[ClientT]) -> Worker[ClientT]:
     if found is None or found.peers != peers:
         if found is not None:
             found.close()
-        found = _workers[type(peers)] = Worker(peers)
+        found = _workers[type(peers)] = TaskWorker(peers)
     return found

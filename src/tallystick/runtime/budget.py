@@ -35,7 +35,7 @@ SPARE = 1 / 64  # of the limit
 Peer = TypeVar("Peer", bound=Hashable)
 
 
-class Reason(StrEnum):
+class CloseReason(StrEnum):
     """Why a peer's connection must be closed."""
 
     STALLED = "the peer took none of its answers for too long"
@@ -49,7 +49,7 @@ class Excess(Generic[Peer]):
     """A peer whose connection must be closed, and the bytes that were held for it."""
 
     peer: Peer
-    reason: Reason
+    reason: CloseReason
     bytes: int
 
 
@@ -151,7 +151,7 @@ class Budget(Generic[Peer]):
         """
         limit = now - self._stalled_after_s
         found = [
-            Excess(peer, Reason.STALLED, unsent.size)
+            Excess(peer, CloseReason.STALLED, unsent.size)
             for peer, unsent in self._unsent.items()
             if unsent.moved_at <= limit
         ]
@@ -163,17 +163,17 @@ class Budget(Generic[Peer]):
 
     def _until_the_rest_fits(self) -> list[Excess[Peer]]:
         waiting = {
-            Reason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
-            Reason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
-            Reason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
+            CloseReason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
+            CloseReason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
+            CloseReason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
         }
         found = []
         enough = self.limit_bytes * (1 - SPARE)
         while self.held_bytes > enough:
             sums = {
-                Reason.UNSENT: self.unsent_bytes,
-                Reason.UNFINISHED: self.unfinished_bytes,
-                Reason.KEPT: self.kept_bytes,
+                CloseReason.UNSENT: self.unsent_bytes,
+                CloseReason.UNFINISHED: self.unfinished_bytes,
+                CloseReason.KEPT: self.kept_bytes,
             }
             reason = max(sums, key=sums.__getitem__)
             peer = waiting[reason].pop()
@@ -188,9 +188,9 @@ class Budget(Generic[Peer]):
         request = self._unfinished[peer]
         return request.since, -request.size
 
-    def _size(self, peer: Peer, reason: Reason) -> int:
+    def _size(self, peer: Peer, reason: CloseReason) -> int:
         """What is held of that kind; 0 for a peer that was forgotten for another."""
-        if reason is Reason.KEPT:
+        if reason is CloseReason.KEPT:
             return self._kept.get(peer, 0)
-        found = self._unsent.get(peer) if reason is Reason.UNSENT else self._unfinished.get(peer)
+        found = self._unsent.get(peer) if reason is CloseReason.UNSENT else self._unfinished.get(peer)
         return found.size if found is not None else 0

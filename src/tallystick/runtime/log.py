@@ -70,7 +70,7 @@ def _record(logger: logging.Logger, event: Event) -> logging.LogRecord:
     return logger.makeRecord(logger.name, level_of(event.kind), "", 0, "%s", (event,), None, extra={"event": event})
 
 
-class Log:
+class LogOutput:
     """All that is logged under ``tallystick``, as lines with their time (UTC), by a thread: ``close`` it.
 
     Whoever reads the lines may stop doing so. No event waits for that: lines beyond ``MAX_WAITING`` are lost, and
@@ -156,10 +156,10 @@ class _Handing(logging.Handler):
         self._take(record)
 
 
-def log_to_stderr(environment: Mapping[str, str]) -> Log:
+def log_to_stderr(environment: Mapping[str, str]) -> LogOutput:
     """As ``TALLY_LOG_FORMAT`` and ``TALLY_LOG_LEVEL`` say; ``NO_COLOR`` is heard. Raises UsageError."""
     colors = sys.stderr.isatty() and not environment.get("NO_COLOR")
-    return Log(_to_stderr, LogSettings.of(environment), colors=colors)
+    return LogOutput(_to_stderr, LogSettings.of(environment), colors=colors)
 
 
 def _to_stderr(line: bytes) -> None:

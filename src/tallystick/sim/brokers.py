@@ -13,11 +13,11 @@ import random
 from collections.abc import Callable, Sequence
 
 from tallystick.sim.brokers_chaos import BrokersChaos
-from tallystick.sim.brokers_clients import Group, Sender
+from tallystick.sim.brokers_clients import Sender, SimGroup
 from tallystick.sim.brokers_expected import Reader
 from tallystick.sim.brokers_hosts import PORT, BrokerClientHost, BrokerHost, BrokersWorld, NameServerHost
-from tallystick.sim.brokers_judge import Judge
-from tallystick.sim.brokers_operator import Operator
+from tallystick.sim.brokers_judge import BrokersJudge
+from tallystick.sim.brokers_operator import SimOperator
 from tallystick.sim.brokers_plan import BrokersPlan, ProducerPlan, TablesPlan
 from tallystick.sim.brokers_tables_user import TablesUser
 from tallystick.sim.life import live
@@ -46,18 +46,20 @@ def run_plan(seed: int, rng: random.Random, plan: BrokersPlan, *, keep_trace: bo
     loop = VirtualLoop(max_seconds=plan.storm_s + 2 * CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
-    judge = Judge(trace, plan, loop.time)
-    return live(seed, Life(rng, plan, loop, trace, judge).live(), loop, trace, judge, "B9")
+    judge = BrokersJudge(trace, plan, loop.time)
+    return live(seed, BrokersLife(rng, plan, loop, trace, judge).live(), loop, trace, judge, "B9")
 
 
-class Life:
+class BrokersLife:
     """One run; ``live`` it once."""
 
-    def __init__(self, rng: random.Random, plan: BrokersPlan, loop: VirtualLoop, trace: Trace, judge: Judge) -> None:
+    def __init__(
+        self, rng: random.Random, plan: BrokersPlan, loop: VirtualLoop, trace: Trace, judge: BrokersJudge
+    ) -> None:
         self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
         self._clients: list[BrokerClientHost] = []
         self._sending: list[asyncio.Task[None]] = []
-        self._groups: list[Group] = []
+        self._groups: list[SimGroup] = []
         self._over = False
 
     async def live(self) -> None:
@@ -110,7 +112,7 @@ class Life:
         ]
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
         for number, plan_of_group in enumerate(plan.groups):
-            group = Group(f"g{number}", plan_of_group, topics, self._judge, self._world.chance(), plan.storm_s)
+            group = SimGroup(f"g{number}", plan_of_group, topics, self._judge, self._world.chance(), plan.storm_s)
             self._judge.expected.readers[group.name] = Reader(topics)
             self._groups.append(group)
         self._reading = [
@@ -126,8 +128,8 @@ class Life:
         self._judge.alarm = None
         chaos.end()
 
-    def _operator(self) -> Operator:
-        return Operator(self._world, self._client("operator"), self._judge, f"{self._brokers[0].address}:{PORT}")
+    def _operator(self) -> SimOperator:
+        return SimOperator(self._world, self._client("operator"), self._judge, f"{self._brokers[0].address}:{PORT}")
 
     async def _delete(self, at: float, topic: str) -> None:
         await asyncio.sleep(at)
@@ -151,7 +153,7 @@ class Life:
             case "empty master":
                 await self._empty_master()
 
-    async def _set_back(self, group: Group) -> None:
+    async def _set_back(self, group: SimGroup) -> None:
         """Its members are gone, and a slave may have commits of them that the master does not know of yet."""
         group.leave()
         master = self._brokers[0]

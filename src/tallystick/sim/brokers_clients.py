@@ -13,7 +13,7 @@ from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.sending import SendResult
 from tallystick.sim.brokers_hosts import BrokerClientHost
-from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_plan import GroupPlan, ProducerPlan
 
 AGAIN_S = 0.5
@@ -22,7 +22,7 @@ AGAIN_S = 0.5
 class Sender:
     """One producer. ``produce`` in the storm, ``conclude`` when it is over."""
 
-    def __init__(self, number: int, plan: ProducerPlan, judge: Judge, rng: random.Random) -> None:
+    def __init__(self, number: int, plan: ProducerPlan, judge: BrokersJudge, rng: random.Random) -> None:
         self.name, self.plan, self._judge, self._random = f"p{number}", plan, judge, rng
         self._count = 0
         self.concludes = asyncio.Event()
@@ -59,11 +59,17 @@ class Sender:
         return True
 
 
-class Group:
+class SimGroup:
     """In each of its places members come one after another; some leave in order, some are killed. ``run`` a place."""
 
     def __init__(
-        self, name: str, plan: GroupPlan, topics: tuple[str, ...], judge: Judge, rng: random.Random, longest_s: float
+        self,
+        name: str,
+        plan: GroupPlan,
+        topics: tuple[str, ...],
+        judge: BrokersJudge,
+        rng: random.Random,
+        longest_s: float,
     ) -> None:
         """``longest_s``: until a member that is to be killed is."""
         self.name, self.plan, self.topics = name, plan, topics
@@ -78,7 +84,7 @@ class Group:
         while True:
             await self._there.wait()
             host = self._hosts[place] = new_host(self.name)
-            member = Member(self, self._judge, self._random, self._random.choice((5, 30, 1 << 30)))
+            member = SimMember(self, self._judge, self._random, self._random.choice((5, 30, 1 << 30)))
             reading = host.run(member.consume)
             within_s = self._random.random() * self._longest_s if self._random.random() < 0.3 else None
             await asyncio.wait([reading, host.gone], timeout=None if self.is_calm else within_s, return_when=FIRST)
@@ -97,10 +103,10 @@ class Group:
         self._there.set()
 
 
-class Member:
+class SimMember:
     """One member of a group."""
 
-    def __init__(self, group: Group, judge: Judge, rng: random.Random, most: int) -> None:
+    def __init__(self, group: SimGroup, judge: BrokersJudge, rng: random.Random, most: int) -> None:
         self._group, self._judge, self._random, self._left = group, judge, rng, most
 
     async def consume(self, client: RocketMQ) -> None:

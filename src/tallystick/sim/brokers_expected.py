@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.brokers_views import Node, Queue, broker_of, log_bytes, messages_end, records, store_of
+from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, log_bytes, messages_end, records, store_of
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SlaveHoldings:
     """What a slave had when its master came back empty."""
 
-    node: Node
+    node: BrokerView
     broker: Broker  # the process that had it
     first: int  # of the log
     durable: int  # where the whole messages that it had synced of it ended
@@ -55,7 +55,7 @@ class Kept:
 class Expected:
     """``nodes`` has the master first."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[BrokerView]
 
     def __init__(self, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._plan, self._now = plan, now
@@ -64,7 +64,7 @@ class Expected:
         self.given: dict[tuple[Queue, int], tuple[bytes, int]] = {}  # body and physical offset of a place
         self.readers: dict[str, Reader] = {}
         self.deleted: dict[str, int] = {}  # by topic: where in the master's log it was deleted
-        self.kept: list[Kept] = []
+        self.kept: list[SlaveHoldings] = []
         self.changed_at = -1.0  # when another log became the master's
         self.losses: list[tuple[float, int]] = []  # of the master: when, and where what is sure ends
         self._unsynced: dict[Queue, None] = {}  # of the master: queues of which some messages are not durable
@@ -73,7 +73,7 @@ class Expected:
         self._deleting: dict[str, int] = {}  # deletions of which nobody knows whether they are made, or will be
 
     @property
-    def master(self) -> Node:
+    def master(self) -> BrokerView:
         return self.nodes[0]
 
     def is_torn(self, queue: Queue) -> bool:
@@ -104,13 +104,13 @@ class Expected:
 
     # Machines.
 
-    def process_ends(self, node: Node, store: MessageStore) -> None:
+    def process_ends(self, node: BrokerView, store: MessageStore) -> None:
         """It is about to die."""
         if node is self.master:
             unsynced = records(node, store, store.flushed, self._plan.file_bytes)
             self._unsynced = dict.fromkeys((stored.topic, stored.queue_id) for stored in unsynced)
 
-    def power_lost(self, node: Node) -> Ack | None:
+    def power_lost(self, node: BrokerView) -> Ack | None:
         """What was not synced may be gone; ``process_ends`` was before. Returns what should have been durable."""
         if node is not self.master:
             return None
@@ -119,7 +119,7 @@ class Expected:
         self._lose(node.durable)
         return lost
 
-    def process_began(self, node: Node) -> None:
+    def process_began(self, node: BrokerView) -> None:
         """A start syncs what it finds."""
         if node is self.master:
             self._unsynced = {}
@@ -151,7 +151,7 @@ class Expected:
         self.given.clear()
         self._tear_all()
 
-    def promoted(self, node: Node) -> None:
+    def promoted(self, node: BrokerView) -> None:
         """The master is about to go for good; this slave, whose log is a part of its log, takes its place."""
         store, master, end = store_of(node), store_of(self.master), 0
         for stored in records(self.master, master, master.first, self._plan.file_bytes):
@@ -167,7 +167,7 @@ class Expected:
         self.acks = [replace(ack, is_synced=ack.at < durable, holders=()) for ack in self.acks if ack.at >= store.first]
         self.deleted = {topic: at for topic, at in self.deleted.items() if store.deleted.get(topic, 0) >= at}
 
-    def begins_anew(self, node: Node) -> None:
+    def begins_anew(self, node: BrokerView) -> None:
         """This slave, whose log does not fit, is about to get an empty directory."""
         self.acks = [replace(ack, holders=tuple(id for id in ack.holders if id != node.id)) for ack in self.acks]
         self.kept = [kept for kept in self.kept if kept.node is not node]
@@ -183,8 +183,8 @@ class Expected:
         self._tear_all()
 
 
-def _kept(node: Node, file_bytes: int) -> Kept:
+def _kept(node: BrokerView, file_bytes: int) -> SlaveHoldings:
     broker, store = broker_of(node), store_of(node)
     durable = min(store.flushed, messages_end(node, file_bytes))
     topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
-    return Kept(node, broker, store.first, durable, log_bytes(node, store.first, store.end), topics, groups)
+    return SlaveHoldings(node, broker, store.first, durable, log_bytes(node, store.first, store.end), topics, groups)

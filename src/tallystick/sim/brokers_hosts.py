@@ -16,7 +16,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.disk import PLENTY
 from tallystick.sim.ha_disk import RecordDisk
@@ -40,7 +40,7 @@ STORE = StoreSettings(
     disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100,
 )  # fmt: skip
 
-BrokersWorld = JudgedWorld[Judge, BrokersPlan]
+BrokersWorld = JudgedWorld[BrokersJudge, BrokersPlan]
 
 
 class NameServerHost(Host[BrokersWorld]):

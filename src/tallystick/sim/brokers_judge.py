@@ -23,12 +23,12 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
-from tallystick.sim.brokers_expected import Ack, Expected, Kept
+from tallystick.sim.brokers_expected import Ack, Expected, SlaveHoldings
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_settling import Settling
-from tallystick.sim.brokers_tables import Tables
+from tallystick.sim.brokers_tables import TableUses
 from tallystick.sim.brokers_views import (
-    Node,
+    BrokerView,
     Queue,
     body_at,
     broker_of,
@@ -44,25 +44,25 @@ from tallystick.sim.virtual.trace import Trace
 ATTEMPTS = 3  # of a send
 
 
-class Judge:
+class BrokersJudge:
     """Sees what really is, which no client does."""
 
     def __init__(self, trace: Trace, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._trace, self._plan = trace, plan
         self.expected = Expected(plan, now)
         self.settling = Settling(self.expected, plan, self.fail)
-        self.tables = Tables(self.expected, self.fail)
+        self.tables = TableUses(self.expected, self.fail)
         self.promised = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
 
     @property
-    def nodes(self) -> Sequence[Node]:
+    def nodes(self) -> Sequence[BrokerView]:
         """The master first."""
         return self.expected.nodes
 
     @nodes.setter
-    def nodes(self, nodes: Sequence[Node]) -> None:
+    def nodes(self, nodes: Sequence[BrokerView]) -> None:
         self.expected.nodes = nodes
 
     def fail(self, promise: str, what: str) -> NoReturn:
@@ -121,17 +121,17 @@ class Judge:
 
     # Brokers.
 
-    def ends(self, node: Node, store: MessageStore) -> None:
+    def ends(self, node: BrokerView, store: MessageStore) -> None:
         """Its process is about to die."""
         self.expected.process_ends(node, store)
 
-    def lost_power(self, node: Node) -> None:
+    def lost_power(self, node: BrokerView) -> None:
         """What was not synced may be gone; ``ends`` was before."""
         lost = self.expected.power_lost(node)
         if lost is not None:
             self.fail("B1", f"{lost.body!r} at {lost.at} was not durable")
 
-    def started(self, node: Node) -> None:
+    def started(self, node: BrokerView) -> None:
         """It answers again."""
         self.expected.process_began(node)
         self.tables.started(node)
@@ -142,14 +142,14 @@ class Judge:
             if kept.node is node:
                 self._check_kept(kept)
 
-    def _check_acks(self, node: Node) -> None:
+    def _check_acks(self, node: BrokerView) -> None:
         for ack in self.expected.acks:
             if node.is_slave and ack.holders == (node.id,) and body_at(node, ack.at) != ack.body:
                 self.fail("B2", f"{node.id} lost {ack.body!r} at {ack.at}")
             if not node.is_slave:
                 self._require(node, ack)
 
-    def _require(self, node: Node, ack: Ack) -> None:
+    def _require(self, node: BrokerView, ack: Ack) -> None:
         store = store_of(node)
         if body_at(node, ack.at) != ack.body:
             self.fail("B1", f"{node.id} lost {ack.body!r} at {ack.at}: it ends at {store.end}")
@@ -161,12 +161,12 @@ class Judge:
             if not units or units[0][0] != ack.at:
                 self.fail("B1", f"{node.id} shows {units} at offset {ack.offset} of {ack.queue}, and not {ack.body!r}")
 
-    def _check_deleted(self, node: Node) -> None:
+    def _check_deleted(self, node: BrokerView) -> None:
         for stored in self._messages(node):
             if stored.physical_offset < self.expected.deleted.get(stored.topic, 0):
                 self.fail("B8", f"{node.id} shows {stored}, of before its topic was deleted")
 
-    def _check_kept(self, kept: Kept) -> None:
+    def _check_kept(self, kept: SlaveHoldings) -> None:
         """A slave has what it had, whatever an empty master tells it. What is not synced may go with its process."""
         node, broker = kept.node, broker_of(kept.node)
         log = kept.log if broker is kept.broker else kept.log[: max(0, kept.durable - kept.first)]
@@ -176,7 +176,7 @@ class Judge:
         if broker is kept.broker and not (kept.topics <= topics and kept.groups <= groups):
             self.fail("B3", f"{node.id} gave up tables for those of an empty master")
 
-    def _messages(self, node: Node) -> list[StoredMessage]:
+    def _messages(self, node: BrokerView) -> list[StoredMessage]:
         try:
             return queue_messages(node)
         except AssertionError as wrong:
@@ -203,11 +203,11 @@ class Judge:
         self._trace.note("deletes", topic)
         self.expected.deletion_asked(topic)
 
-    def may_promote(self, node: Node) -> bool:
+    def may_promote(self, node: BrokerView) -> bool:
         """Whether its log is a part of the master's, and not empty."""
         return store_of(node).end > 0 and is_part(node, self.nodes[0])
 
-    def promotes(self, node: Node) -> None:
+    def promotes(self, node: BrokerView) -> None:
         """The master is about to go for good, and this slave takes its place."""
         sync = broker_of(node).sync
         has_all = sync is not None and sync.status.synced_ms and not sync.status.failures
@@ -221,7 +221,7 @@ class Judge:
         self.expected.emptied()
         self.tables.another_master()
 
-    def begins_anew(self, node: Node) -> None:
+    def begins_anew(self, node: BrokerView) -> None:
         """This slave, whose log does not fit, is about to get an empty directory."""
         self.expected.begins_anew(node)
         self.tables.forget_disk(node)
@@ -298,7 +298,7 @@ class Judge:
         self._check_copies()
         self._check_order()
 
-    def _check_queues(self, node: Node) -> None:
+    def _check_queues(self, node: BrokerView) -> None:
         """They are in the order of the log."""
         last: dict[Queue, StoredMessage] = {}
         for stored in self._messages(node):

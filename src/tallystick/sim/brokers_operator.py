@@ -15,7 +15,7 @@ from tallystick.rocketmq.wire.operator_headers import ResetOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.sim.brokers_hosts import BrokerClientHost, BrokersWorld
-from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_judge import BrokersJudge
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ WITHIN_S = 2.0
 AGAIN_S = 0.5
 
 
-class Operator:
+class SimOperator:
     """On a host of its own; asks the master at ``address``."""
 
-    def __init__(self, world: BrokersWorld, host: BrokerClientHost, judge: Judge, address: str) -> None:
+    def __init__(self, world: BrokersWorld, host: BrokerClientHost, judge: BrokersJudge, address: str) -> None:
         self._world, self._host, self._judge, self._address = world, host, judge, address
 
     async def delete(self, topic: str) -> None:

@@ -12,17 +12,17 @@ from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_expected import Expected
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.brokers_views import Node, Queue, broker_of, fits, group_offsets, messages_end, store_of
+from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, fits, group_offsets, messages_end, store_of
 
 
-class Fail(Protocol):
+class OnViolation(Protocol):
     def __call__(self, promise: str, what: str) -> NoReturn: ...
 
 
 class Settling:
     """``fail`` is the judge's."""
 
-    def __init__(self, expected: Expected, plan: BrokersPlan, fail: Fail) -> None:
+    def __init__(self, expected: Expected, plan: BrokersPlan, fail: OnViolation) -> None:
         self._expected, self._plan, self._fail = expected, plan, fail
 
     def unsettled(self) -> str | None:
@@ -71,13 +71,13 @@ class Settling:
                 return f"{node.id} has other offsets of {group} than its master"
         return None
 
-    def _dispatchable(self, node: Node) -> int:
+    def _dispatchable(self, node: BrokerView) -> int:
         """Where its messages end: a log that does not fit may end in the middle of one, whose rest never comes."""
         if not node.is_slave or self.may_follow(node):
             return store_of(node).end
         return messages_end(node, self._plan.file_bytes)
 
-    def may_follow(self, node: Node) -> bool:
+    def may_follow(self, node: BrokerView) -> bool:
         """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""
         if fits(node, self._expected.nodes[0]):
             return True
@@ -85,12 +85,12 @@ class Settling:
             self._fail("B3", f"{node.id} does not fit its master, which lost nothing")
         return False
 
-    def _silence(self, node: Node) -> str | None:
+    def _silence(self, node: BrokerView) -> str | None:
         """A slave that must not follow tells its operator what to do."""
         why = broker_of(node).log.followed().why
         return None if WIPE in why else f"{node.id} does not fit its master, and says: {why or 'nothing'}"
 
-    def _lag(self, node: Node) -> str | None:
+    def _lag(self, node: BrokerView) -> str | None:
         """What a slave that may follow does not have yet."""
         master, slave = broker_of(self._expected.nodes[0]), broker_of(node)
         followed, end = slave.log.followed(), master.parts.store.end

@@ -21,8 +21,8 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
 from tallystick.sim.brokers_expected import Expected
-from tallystick.sim.brokers_settling import Fail
-from tallystick.sim.brokers_views import Node, broker_of, store_of
+from tallystick.sim.brokers_settling import OnViolation
+from tallystick.sim.brokers_views import BrokerView, broker_of, store_of
 
 Place = tuple[str, str, int]  # topic, group and queue id
 Config = TopicConfig | GroupConfig
@@ -39,10 +39,10 @@ class OnDisk:
     own: Mapping[Place, int]
 
 
-class Tables:
+class TableUses:
     """``fail`` is the judge's. Groups and names of a ``TablesUser`` are its own: nobody else uses them."""
 
-    def __init__(self, expected: Expected, fail: Fail) -> None:
+    def __init__(self, expected: Expected, fail: OnViolation) -> None:
         self._expected, self._fail = expected, fail
         self._had: dict[tuple[type[Config], DataVersion], list[dict[str, Config]]] = {}  # masters, at any time
         self._told: dict[Name, Config | None] = {}  # to an operator; None: there is none
@@ -55,14 +55,19 @@ class Tables:
 
     # Brokers.
 
-    def changed(self, node: Node) -> None:
+    def changed(self, node: BrokerView) -> None:
         """Topics or groups of a broker, which shows them from now on."""
         tables = broker_of(node).tables
         self._shows(node, TopicConfig, tables.topics.version, dict(tables.topics.all), tables.topics.system)
         self._shows(node, GroupConfig, tables.groups.version, dict(tables.groups.all), tables.groups.system)
 
     def _shows(
-        self, node: Node, kind: type[Config], version: DataVersion, shown: dict[str, Any], system: Mapping[str, Any]
+        self,
+        node: BrokerView,
+        kind: type[Config],
+        version: DataVersion,
+        shown: dict[str, Any],
+        system: Mapping[str, Any],
     ) -> None:
         states = self._had.setdefault((kind, version), [])
         if shown in states or shown == system:  # which every broker begins with
@@ -71,7 +76,7 @@ class Tables:
             self._fail("H12", f"{node.id} shows a {kind.__name__} table that no master had: {sorted(shown)}")
         states.append(shown)
 
-    def started(self, node: Node) -> None:
+    def started(self, node: BrokerView) -> None:
         """It answers."""
         self.changed(node)
         before = self._on_disk.pop(node.id, None)
@@ -88,7 +93,7 @@ class Tables:
         self._set_to = {place: min(offset, _end(node, place)) for place, offset in self._set_to.items()}
         self._counters = {place: _counter(node, place) for place in self._got}
 
-    def _restore(self, node: Node, before: OnDisk | None) -> None:
+    def _restore(self, node: BrokerView, before: OnDisk | None) -> None:
         """Of several commits to a queue an earlier one may be what was saved."""
         saved = before.own if before is not None else {}
         own = self._own.get(node.id, {})
@@ -96,7 +101,7 @@ class Tables:
             place: min(offset, saved[place], _end(node, place)) for place, offset in own.items() if place in saved
         }
 
-    def _check_saved(self, node: Node, before: OnDisk) -> None:
+    def _check_saved(self, node: BrokerView, before: OnDisk) -> None:
         for place, offset in _places(before.offsets.offsets).items():
             topic, group, queue_id = place
             known = before.resets.of_key(f"{topic}@{group}")(queue_id)
@@ -106,7 +111,7 @@ class Tables:
             if _counter(node, place) == known and (_offset(node, place) or 0) < least:
                 self._fail("saved", f"{node.id} had {offset} of {place} on its disk, now {_offset(node, place)}")
 
-    def forget_disk(self, node: Node) -> None:
+    def forget_disk(self, node: BrokerView) -> None:
         """It is about to get an empty one."""
         self._on_disk.pop(node.id, None)
         self._own.pop(node.id, None)
@@ -133,7 +138,7 @@ class Tables:
                 if (_offset(node, place) or 0) < offset:
                     self._fail("H13", f"{offset} of {place} was committed at {node.id}, it has {_offset(node, place)}")
 
-    def _see_disk(self, node: Node) -> None:
+    def _see_disk(self, node: BrokerView) -> None:
         broker = broker_of(node)
         if broker.tables.unsaved() or any(worker.waiting for worker in node.workers):
             return
@@ -149,7 +154,7 @@ class Tables:
                 resets = dialect.read_as(texts[1], ResetTable, bounded=False)
                 self._on_disk[node.id] = OnDisk(offsets, resets, dict(self._own.get(node.id, {})))
 
-    def _look_at_master(self, master: Node) -> None:
+    def _look_at_master(self, master: BrokerView) -> None:
         for place, offset in _places(broker_of(master).tables.offsets.committed).items():
             topic, group, queue_id = place
             if offset > _end(master, place):
@@ -171,7 +176,7 @@ class Tables:
         if offset > got:
             self._fail("H13", f"the master has {offset} of {place}, and {got} were consumed")
 
-    def untold(self, slaves: Sequence[Node]) -> str | None:
+    def untold(self, slaves: Sequence[BrokerView]) -> str | None:
         """Of what was committed at these the master does not know yet."""
         untold = {node.id: own for node in slaves if (own := self._own.get(node.id))}
         return f"the master was never told {untold}" if untold else None
@@ -187,7 +192,7 @@ class Tables:
         self._told[kind, name] = config
         self.promised += 1
 
-    def committing(self, node: Node, place: Place, offset: int) -> bool:
+    def committing(self, node: BrokerView, place: Place, offset: int) -> bool:
         """A group is about to; whether this broker has heard of all resets. What goes back makes up for what the group
         had committed anywhere."""
         self._got[place] = max(self._got.get(place, 0), offset)
@@ -196,7 +201,7 @@ class Tables:
                 del own[place]
         return node.broker is not None and _counter(node, place) >= self._counters.get(place, 0)
 
-    def committed(self, node: Node, place: Place, offset: int, *, has_heard: bool) -> None:
+    def committed(self, node: BrokerView, place: Place, offset: int, *, has_heard: bool) -> None:
         """It was told so by this broker."""
         if not node.is_slave or node.broker is None:
             self._set_to.pop(place, None)
@@ -212,12 +217,12 @@ class Tables:
         for own in self._own.values():
             own.pop(place, None)
 
-    def answered(self, master: Node, place: Place) -> None:
+    def answered(self, master: BrokerView, place: Place) -> None:
         """What it was asked to do there is done, or is not and never will be."""
         if master.broker is not None:
             self._counters[place] = _counter(master, place)
 
-    def was_set(self, master: Node, place: Place, offset: int) -> None:
+    def was_set(self, master: BrokerView, place: Place, offset: int) -> None:
         """An operator was told so."""
         if master.broker is not None:
             self._set_to[place] = offset
@@ -228,19 +233,19 @@ def _places(offsets: Mapping[str, Mapping[int, int]]) -> dict[Place, int]:
     return {(*split(key), queue): offset for key, queues in offsets.items() for queue, offset in queues.items()}
 
 
-def _end(node: Node, place: Place) -> int:
+def _end(node: BrokerView, place: Place) -> int:
     return store_of(node).queue_range(place[0], place[2])[1]
 
 
-def _offset(node: Node, place: Place) -> int | None:
+def _offset(node: BrokerView, place: Place) -> int | None:
     return broker_of(node).tables.offsets.get(*place)
 
 
-def _counter(node: Node, place: Place) -> int:
+def _counter(node: BrokerView, place: Place) -> int:
     topic, group, queue_id = place
     return broker_of(node).tables.offsets.resets.get(f"{topic}@{group}", queue_id)
 
 
-def _config(node: Node, kind: type[Config], name: str) -> Config | None:
+def _config(node: BrokerView, kind: type[Config], name: str) -> Config | None:
     tables = broker_of(node).tables
     return (tables.topics if kind is TopicConfig else tables.groups).all.get(name)

@@ -25,7 +25,7 @@ from tallystick.rocketmq.wire.own_headers import CommitAnswer
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import GroupConfig, Perm, RequestCode, ResponseCode, TopicConfig
 from tallystick.sim.brokers_hosts import PORT, BrokerHost
-from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_plan import TablesPlan
 from tallystick.sim.brokers_tables import Config
 from tallystick.sim.brokers_views import store_of
@@ -46,7 +46,7 @@ class TablesUser:
     """It asks for one thing after the other, so what it was told is so. ``use`` a client of its own."""
 
     def __init__(
-        self, plan: TablesPlan, brokers: Sequence[BrokerHost], topics: Sequence[str], queues: int, judge: Judge,
+        self, plan: TablesPlan, brokers: Sequence[BrokerHost], topics: Sequence[str], queues: int, judge: BrokersJudge,
         rng: random.Random,
     ) -> None:  # fmt: skip
         """``queues`` are those of a topic."""

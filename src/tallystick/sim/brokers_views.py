@@ -20,7 +20,7 @@ MAX_CALLS = 8  # that wait for one worker
 Queue = tuple[str, int]  # topic and queue id
 
 
-class Node(Protocol):
+class BrokerView(Protocol):
     """A broker's host. ``broker`` is None when none answers."""
 
     id: str
@@ -43,19 +43,19 @@ class Node(Protocol):
         ...
 
 
-def broker_of(node: Node) -> Broker:
+def broker_of(node: BrokerView) -> Broker:
     assert node.broker is not None, f"{node.id} does not answer"
     return node.broker
 
 
-def store_of(node: Node) -> MessageStore:
+def store_of(node: BrokerView) -> MessageStore:
     return broker_of(node).parts.store
 
 
 # The log.
 
 
-def log_bytes(node: Node, start: int, end: int) -> bytes:
+def log_bytes(node: BrokerView, start: int, end: int) -> bytes:
     """As far as they are there."""
     with node.disk.undisturbed():
         return _bytes(store_of(node), start, end)
@@ -68,7 +68,7 @@ def _bytes(store: MessageStore, start: int, end: int) -> bytes:
     return bytes(found)
 
 
-def records(node: Node, store: MessageStore, start: int, file_bytes: int) -> Iterator[StoredMessage]:
+def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) -> Iterator[StoredMessage]:
     """Those of its log from ``start`` on, where one begins. What is cut in the middle is none."""
     with node.disk.undisturbed():
         data, at = _bytes(store, start, store.end), start
@@ -82,14 +82,14 @@ def records(node: Node, store: MessageStore, start: int, file_bytes: int) -> Ite
             at += size
 
 
-def messages_end(node: Node, file_bytes: int) -> int:
+def messages_end(node: BrokerView, file_bytes: int) -> int:
     """Where the last whole record of its log ends."""
     store = store_of(node)
     found = records(node, store, store.first, file_bytes)
     return max((stored.physical_offset + stored.size for stored in found), default=store.first)
 
 
-def body_at(node: Node, at: int) -> bytes | None:
+def body_at(node: BrokerView, at: int) -> bytes | None:
     """Of the record at a physical offset; None: there is none."""
     store = store_of(node)
     with node.disk.undisturbed():
@@ -97,14 +97,14 @@ def body_at(node: Node, at: int) -> bytes | None:
     return decode_message(record).body() if record is not None else None
 
 
-def is_part(slave: Node, master: Node) -> bool:
+def is_part(slave: BrokerView, master: BrokerView) -> bool:
     """Whether a slave's log is a part of the master's."""
     mine, theirs = store_of(slave), store_of(master)
     start = max(mine.first, theirs.first)
     return mine.end <= theirs.end and log_bytes(slave, start, mine.end) == log_bytes(master, start, mine.end)
 
 
-def fits(slave: Node, master: Node) -> bool:
+def fits(slave: BrokerView, master: BrokerView) -> bool:
     """Whether a slave can go on with its master's log: it is empty, or ends in that log as a part of it."""
     end = store_of(slave).end
     return not end or (end > store_of(master).first and is_part(slave, master))
@@ -113,7 +113,7 @@ def fits(slave: Node, master: Node) -> bool:
 # Queues.
 
 
-def queue_messages(node: Node) -> list[StoredMessage]:
+def queue_messages(node: BrokerView) -> list[StoredMessage]:
     """Of all queues, each in its order. Raises AssertionError for a unit that shows another message, or none."""
     store, found = store_of(node), list[StoredMessage]()
     with node.disk.undisturbed():
@@ -127,7 +127,7 @@ def queue_messages(node: Node) -> list[StoredMessage]:
     return found
 
 
-def _shown(node: Node, queue: Queue, offset: int, at: int, size: int) -> StoredMessage:
+def _shown(node: BrokerView, queue: Queue, offset: int, at: int, size: int) -> StoredMessage:
     record = store_of(node).record(at)
     assert record is not None and len(record) == size, f"{node.id} has no record of {size} bytes at {at} for {queue}"
     stored = decode_message(record)
@@ -136,7 +136,7 @@ def _shown(node: Node, queue: Queue, offset: int, at: int, size: int) -> StoredM
     return stored
 
 
-def group_offsets(node: Node, group: str) -> dict[str, dict[int, int]]:
+def group_offsets(node: BrokerView, group: str) -> dict[str, dict[int, int]]:
     """What it has of a group, by its keys and queue ids."""
     committed = broker_of(node).tables.offsets.committed
     return {key: offsets for key, offsets in committed.items() if key.endswith(f"@{group}")}
@@ -145,7 +145,7 @@ def group_offsets(node: Node, group: str) -> dict[str, dict[int, int]]:
 # Budgets.
 
 
-def excess(node: Node, plan: BrokersPlan) -> str | None:
+def excess(node: BrokerView, plan: BrokersPlan) -> str | None:
     """What it holds too much of; None: nothing, or it does not answer."""
     if node.broker is None:
         return None

@@ -24,7 +24,7 @@ from tallystick.sim.cluster_chaos import ClusterChaos
 from tallystick.sim.cluster_damage import Damage
 from tallystick.sim.cluster_faults import ClusterPlan
 from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld, LedgerClientHost
-from tallystick.sim.cluster_judge import Judge
+from tallystick.sim.cluster_judge import ClusterJudge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
 from tallystick.sim.invariants import Violation
 from tallystick.sim.life import live
@@ -46,15 +46,15 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
-    judge = Judge(seed, trace)
-    return live(seed, Life(seed, rng, plan, loop, trace, judge).live(), loop, trace, judge, "P9")
+    judge = ClusterJudge(seed, trace)
+    return live(seed, ClusterLife(seed, rng, plan, loop, trace, judge).live(), loop, trace, judge, "P9")
 
 
-class Life:
+class ClusterLife:
     """One run; ``live`` it once."""
 
     def __init__(
-        self, seed: int, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: Judge
+        self, seed: int, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: ClusterJudge
     ) -> None:
         self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
         self._name = f"sim-{seed}"

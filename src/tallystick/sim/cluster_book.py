@@ -19,7 +19,7 @@ def content(seed: int, ledger: LedgerId, creation: Creation, entry: EntryId, lar
 
 
 @dataclass(eq=False)
-class Book:
+class LedgerHistory:
     """One ledger; ``creation`` tells it from a later one with its id. It has a plan and a writer once that was told."""
 
     seed: int

@@ -26,9 +26,9 @@ from tallystick.errors import (
     Unauthorized,
     Unavailable,
 )
-from tallystick.sim.cluster_book import Book
+from tallystick.sim.cluster_book import LedgerHistory
 from tallystick.sim.cluster_faults import BookPlan
-from tallystick.sim.cluster_judge import Judge
+from tallystick.sim.cluster_judge import ClusterJudge
 
 T = TypeVar("T")
 
@@ -39,9 +39,9 @@ FUTILE = (Unavailable, MetadataError, RecoveryIncomplete, NotEnoughBookies)  # i
 class Shared:
     """One ledger, as the programs that use it know it. ``before`` is another one, whose id it takes over."""
 
-    def __init__(self, plan: BookPlan, judge: Judge, rng: random.Random, before: Shared | None) -> None:
+    def __init__(self, plan: BookPlan, judge: ClusterJudge, rng: random.Random, before: Shared | None) -> None:
         self.plan, self.judge, self.random, self.before = plan, judge, rng, before
-        self.book: asyncio.Future[Book] = asyncio.get_running_loop().create_future()
+        self.book: asyncio.Future[LedgerHistory] = asyncio.get_running_loop().create_future()
         self.appends: list[asyncio.Future[EntryId]] = []
         self.is_left: Callable[[], bool] = lambda: False  # nobody writes it any more
 
@@ -99,7 +99,7 @@ async def _free_id(shared: Shared) -> LedgerId | None:
     return book.id
 
 
-async def _append(shared: Shared, book: Book, writer: LedgerWriter) -> None:
+async def _append(shared: Shared, book: LedgerHistory, writer: LedgerWriter) -> None:
     """In bursts; raises what an append raises, and what the last entry's future does, if the plan waits for it."""
     plan, judge, rng = shared.plan, shared.judge, shared.random
 
@@ -123,7 +123,7 @@ async def _append(shared: Shared, book: Book, writer: LedgerWriter) -> None:
             judge.fail("P4", f"{plan.entries} entries of ledger {book.id} are acknowledged, the LAC is {writer.lac}")
 
 
-async def _close(shared: Shared, book: Book, writer: LedgerWriter) -> None:
+async def _close(shared: Shared, book: LedgerHistory, writer: LedgerWriter) -> None:
     try:
         await writer.close()
     except TallyError:  # the next recovery finds the end
@@ -197,7 +197,7 @@ async def look(shared: Shared, client: BookKeeper) -> None:
         await asyncio.sleep(AGAIN_S * rng.random())
 
 
-async def _read_part(shared: Shared, book: Book, reader: LedgerReader, first: EntryId, last: EntryId) -> None:
+async def _read_part(shared: Shared, book: LedgerHistory, reader: LedgerReader, first: EntryId, last: EntryId) -> None:
     """Every entry of the part comes, in order, and none besides."""
     async for entry in reader.read(first, last):
         if entry.id != first:
@@ -222,7 +222,7 @@ async def delete(shared: Shared, client: BookKeeper) -> None:
         _must_be_deleted(shared, book)
 
 
-async def _delete(book: Book, client: BookKeeper) -> None:
+async def _delete(book: LedgerHistory, client: BookKeeper) -> None:
     """One attempt. Where all bookies said that they refuse writes from now on, nothing new is acknowledged."""
     fragments = book.metadata.fragments
     await client.delete_ledger(book.id)
@@ -230,7 +230,7 @@ async def _delete(book: Book, client: BookKeeper) -> None:
         book.refused_from = book.appended
 
 
-async def _read_all(shared: Shared, book: Book, reader: LedgerReader) -> None:
+async def _read_all(shared: Shared, book: LedgerHistory, reader: LedgerReader) -> None:
     judge, first = shared.judge, 0
     while first <= reader.last_entry:
         try:
@@ -243,7 +243,7 @@ async def _read_all(shared: Shared, book: Book, reader: LedgerReader) -> None:
             await asyncio.sleep(AGAIN_S)
 
 
-def _is_lost(judge: Judge, book: Book, entry: EntryId, error: TallyError) -> bool:
+def _is_lost(judge: ClusterJudge, book: LedgerHistory, entry: EntryId, error: TallyError) -> bool:
     """Whether an entry was rightly not read because its ledger was deleted; else it must be there, sooner or later."""
     if not book.deleted and not isinstance(error, FUTILE):
         judge.fail("P8", f"entry {entry} of ledger {book.id} cannot be read: {error!r}")
@@ -258,6 +258,6 @@ async def _again(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(AGAIN_S)
 
 
-def _must_be_deleted(shared: Shared, book: Book) -> None:
+def _must_be_deleted(shared: Shared, book: LedgerHistory) -> None:
     if not book.deleted:
         shared.judge.fail("P8", f"ledger {book.id} is gone, and nobody deleted it")

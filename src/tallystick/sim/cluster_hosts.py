@@ -11,12 +11,12 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError
 from tallystick.runtime.events import Event
-from tallystick.sim.cluster_judge import Judge
+from tallystick.sim.cluster_judge import ClusterJudge
 from tallystick.sim.cluster_metadata import SESSION_S, MetadataService
 from tallystick.sim.hosts import ClientHost, Host, World
 from tallystick.sim.storage_model import SETTINGS
 from tallystick.sim.virtual.network import Fabric
-from tallystick.sim.virtual.process import Loop, Process
+from tallystick.sim.virtual.process import Process, Timers
 from tallystick.sim.virtual.trace import Trace
 
 PORT = 3181
@@ -30,8 +30,8 @@ class ClusterWorld(World):
     """With the metadata, and who judges it all."""
 
     def __init__(
-        self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float, service: MetadataService,
-        judge: Judge,
+        self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float, service: MetadataService,
+        judge: ClusterJudge,
     ) -> None:  # fmt: skip
         super().__init__(loop, rng, trace, fabric, sync_s)
         self.service, self.judge = service, judge

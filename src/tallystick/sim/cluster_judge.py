@@ -24,7 +24,7 @@ from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.runtime.events import Event
-from tallystick.sim.cluster_book import Book
+from tallystick.sim.cluster_book import LedgerHistory
 from tallystick.sim.cluster_faults import BookPlan
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
@@ -32,13 +32,13 @@ from tallystick.sim.virtual.trace import Trace
 Look = Callable[[BookieId, LedgerId, EntryId], tuple[int, bytes] | None]  # what a bookie has; None: it is away
 
 
-class Judge:
+class ClusterJudge:
     """Sees what really is, which no client does."""
 
     def __init__(self, seed: int, trace: Trace) -> None:
         self.seed, self._trace = seed, trace
-        self.books: dict[LedgerId, Book] = {}  # the newest ledger of each id
-        self._replaced: list[Book] = []
+        self.books: dict[LedgerId, LedgerHistory] = {}  # the newest ledger of each id
+        self._replaced: list[LedgerHistory] = []
         self.promised = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
@@ -62,9 +62,9 @@ class Judge:
             before.is_replaced = True
             self._replaced.append(before)
         self._trace.note("made", ledger, creation)
-        self.books[ledger] = Book(self.seed, ledger, creation, metadata)
+        self.books[ledger] = LedgerHistory(self.seed, ledger, creation, metadata)
 
-    def claimed(self, plan: BookPlan, writer: LedgerWriter) -> Book:
+    def claimed(self, plan: BookPlan, writer: LedgerWriter) -> LedgerHistory:
         """A writer has its new ledger. Returns it."""
         book = self.books[writer.id]
         book.plan, book.writer = plan, writer
@@ -87,7 +87,7 @@ class Judge:
         if metadata.is_closed:
             self._closed(book)
 
-    def _closed(self, book: Book) -> None:
+    def _closed(self, book: LedgerHistory) -> None:
         end, ledger = book.metadata.last_entry, book.id
         if book.acked > end and not book.may_lose:
             self.fail("P2", f"ledger {ledger} was closed at {end}, but {book.acked} was acknowledged before")
@@ -100,7 +100,7 @@ class Judge:
 
     # Clients.
 
-    def acknowledged(self, book: Book, entry: EntryId) -> None:
+    def acknowledged(self, book: LedgerHistory, entry: EntryId) -> None:
         """A writer's caller was told that this entry is safe."""
         assert book.writer is not None
         self._trace.note("acknowledged", book.id, entry)
@@ -124,25 +124,25 @@ class Judge:
         if book.refused_from is not None and entry >= book.refused_from:
             self.fail("P2", f"entry {entry} of ledger {book.id} was appended after its deletion, and acknowledged")
 
-    def _was_lost(self, book: Book, entry: EntryId) -> bool:
+    def _was_lost(self, book: LedgerHistory, entry: EntryId) -> bool:
         """Return whether the entry was sent to a bookie before that forgot it."""
         return book.may_lose and entry < max(book.damaged.values())
 
-    def reported(self, book: Book, last_entry: EntryId, length: int) -> None:
+    def reported(self, book: LedgerHistory, last_entry: EntryId, length: int) -> None:
         """A client closed or recovered a ledger, and says that this is its end."""
         self._trace.note("reported", book.id, last_entry, length)
         metadata = book.metadata
         if not metadata.is_closed or (last_entry, length) != (metadata.last_entry, metadata.length):
             self.fail("P3", f"a client reports the end {last_entry} of ledger {book.id}: the metadata is {metadata}")
 
-    def readable(self, book: Book, last_entry: EntryId) -> None:
+    def readable(self, book: LedgerHistory, last_entry: EntryId) -> None:
         """A reader may read so far."""
         assert book.writer is not None
         limit = max(book.writer.lac, book.metadata.last_entry if book.metadata.is_closed else NO_ENTRY)
         if last_entry > limit and not book.is_replaced:
             self.fail("P5", f"a reader of ledger {book.id} may read up to {last_entry}; {limit} is confirmed")
 
-    def read(self, book: Book, entry: Entry) -> None:
+    def read(self, book: LedgerHistory, entry: Entry) -> None:
         """A reader got an entry. Of an id that another ledger has now, nobody can say whose it is."""
         if book.is_replaced:
             return
@@ -163,7 +163,7 @@ class Judge:
         elif event.kind == "ledger deleted":
             self.books[event.fields["ledger"]].all_refuse = not event.fields["unfenced"]
 
-    def _fenced(self, book: Book) -> None:
+    def _fenced(self, book: LedgerHistory) -> None:
         """A recovery says that the ledger is fenced. A bookie that cannot be asked counts as fenced."""
         if book.deleted or book.metadata.is_closed:  # another recovery was faster: nothing is added any more
             return
@@ -223,14 +223,14 @@ class Judge:
             for entry in range(book.metadata.last_entry + 1):
                 self._copies(book, entry)
 
-    def _copies(self, book: Book, entry: EntryId) -> None:
+    def _copies(self, book: LedgerHistory, entry: EntryId) -> None:
         places = book.places(entry)
         found = [bookie for bookie in places if self._has(bookie, book, entry)]
         if len(found) < book.copies(entry):
             promise = "P1" if entry <= book.acked else "P7"
             self.fail(promise, f"entry {entry} of ledger {book.id} is on {found} of its write set {places} alone")
 
-    def _has(self, bookie: BookieId, book: Book, entry: EntryId) -> bool | None:
+    def _has(self, bookie: BookieId, book: LedgerHistory, entry: EntryId) -> bool | None:
         """Return whether a bookie has the writer's bytes of an entry; None while it is away."""
         found = self.look(bookie, book.id, entry)
         if found is None:

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, cast
 
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Records, Registration, Versioned
+from tallystick.bookkeeper.metadata.driver import (
+    BookieRegistration,
+    Moment,
+    Record,
+    Records,
+    RegisteredBookies,
+    Versioned,
+)
 from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
 from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
@@ -30,7 +37,7 @@ SESSION_S = 4.0
 ANSWER_S = 2.0  # who has no answer by then gives up
 
 
-class Watcher(Protocol):
+class LedgerWatcher(Protocol):
     """Hears of each change of a ledger at the moment in which it takes effect."""
 
     def made(self, ledger: LedgerId, metadata: LedgerMetadata, creation: Creation) -> None: ...
@@ -52,7 +59,9 @@ class MetadataFaults:
 class MetadataService:
     """One service."""
 
-    def __init__(self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watcher: Watcher) -> None:
+    def __init__(
+        self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watcher: LedgerWatcher
+    ) -> None:
         self.fabric, self.random, self.faults, self.watcher = fabric, rng, faults, watcher
         self.told: dict[Creation, None] = {}  # the watcher knows these ledgers
         self.name = name
@@ -188,7 +197,7 @@ class RemoteMetadata:
 
     # Bookies.
 
-    async def bookies(self) -> Bookies:
+    async def bookies(self) -> RegisteredBookies:
         return await self._call(self._inner.bookies)
 
     def watch_bookies(self, changed: Callable[[], None]) -> Watch:
@@ -202,8 +211,8 @@ class RemoteMetadata:
 
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
-    ) -> Registration:
-        async def take() -> Registration:
+    ) -> BookieRegistration:
+        async def take() -> BookieRegistration:
             return await self._inner.register(bookie, info, read_only=read_only, replace=replace)
 
         return _RemoteRegistration(self._call, self._leave, await self._call(take, changes=True))
@@ -244,7 +253,7 @@ class RemoteMetadata:
 
 class _RemoteRegistration:
     def __init__(
-        self, call: Callable[..., Awaitable[None]], leave: Callable[..., Awaitable[None]], inner: Registration
+        self, call: Callable[..., Awaitable[None]], leave: Callable[..., Awaitable[None]], inner: BookieRegistration
     ) -> None:
         self._call, self._leave, self._inner = call, leave, inner
         self.lost, self.failure = inner.lost, inner.failure

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable
 
 from tallystick.sim.ha_chaos import HaChaos
-from tallystick.sim.ha_hosts import HaWorld, Node
+from tallystick.sim.ha_hosts import HaHost, HaWorld
 from tallystick.sim.ha_judge import HaJudge
-from tallystick.sim.ha_plan import STORM_S, Plan
+from tallystick.sim.ha_plan import STORM_S, HaPlan
 from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
@@ -30,24 +30,24 @@ MAX_TURNS = 30_000
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    plan = Plan.draw(rng)
+    plan = HaPlan.draw(rng)
     loop = VirtualLoop(max_seconds=STORM_S + 4 * CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
     judge = HaJudge(trace, plan, loop.time)
-    return live(seed, Life(rng, plan, loop, trace, judge).live(), loop, trace, judge, "H6")
+    return live(seed, HaLife(rng, plan, loop, trace, judge).live(), loop, trace, judge, "H6")
 
 
-class Life:
+class HaLife:
     """The nodes, and what happens to them when; ``live`` it once."""
 
-    def __init__(self, rng: random.Random, plan: Plan, loop: VirtualLoop, trace: Trace, judge: HaJudge) -> None:
+    def __init__(self, rng: random.Random, plan: HaPlan, loop: VirtualLoop, trace: Trace, judge: HaJudge) -> None:
         self._random, self._plan, self._loop, self._trace, self._judge = rng, plan, loop, trace, judge
 
     async def live(self) -> None:
         plan, fabric = self._plan, Fabric(self._random, self._trace, self._plan.links)
         self._world = HaWorld(self._loop, self._random, self._trace, fabric, self._judge, plan)
-        nodes = self._nodes = [Node(self._world, number) for number in range(1 + len(plan.slave_syncs))]
+        nodes = self._nodes = [HaHost(self._world, number) for number in range(1 + len(plan.slave_syncs))]
         self._judge.master, self._judge.slaves = nodes[0], nodes[1:]
         if plan.old:
             self._begin_with_messages(nodes[0])
@@ -64,7 +64,7 @@ class Life:
         for node in nodes:
             check_dispatch(node.log)
 
-    def _begin_with_messages(self, node: Node) -> None:
+    def _begin_with_messages(self, node: HaHost) -> None:
         log = node.log
         log.store.put(log.drafts(self._random.randint(1, 30)))
         log.store.flush()

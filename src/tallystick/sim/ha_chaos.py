@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tallystick.rocketmq.wire.ha import REPORT
 from tallystick.sim.chaos import Chaos
-from tallystick.sim.ha_hosts import MASTER, PORT, HaWorld, Node
+from tallystick.sim.ha_hosts import MASTER, PORT, HaHost, HaWorld
 from tallystick.sim.ha_log import FILE_BYTES
 from tallystick.sim.hosts import Host
 from tallystick.sim.virtual.process import Process
@@ -19,7 +19,7 @@ CONNECT_S = 5.0
 class HaChaos(Chaos):
     """With the words of ``ha_plan.CHAOS``."""
 
-    def __init__(self, world: HaWorld, nodes: Sequence[Node]) -> None:
+    def __init__(self, world: HaWorld, nodes: Sequence[HaHost]) -> None:
         super().__init__(world, nodes, ())
         self._nodes = nodes
         self._strangers = 0
@@ -70,6 +70,6 @@ class HaChaos(Chaos):
             await asyncio.sleep(PAUSE_S)
 
     def _restore(self, host: Host[HaWorld]) -> None:
-        assert isinstance(host, Node)
+        assert isinstance(host, HaHost)
         host.log.heal()
         super()._restore(host)

@@ -12,10 +12,10 @@ from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.acks import Settle, Ticket
 from tallystick.runtime.outside import Outside
 from tallystick.sim.ha_disk import RecordDisk
-from tallystick.sim.ha_judge import HaJudge, Wait
+from tallystick.sim.ha_judge import HaJudge, WaitingSender
 from tallystick.sim.ha_log import SETTINGS, SimLog
 from tallystick.sim.ha_original import OriginalNetwork
-from tallystick.sim.ha_plan import Plan
+from tallystick.sim.ha_plan import HaPlan
 from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.hosts import Host, JudgedWorld
 from tallystick.sim.invariants import Violation
@@ -27,10 +27,10 @@ AWAY_S = 4.0  # at most, until a node that died is started again
 MEANWHILE = 0.5  # of those sends that happen while a thread syncs, and wait
 
 
-HaWorld = JudgedWorld[HaJudge, Plan]
+HaWorld = JudgedWorld[HaJudge, HaPlan]
 
 
-class Node(Host[HaWorld]):
+class HaHost(Host[HaWorld]):
     """Number 0 is the master. Its log is read back, and compared, as soon as its process is dead."""
 
     disk_type = RecordDisk
@@ -44,7 +44,7 @@ class Node(Host[HaWorld]):
             self.id, self.disk, world.clock, self._random, slave=number > 0, sync_flush=self.sync_flush
         )  # fmt: skip
         self.log.on_copied = lambda offset, size: world.judge.copied(self, offset, size)
-        self.waiting: dict[Ticket, Wait] = {}
+        self.waiting: dict[Ticket, WaitingSender] = {}
         self.running: BrokerLog | None = None  # that answers
         self._is_read_back = True
 
@@ -129,7 +129,7 @@ class Node(Host[HaWorld]):
         world.trace.note("put", end, waits)
         if waits and log.waits:
             settled = log.wait(end)
-            self.waiting[settled.ticket] = Wait(end, world.clock.now())
+            self.waiting[settled.ticket] = WaitingSender(end, world.clock.now())
             self._settled(list(settled.settles))
 
     def _send_meanwhile(self) -> None:

@@ -15,20 +15,20 @@ from tallystick.codec.checksum import crc32c
 from tallystick.rocketmq.ha.acks import Ticket
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.sim.ha_log import SimLog
-from tallystick.sim.ha_plan import Plan
+from tallystick.sim.ha_plan import HaPlan
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
 
 
 @dataclass(frozen=True)
-class Wait:
+class WaitingSender:
     """A sender waits since then, seconds, for the log up to ``end``."""
 
     end: int
     since: float
 
 
-class Node(Protocol):
+class HaView(Protocol):
     """What is to be seen of a master or a slave."""
 
     id: str
@@ -36,7 +36,7 @@ class Node(Protocol):
     log: SimLog
 
     @property
-    def waiting(self) -> Mapping[Ticket, Wait]: ...
+    def waiting(self) -> Mapping[Ticket, WaitingSender]: ...
 
     @property
     def answers(self) -> bool: ...
@@ -60,19 +60,19 @@ class _Promise:
 class HaJudge:
     """Sees what really is, which no node does. ``violation`` is the first that it found."""
 
-    master: Node
+    master: HaView
 
-    def __init__(self, trace: Trace, plan: Plan, now: Callable[[], float]) -> None:
+    def __init__(self, trace: Trace, plan: HaPlan, now: Callable[[], float]) -> None:
         """``now`` is the time in seconds."""
         self._trace, self._plan, self._now = trace, plan, now
-        self.slaves: Sequence[Node] = ()
+        self.slaves: Sequence[HaView] = ()
         self.promised = 0
         self.alarm: tuple[int, Callable[[], None]] | None = None  # settable: what to do after which promise
         self.violation: str | None = None
         self._promises: list[_Promise] = []
         self._reach: dict[str, int] = {}  # how far a slave ever had the bytes that the master has now
 
-    def settled(self, wait: Wait, status: PutStatus) -> None:
+    def settled(self, wait: WaitingSender, status: PutStatus) -> None:
         """A sender was told what became of its send."""
         plan, master, end = self._plan, self.master, wait.end
         self._trace.note("told", end, status.name)
@@ -102,19 +102,19 @@ class HaJudge:
             if slave.sync_flush:
                 self._promises.append(_Promise(slave.id, end, crc32c(bytes(slave.log.data[:end]))))
 
-    def _has(self, slave: Node, end: int) -> bool:
+    def _has(self, slave: HaView, end: int) -> bool:
         if not slave.sync_flush:
             return self._reach.get(slave.id, 0) >= end
         return slave.log.flushed >= end and self.same(slave, end)
 
-    def copied(self, slave: Node, offset: int, size: int) -> None:
+    def copied(self, slave: HaView, offset: int, size: int) -> None:
         """A slave appended something."""
         end = offset + size
         if slave.log.data[offset:end] != self.master.log.data[offset:end]:
             self.fail("H8", f"{slave.id} copied bytes to {offset} that the master does not have there")
         self._reach[slave.id] = max(self._reach.get(slave.id, 0), end)
 
-    def follows(self, slave: Node) -> None:
+    def follows(self, slave: HaView) -> None:
         """A slave begins to copy."""
         if not self.same(slave, slave.log.end):
             self.fail("R3", f"{slave.id} follows a master whose log is another")
@@ -126,7 +126,7 @@ class HaJudge:
             self._reach[name] = min(self._reach[name], self.master.log.end)
         self._check_promises()
 
-    def same(self, slave: Node, end: int) -> bool:
+    def same(self, slave: HaView, end: int) -> bool:
         """Whether the slave has the bytes that the master has up to there, or had before they were deleted."""
         if slave.log.empty:
             return True
@@ -152,7 +152,7 @@ class HaJudge:
         """Everything is calm."""
         self._check_promises()
 
-    def compatible(self, slave: Node) -> bool:
+    def compatible(self, slave: HaView) -> bool:
         """Whether the master can go on where the slave's log ends."""
         end = slave.log.end
         return slave.log.empty or (self.master.log.first < end and self.same(slave, end))

@@ -16,7 +16,7 @@ CHAOS = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class HaPlan:
     """``original``: the master does not know our extension: nothing compares the logs, so nothing may part them."""
 
     settings: HaSettings
@@ -34,7 +34,7 @@ class Plan:
     sync_s: float  # a sync takes, at most
 
     @classmethod
-    def draw(cls, rng: random.Random) -> Plan:
+    def draw(cls, rng: random.Random) -> HaPlan:
         slaves = rng.choice((1, 1, 2, 2, 3))
         original = rng.random() < 0.2
         kinds = rng.sample(CHAOS, rng.randint(0, 5))

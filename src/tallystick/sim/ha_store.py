@@ -14,7 +14,7 @@ from tallystick.sim.invariants import Violation
 _REPUT_BYTES = 4096
 
 
-class Watcher(Protocol):
+class LogWatcher(Protocol):
     """Sees what becomes of a log."""
 
     sync_flush: bool
@@ -47,7 +47,7 @@ class Watcher(Protocol):
 class SeenStore(MessageStore):
     """``log`` is set by who opens it."""
 
-    log: Watcher
+    log: LogWatcher
 
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
         before, puts = self.end, super().put(drafts)

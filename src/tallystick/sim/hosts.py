@@ -14,7 +14,7 @@ from tallystick.runtime.outside import Outside
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.virtual.loop import VirtualClock
 from tallystick.sim.virtual.network import Fabric
-from tallystick.sim.virtual.process import Loop, Process
+from tallystick.sim.virtual.process import Process, Timers
 from tallystick.sim.virtual.trace import Trace
 from tallystick.sim.virtual.worker import DelayWorker
 
@@ -24,7 +24,7 @@ RESTART_S = 1.0  # after a process ended by itself
 class World:
     """What all processes of one life share."""
 
-    def __init__(self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float) -> None:
+    def __init__(self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float) -> None:
         """``sync_s``: a sync of a disk takes, at most."""
         self.loop, self.random, self.trace, self.fabric, self.sync_s = loop, rng, trace, fabric, sync_s
         self.clock = VirtualClock(fabric.loop)
@@ -51,7 +51,7 @@ P = TypeVar("P", bound=Plan)
 class JudgedWorld(World, Generic[J, P]):
     """With the plan, and who judges it all."""
 
-    def __init__(self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: J, plan: P) -> None:
+    def __init__(self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, judge: J, plan: P) -> None:
         super().__init__(loop, rng, trace, fabric, plan.sync_s)
         self.judge, self.plan = judge, plan
 

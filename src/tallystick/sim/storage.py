@@ -29,8 +29,8 @@ from tallystick.sim.storage_model import (
     JOURNAL_DIR,
     LEDGER_DIR,
     SETTINGS,
-    Book,
-    Clock,
+    LedgerModel,
+    TickingClock,
     Versions,
     absent,
     check_reads,
@@ -53,15 +53,15 @@ class Flight:
     fences: list[int]
 
 
-class Life:
+class StorageLife:
     """One storage, its disk, and the model."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.random = random.Random(seed)
         self.disk = SimDisk(random.Random(seed + 1))
         self.trace = Trace(lambda: float(self.disk.operations), keep=keep_trace)  # its time is the disk's work
-        self.clock = Clock()
-        self.books = {ledger: Book() for ledger in IDS}
+        self.clock = TickingClock()
+        self.books = {ledger: LedgerModel() for ledger in IDS}
         self.promised = 0
         self.crashes = 0
         self._flaky = self.random.choice((0.0, 0.0, 0.01))
@@ -131,7 +131,7 @@ class Life:
         size = self.random.choice((0, 3, 40, 200, 200, 1500))
         return ENTRY_HEADER.pack(ledger, entry, entry - 1, size) + self.random.randbytes(size)
 
-    def _new_id(self, book: Book) -> int:
+    def _new_id(self, book: LedgerModel) -> int:
         if book.entries and self.random.random() < 0.15:
             return self.random.choice(list(book.entries))
         last = max(book.entries, default=-1)
@@ -261,7 +261,7 @@ class Life:
 
     def _forget(self, ledger: int) -> None:
         """Its id may be used again."""
-        self.books[ledger] = Book()
+        self.books[ledger] = LedgerModel()
         self._staged_adds = [add for add in self._staged_adds if add[0] != ledger]
         self._staged_fences = [fence for fence in self._staged_fences if fence != ledger]
         if self._flight is not None:
@@ -339,14 +339,14 @@ class Life:
             raise Violation(f"the fence of {ledger} is lost")
         book.fence_promised = book.fenced
 
-    def _probe_deleted(self, ledger: int, book: Book) -> None:
+    def _probe_deleted(self, ledger: int, book: LedgerModel) -> None:
         if ledger not in self._forgetting and (book.promised or book.gone):
             book.gone = True
             expect(self.storage.fence(ledger, key_of(ledger)), Code.NO_LEDGER, "fence of a deleted ledger", ledger)
             return
-        self.books[ledger] = Book()
+        self.books[ledger] = LedgerModel()
         if not self._takes_an_add(ledger):
-            self.books[ledger] = Book(deleting=True, gone=True)
+            self.books[ledger] = LedgerModel(deleting=True, gone=True)
 
     def _takes_an_add(self, ledger: int) -> bool:
         """Ask in the way a writer does: with the newest version of an entry, or with a first entry."""
@@ -367,7 +367,7 @@ class StorageOutcome(Outcome):
 
 def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
     """One life."""
-    life = Life(seed, keep_trace=keep_trace)
+    life = StorageLife(seed, keep_trace=keep_trace)
     violation = None
     try:
         life.live()

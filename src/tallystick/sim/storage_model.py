@@ -34,7 +34,7 @@ class Versions:
 
 
 @dataclass
-class Book:
+class LedgerModel:
     """One ledger as its clients see it."""
 
     entries: dict[int, Versions] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Book:
         return self.fence_promised or any(versions.promised >= 0 for versions in self.entries.values())
 
 
-class Clock:
+class TickingClock:
     """Each look at it is a millisecond later."""
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ def expect(code: int, expected: int, what: str, *where: int) -> None:
         raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected).name}")
 
 
-def absent(book: Book) -> Code:
+def absent(book: LedgerModel) -> Code:
     """The answer for a ledger that is deleted: a loss of power may bring it back until the deletion is durable."""
     return Code.NO_LEDGER if book.gone else Code.IO_ERROR
 
 
-def check_reads(storage: Storage, ledger: int, book: Book, rng: random.Random) -> None:
+def check_reads(storage: Storage, ledger: int, book: LedgerModel, rng: random.Random) -> None:
     """All that was sent can be read at once, whatever way is used; and nothing else."""
     if book.deleting:
         expect(storage.read(ledger, 0)[0], absent(book), "read of a deleted ledger", ledger)
@@ -104,12 +104,14 @@ def check_reads(storage: Storage, ledger: int, book: Book, rng: random.Random) -
         expect(storage.read(ledger, entry)[0], no, "read", ledger, entry)
 
 
-def _answer(ledger: int, entry: int, book: Book) -> bytes:
+def _answer(ledger: int, entry: int, book: LedgerModel) -> bytes:
     versions = book.entries.get(entry)
     return v2.encode_answer(v2.Read(ledger, entry), Code.OK, versions.sent[-1]) if versions else b"?"
 
 
-def check_rot(books: Mapping[int, Book], disk: SimDisk, rng: random.Random, reopen: Callable[[], Storage]) -> None:
+def check_rot(
+    books: Mapping[int, LedgerModel], disk: SimDisk, rng: random.Random, reopen: Callable[[], Storage]
+) -> None:
     """A bit flips in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
     files = [path for name in disk.listdir(LEDGER_DIR) if disk.open(path := f"{LEDGER_DIR}/{name}").size()]
     path = rng.choice(files)

@@ -19,8 +19,8 @@ from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.arguments import listener, payload_bytes
 from tallystick.runtime.events import Events
-from tallystick.sync.connection import Connection
-from tallystick.sync.loop import Loop, alone
+from tallystick.sync.connection import BlockingClient
+from tallystick.sync.loop import LoopThread, alone
 
 CHUNK_BYTES = 256 * 1024
 
@@ -38,7 +38,7 @@ def _share_of_chunk(message: ReceivedMessage) -> float:
     return message.stored.size / CHUNK_BYTES
 
 
-class RocketMQ(Connection[client.RocketMQ]):
+class RocketMQ(BlockingClient[client.RocketMQ]):
     """Made by ``topics``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
 
     def producer(self, group: str) -> Producer:
@@ -111,7 +111,7 @@ class RocketMQ(Connection[client.RocketMQ]):
 class Producer:
     """Made by ``RocketMQ.producer``; may be used from several threads."""
 
-    def __init__(self, loop: Loop, wrapped: producer.Producer) -> None:
+    def __init__(self, loop: LoopThread, wrapped: producer.Producer) -> None:
         self._loop, self._producer = loop, wrapped
         self.group = wrapped.group
 
@@ -205,7 +205,7 @@ class Producer:
 class Consumer:
     """Made by ``RocketMQ.consumer``. Iterate over it, on one thread: messages cross one by one."""
 
-    def __init__(self, loop: Loop, wrapped: consumer.Consumer) -> None:
+    def __init__(self, loop: LoopThread, wrapped: consumer.Consumer) -> None:
         self._loop, self._consumer = loop, wrapped
         self.group, self.topics = wrapped.group, wrapped.topics
 

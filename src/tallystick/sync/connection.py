@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from tallystick.errors import UsageError
 from tallystick.runtime.fork import ProcessLock
 from tallystick.runtime.opening import Opening
-from tallystick.sync.loop import Loop
+from tallystick.sync.loop import LoopThread
 
 
 class AsyncClient(Protocol):
@@ -30,22 +30,22 @@ class AsyncClient(Protocol):
 Client = TypeVar("Client", bound=AsyncClient)
 
 
-class Connection(Generic[Client]):
+class BlockingClient(Generic[Client]):
     """Base of a blocking client. ``close`` it, or use ``with``. Clients with equal settings share a loop."""
 
     def __init__(self, opening: Opening[Client], settings: Hashable) -> None:
         self._opening, self._settings = opening, settings
-        self._connected: tuple[Loop, Client] | None = None
+        self._connected: tuple[LoopThread, Client] | None = None
         self._closed = False
         self._guard = ProcessLock()
         _made.add(self)
 
-    def _client(self) -> tuple[Loop, Client]:
+    def _client(self) -> tuple[LoopThread, Client]:
         with self._guard:
             if self._closed:
                 raise UsageError("this client is closed")
             if self._connected is None:
-                loop = Loop.acquire(self._settings)
+                loop = LoopThread.acquire(self._settings)
                 try:
                     connected = loop.open(self._opening)
                 except BaseException:
@@ -79,7 +79,7 @@ class Connection(Generic[Client]):
         self.close()
 
 
-_made: weakref.WeakSet[Connection[Any]] = weakref.WeakSet()
+_made: weakref.WeakSet[BlockingClient[Any]] = weakref.WeakSet()
 
 
 def _in_child() -> None:

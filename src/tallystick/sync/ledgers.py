@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Self
 from tallystick.bookkeeper.ledger import client, reader, writer
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.driver import Bookies
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.runtime.arguments import payload_bytes
 from tallystick.runtime.events import Events
-from tallystick.sync.connection import Connection
-from tallystick.sync.loop import Loop, alone
+from tallystick.sync.connection import BlockingClient
+from tallystick.sync.loop import LoopThread, alone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ def _entry_weight(entry: Entry) -> float:
     return 1 / 512 + len(entry.data) / (1024 * 1024)
 
 
-class BookKeeper(Connection[client.BookKeeper]):
+class BookKeeper(BlockingClient[client.BookKeeper]):
     """Made by ``connect``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
 
     def create_ledger(
@@ -78,7 +78,7 @@ class BookKeeper(Connection[client.BookKeeper]):
         loop, bk = self._client()
         return loop.run(bk.ledger_metadata(ledger))
 
-    def bookies(self) -> Bookies:
+    def bookies(self) -> RegisteredBookies:
         """The registered bookies. Raises MetadataError."""
         loop, bk = self._client()
         return loop.run(bk.bookies())
@@ -103,7 +103,7 @@ class BookKeeper(Connection[client.BookKeeper]):
 class LedgerWriter:
     """Appends to a ledger that this client created; may be used from several threads. ``close`` it, or use ``with``."""
 
-    def __init__(self, loop: Loop, wrapped: writer.LedgerWriter) -> None:
+    def __init__(self, loop: LoopThread, wrapped: writer.LedgerWriter) -> None:
         self._loop, self._writer = loop, wrapped
 
     @property
@@ -186,7 +186,7 @@ class LedgerWriter:
 class LedgerReader:
     """A ledger to read from. Never fences, never writes. ``close`` it, or use ``with``."""
 
-    def __init__(self, loop: Loop, wrapped: reader.LedgerReader) -> None:
+    def __init__(self, loop: LoopThread, wrapped: reader.LedgerReader) -> None:
         self._loop, self._reader = loop, wrapped
         self.id = wrapped.id
 

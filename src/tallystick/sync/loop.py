@@ -21,11 +21,11 @@ from tallystick.runtime.opening import Handle, Opening
 
 T = TypeVar("T")
 
-_loops: dict[tuple[int, Hashable], Loop] = {}
+_loops: dict[tuple[int, Hashable], LoopThread] = {}
 _guard = ProcessLock()
 
 
-class Loop:
+class LoopThread:
     """A thread with an event loop, and how many clients use it."""
 
     def __init__(self, key: tuple[int, Hashable]) -> None:
@@ -35,7 +35,7 @@ class Loop:
         self._thread.start()
 
     @classmethod
-    def acquire(cls, settings: Hashable) -> Loop:
+    def acquire(cls, settings: Hashable) -> LoopThread:
         key = (os.getpid(), settings)
         with _guard:
             loop = _loops.get(key)

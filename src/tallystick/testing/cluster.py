@@ -19,7 +19,7 @@ from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
 from tallystick.sim.disk import SimDisk
 from tallystick.testing.nodes import NAMES_PORT, POLL_S, BookieNode, BrokerNode, NameServerNode, Node
-from tallystick.testing.world import Listener, World
+from tallystick.testing.world import InProcessWorld, Listener
 
 MOST_NODES = 200
 CLIENTS = "clients"  # the name of all clients, for cuts
@@ -28,7 +28,7 @@ CLIENTS = "clients"  # the name of all clients, for cuts
 class Cluster:
     """Made by ``cluster``. ``nodes`` has all of them by name, bookies and brokers those of their kind."""
 
-    def __init__(self, world: World, bookies: int, brokers: str | None) -> None:
+    def __init__(self, world: InProcessWorld, bookies: int, brokers: str | None) -> None:
         self._world = world
         self.bookies: dict[str, BookieNode] = {}
         self.brokers: dict[str, BrokerNode] = {}
@@ -168,6 +168,6 @@ def cluster(
     arguments.listener(listener, "listener")
 
     async def start() -> Cluster:
-        return await Cluster(World(seed, listener), count, brokers).__aenter__()
+        return await Cluster(InProcessWorld(seed, listener), count, brokers).__aenter__()
 
     return Opening(start, "cluster(…)")

@@ -23,7 +23,7 @@ from tallystick.runtime.outside import Outside
 from tallystick.sim.ha_disk import RecordDisk
 from tallystick.sim.virtual.process import Process
 from tallystick.sim.virtual.worker import DelayWorker
-from tallystick.testing.world import SESSION_S, World
+from tallystick.testing.world import SESSION_S, InProcessWorld
 
 BOOKIE_PORT, BROKER_PORT, NAMES_PORT = 3181, 10911, 9876
 MIB = 1024 * 1024
@@ -43,7 +43,7 @@ Failure = asyncio.Future[Exception]
 class Node(ABC):
     """One server. What it stored outlives its process; what it did not sync is lost with the power, or not."""
 
-    def __init__(self, world: World, name: str, number: int, ports: tuple[int, ...]) -> None:
+    def __init__(self, world: InProcessWorld, name: str, number: int, ports: tuple[int, ...]) -> None:
         self.name, self.address, self._ports = name, world.address(number), ports
         self._world, self._boots = world, 0
         world.hosts.append(self.address)
@@ -184,7 +184,7 @@ class Node(ABC):
 class BookieNode(Node):
     """A storage node of ledgers."""
 
-    def __init__(self, world: World, name: str, number: int) -> None:
+    def __init__(self, world: InProcessWorld, name: str, number: int) -> None:
         super().__init__(world, name, number, (BOOKIE_PORT,))
         self.bookie: Bookie | None = None  # of the process that answers
 
@@ -213,7 +213,7 @@ class BookieNode(Node):
 class NameServerNode(Node):
     """It keeps nothing: all that it knows brokers tell it again."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: InProcessWorld, number: int) -> None:
         super().__init__(world, NAME_SERVER, number, (NAMES_PORT,))
         self.server: NameServer | None = None  # of the process that answers
 
@@ -236,7 +236,9 @@ class NameServerNode(Node):
 class BrokerNode(Node):
     """A master, or a slave of ``master``. It answers when the name server, if that runs, knows it."""
 
-    def __init__(self, world: World, name: str, number: int, names: NameServerNode, master: BrokerNode | None) -> None:
+    def __init__(
+        self, world: InProcessWorld, name: str, number: int, names: NameServerNode, master: BrokerNode | None
+    ) -> None:
         super().__init__(world, name, number, (BROKER_PORT, BROKER_PORT + 1))
         self.master, self._names = master, names
         self.slaves: list[BrokerNode] = []  # where there are some a send waits for one of them

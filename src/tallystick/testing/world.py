@@ -28,7 +28,7 @@ from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
 from tallystick.sim.disk import Crashed
 from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
 from tallystick.sim.virtual.network import Fabric, LinkFaults
-from tallystick.sim.virtual.process import PROCESS, Loop, Process
+from tallystick.sim.virtual.process import PROCESS, Process, Timers
 from tallystick.sim.virtual.trace import Trace
 from tallystick.testing.ports import RealPort
 
@@ -39,7 +39,7 @@ SESSION_S = 4.0  # how long a registration outlives its process
 _numbers = itertools.count()
 
 
-class World:
+class InProcessWorld:
     """See the module. ``open`` and ``close`` it; ``uri`` names its metadata once it is open."""
 
     def __init__(self, seed: int, listener: Listener | None) -> None:
@@ -47,7 +47,7 @@ class World:
         self.is_virtual = isinstance(loop, VirtualLoop)
         self._random, self._listener = random.Random(seed), listener
         self._tasks = None if isinstance(loop, VirtualLoop) else ProcessTasks.of(loop)
-        self.loop: Loop = self._tasks or cast("VirtualLoop", loop)
+        self.loop: Timers = self._tasks or cast("VirtualLoop", loop)
         self.clock: Clock = VirtualClock(loop) if self.is_virtual else SystemClock()
         self.trace = Trace(loop.time)
         self.fabric = Fabric(self.chance(), self.trace)

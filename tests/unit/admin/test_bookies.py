@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from tallystick.admin import bookies
-from tallystick.admin.bookies import Registered
-from tallystick.admin.ledgers import Ledger
+from tallystick.admin.bookies import BookiePresence
+from tallystick.admin.ledgers import LedgerStatus
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -67,9 +67,9 @@ async def test_registered_ones_and_those_that_are_down() -> None:
     driver = await cluster({"b": info}, read_only={"c": info}, joined=("a", "b"))
     found = await bookies.list_bookies(driver)
     assert [(one.id, one.registered) for one in found] == [
-        ("a", Registered.DOWN),
-        ("b", Registered.WRITABLE),
-        ("c", Registered.READ_ONLY),
+        ("a", BookiePresence.DOWN),
+        ("b", BookiePresence.WRITABLE),
+        ("c", BookiePresence.READ_ONLY),
     ]
 
 
@@ -95,7 +95,7 @@ async def test_one_that_accepts_and_keeps_silent(port: int, monkeypatch: pytest.
 
 async def test_one_that_is_down() -> None:
     details = await bookies.bookie_details(await cluster(joined=("b",)), "b")
-    assert details.bookie.registered is Registered.DOWN
+    assert details.bookie.registered is BookiePresence.DOWN
     assert details.answers_ms is None and details.problem == "it has no registered address"
 
 
@@ -170,7 +170,7 @@ async def test_a_bookie_that_runs_is_not_forgotten(joined: ClusterMetadata, read
 async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(
     joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[Ledger]:
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[LedgerStatus]:
         await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
         return
         yield
@@ -186,7 +186,7 @@ async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
 ) -> None:
     """The bookie began again on the same folders, and is not yet registered."""
 
-    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[Ledger]:
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[LedgerStatus]:
         found = await driver.read_cookie("b0")
         assert found is not None
         await driver.write_cookie("b0", found.value, found.version)

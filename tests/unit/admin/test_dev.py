@@ -13,7 +13,7 @@ import pytest
 from support.processes import running
 from tallystick.admin import dev
 from tallystick.admin.dev import DevCluster
-from tallystick.admin.dev_nodes import DevNode, DevState, Kind
+from tallystick.admin.dev_nodes import DevNode, DevState, NodeKind
 from tallystick.admin.process import ProcessId
 from tallystick.cli import NOT_WELL, main
 from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
@@ -197,7 +197,7 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monk
     alive = running(os.getpid())
     nodes = tuple(DevNode(f"bookie-{number}", alive) for number in (1, 2, 3))
     save(cluster, DevState("sqlite:///x", (*nodes, DevNode("broker-a", alive))))
-    assert cluster.up(2).of(Kind.BOOKIE) == list(nodes)
+    assert cluster.up(2).of(NodeKind.BOOKIE) == list(nodes)
     assert told == ["bookie-3 running already, and left so: stop with `tally dev kill bookie-3`"]
     told.clear()
     cluster.up(3, sync_flush=True)
@@ -331,7 +331,7 @@ def test_what_an_interrupted_start_was_asked_for_is_what_the_next_one_starts(
     with pytest.raises(Unavailable, match="bookie-1 ended"):
         cluster.up()
     assert begun[1:] == [name for name in names if "broker" not in name], "who is started first"
-    assert all(node.sync_flush for node in cluster._require().of(Kind.BROKER))
+    assert all(node.sync_flush for node in cluster._require().of(NodeKind.BROKER))
 
 
 def test_a_broker_is_started_behind_a_name_server_that_never_listened(

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from support.processes import running
-from tallystick.admin.dev_nodes import DevNode, DevState, Kind, bookie_ids, broker_ids, configuration, kind_of, waves
+from tallystick.admin.dev_nodes import (
+    DevNode,
+    DevState,
+    NodeKind,
+    bookie_ids,
+    broker_ids,
+    configuration,
+    kind_of,
+    waves,
+)
 from tallystick.admin.process import ProcessId
 from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.errors import UsageError
@@ -51,7 +60,7 @@ def test_nodes_are_kept_in_order() -> None:
         ("bookie-1", 0), ("bookie-2", 7), ("bookie-10", 0), ("nameserver", 0),
         ("broker-a", 0), ("broker-a-s2", 0), ("broker-a-s10", 0), ("broker-b", 0),
     ]  # fmt: skip
-    assert [node.id for node in state.of(Kind.BOOKIE)] == ["bookie-1", "bookie-2", "bookie-10"]
+    assert [node.id for node in state.of(NodeKind.BOOKIE)] == ["bookie-1", "bookie-2", "bookie-10"]
 
 
 def test_an_order_that_was_not_carried_out_gives_way_to_the_next_of_its_kind() -> None:
@@ -85,7 +94,7 @@ def test_masters_wait_for_their_name_server_and_slaves_for_their_master() -> Non
 
 def test_only_a_master_with_slaves_waits_for_them() -> None:
     state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
-    roles = {node: told(state, node)["brokerRole"] for node in ALL if kind_of(node) is Kind.BROKER}
+    roles = {node: told(state, node)["brokerRole"] for node in ALL if kind_of(node) is NodeKind.BROKER}
     assert roles == {
         "broker-a": "SYNC_MASTER", "broker-a-s1": "SLAVE", "broker-a-s2": "SLAVE", "broker-b": "ASYNC_MASTER",
     }  # fmt: skip
@@ -109,9 +118,9 @@ def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
     for node in state.nodes:
         text = configuration(state, node, f'/dev/"quoted" ü/{node.id}')
         values = keyfile.parse_toml("node.toml", text, node.kind.value)
-        if node.kind is Kind.BOOKIE:
+        if node.kind is NodeKind.BOOKIE:
             ignored = bookie_keys.SCHEMA.read(values).ignored
-        elif node.kind is Kind.NAME_SERVER:
+        elif node.kind is NodeKind.NAME_SERVER:
             ignored = name_server_keys.SCHEMA.read(values).ignored
         else:
             loaded = broker_keys.SCHEMA.read(values)

@@ -13,7 +13,7 @@ from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin import groups, topics
 from tallystick.admin.brokers import Operator
-from tallystick.admin.groups import Group
+from tallystick.admin.groups import GroupStatus
 from tallystick.errors import NoSuchTopic, NotFound, Unavailable
 from tallystick.rocketmq.wire.values import RequestCode
 
@@ -43,7 +43,7 @@ async def consumed(cluster: LiveCluster, sends: int, takes: int) -> None:
 async def test_a_groups_members_topics_and_lag_are_of_all_brokers(cluster: LiveCluster) -> None:
     assert await groups.list_groups(cluster.operator) == []
     await consumed(cluster, 6, 4)
-    assert await groups.list_groups(cluster.operator) == [Group("billing", 0, ("T",), 2)]
+    assert await groups.list_groups(cluster.operator) == [GroupStatus("billing", 0, ("T",), 2)]
     found = [one for one in await groups.group_lag(cluster.operator, "billing") if one.topic == "T"]
     assert [(one.broker, one.queue, one.end) for one in found] == [("broker-a", 0, 3), ("broker-b", 0, 3)]
     assert sum(one.lag for one in found) == 2 and sum(one.offset for one in found) == 4

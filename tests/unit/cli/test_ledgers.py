@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tallystick import cli
-from tallystick.admin.ledgers import Ledger, Replica
+from tallystick.admin.ledgers import LedgerStatus, Replica
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 from tallystick.cli import ledgers, output
 from tallystick.errors import Unauthorized
@@ -16,7 +16,7 @@ CLOSED = OPEN.with_fragment(3, ("a", "c")).closed(4, 99)
 
 
 def test_only_a_closed_ledger_has_entries_and_bytes() -> None:
-    assert ledgers.row(Ledger(1, OPEN)) == {
+    assert ledgers.row(LedgerStatus(1, OPEN)) == {
         "ledger": 1,
         "state": "OPEN",
         "entries": None,
@@ -25,13 +25,13 @@ def test_only_a_closed_ledger_has_entries_and_bytes() -> None:
         "digest": "crc32",
         "created": "1970-01-01T00:00:00Z",
     }
-    row = ledgers.row(Ledger(1, CLOSED))
+    row = ledgers.row(LedgerStatus(1, CLOSED))
     assert (row["entries"], row["bytes"]) == (5, 99)
 
 
 def test_the_list_of_ledgers_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     closed = replace(CLOSED, last_entry=9_999_998, length=999_999_999, ctime_ms=1_800_000_000_000)
-    found = [Ledger(1_000_000, closed), Ledger(1_000_001, replace(OPEN, state=LedgerState.IN_RECOVERY))]
+    found = [LedgerStatus(1_000_000, closed), LedgerStatus(1_000_001, replace(OPEN, state=LedgerState.IN_RECOVERY))]
     output.rows([ledgers.row(one) for one in found], json=False, empty="")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and max(map(len, lines)) <= 80

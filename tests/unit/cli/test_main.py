@@ -22,7 +22,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def show(service: object) -> None:
         raise error
 
-    monkeypatch.setattr("tallystick.cli.options.Service.resolve", show)
+    monkeypatch.setattr("tallystick.cli.options.MetadataOption.resolve", show)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.cli.options import Password, Service, pairs
+from tallystick.cli.options import MetadataOption, Password, pairs
 from tallystick.errors import UsageError
 
 
 def test_the_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_URI", "sqlite:///variable")
-    assert Service("sqlite:///option").resolve() == "sqlite:///option"
-    assert Service().resolve() == "sqlite:///variable"
+    assert MetadataOption("sqlite:///option").resolve() == "sqlite:///option"
+    assert MetadataOption().resolve() == "sqlite:///variable"
 
 
 def test_a_password_is_the_file_without_its_last_line_break(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

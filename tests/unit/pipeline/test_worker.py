@@ -7,18 +7,18 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.pipeline.ledger.bookies import Bookies
-from tallystick.pipeline.worker import AHEAD, Worker
+from tallystick.pipeline.ledger.bookies import BookieAddresses
+from tallystick.pipeline.worker import AHEAD, TaskWorker
 
 
 @pytest.fixture
-def one() -> Iterator[Worker[BookieClient]]:
-    worker = Worker(Bookies({"bookie-1": ("127.0.0.1", 1)}))
+def one() -> Iterator[TaskWorker[BookieClient]]:
+    worker = TaskWorker(BookieAddresses({"bookie-1": ("127.0.0.1", 1)}))
     yield worker
     worker.close()
 
 
-def test_items_come_in_order(one: Worker[BookieClient]) -> None:
+def test_items_come_in_order(one: TaskWorker[BookieClient]) -> None:
     async def count() -> AsyncGenerator[int, None]:
         for number in range(100):
             if number % 7 == 0:
@@ -28,7 +28,7 @@ def test_items_come_in_order(one: Worker[BookieClient]) -> None:
     assert list(one.iterate(lambda client: count())) == list(range(100))
 
 
-def test_an_error_comes_after_what_was_read_before_it(one: Worker[BookieClient]) -> None:
+def test_an_error_comes_after_what_was_read_before_it(one: TaskWorker[BookieClient]) -> None:
     async def failing() -> AsyncGenerator[int, None]:
         yield 1
         raise ValueError("broken")
@@ -39,7 +39,7 @@ def test_an_error_comes_after_what_was_read_before_it(one: Worker[BookieClient])
         next(items)
 
 
-def test_fetching_runs_only_a_little_ahead(one: Worker[BookieClient]) -> None:
+def test_fetching_runs_only_a_little_ahead(one: TaskWorker[BookieClient]) -> None:
     fetched, ahead = [], threading.Event()
 
     async def endless() -> AsyncGenerator[int, None]:
@@ -58,7 +58,7 @@ def test_fetching_runs_only_a_little_ahead(one: Worker[BookieClient]) -> None:
     assert len(fetched) <= AHEAD + 4  # what was taken, what waits, and the one in hand
 
 
-def test_a_task_that_stops_early_stops_the_fetching(one: Worker[BookieClient]) -> None:
+def test_a_task_that_stops_early_stops_the_fetching(one: TaskWorker[BookieClient]) -> None:
     closed = threading.Event()
 
     async def endless() -> AsyncGenerator[int, None]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.runtime.budget import Budget, Excess, Reason
+from tallystick.runtime.budget import Budget, CloseReason, Excess
 
 LIMIT, PATIENCE = 1000, 60.0
 
@@ -23,7 +23,7 @@ def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed()
         held.unsent(peer, size, 0.0, written=size)
     held.unfinished("d", 1, 0.0)
     assert held.over
-    assert held.excess(0.0) == [Excess("b", Reason.UNSENT, 500)]
+    assert held.excess(0.0) == [Excess("b", CloseReason.UNSENT, 500)]
     assert (held.held_bytes, held.over, held.takers()) == (501, False, ("a", "c"))
 
 
@@ -39,7 +39,7 @@ def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fil
     held.unsent("reader", 300, 0.0, written=300)
     for number in range(3):
         held.unfinished(f"writer {number}", 250 + number, float(number))
-    assert [(found.peer, found.reason) for found in held.excess(3.0)] == [("writer 0", Reason.UNFINISHED)]
+    assert [(found.peer, found.reason) for found in held.excess(3.0)] == [("writer 0", CloseReason.UNFINISHED)]
 
 
 def test_peers_that_let_their_frames_trickle_go_before_one_that_sends_a_large_one() -> None:
@@ -51,7 +51,7 @@ def test_peers_that_let_their_frames_trickle_go_before_one_that_sends_a_large_on
         held.unfinished("sender", size, 10.0)
     gone = held.excess(10.0)
     assert gone[0].peer == "stranger 0" and len(gone) == 2 and gone[1].peer.startswith("stranger")
-    assert {found.reason for found in gone} == {Reason.UNFINISHED}
+    assert {found.reason for found in gone} == {CloseReason.UNFINISHED}
 
 
 @pytest.mark.parametrize(("size", "progress"), [(500, True), (100, False)])
@@ -91,7 +91,7 @@ def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
     held.kept("idle", 100)
     held.kept("stranger", 700)
     held.unfinished("sender", 300, 0.0)
-    assert held.excess(0.0) == [Excess("stranger", Reason.KEPT, 700)]
+    assert held.excess(0.0) == [Excess("stranger", CloseReason.KEPT, 700)]
     held.kept("idle", 0)
     assert (held.kept_bytes, held.held_bytes) == (0, 300)
 
@@ -103,9 +103,9 @@ def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
     held.unsent("slow", 9, 30.0)
     held.unsent("stalled", 10, 30.0)
     assert held.excess(PATIENCE - 0.1) == []
-    assert held.excess(PATIENCE) == [Excess("stalled", Reason.STALLED, 10)]
+    assert held.excess(PATIENCE) == [Excess("stalled", CloseReason.STALLED, 10)]
     assert held.takers() == ("slow",)
-    assert held.excess(30.0 + PATIENCE) == [Excess("slow", Reason.STALLED, 9)]
+    assert held.excess(30.0 + PATIENCE) == [Excess("slow", CloseReason.STALLED, 9)]
 
 
 def test_taking_shows_though_more_was_written_meanwhile() -> None:

@@ -15,7 +15,7 @@ from tallystick.errors import UsageError
 from tallystick.runtime import log as log_module
 from tallystick.runtime.event_kinds import KINDS, level_of
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.log import MAX_WAITING, Log, LogSettings, log_listener, log_to_stderr
+from tallystick.runtime.log import MAX_WAITING, LogOutput, LogSettings, log_listener, log_to_stderr
 from tallystick.runtime.sparing import MAX_OF_HOST
 
 pytestmark = pytest.mark.usefixtures("house_logger")
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("house_logger")
 
 def written(settings: LogSettings, *events: Event) -> str:
     lines = io.BytesIO()
-    log = Log(lines.write, settings)
+    log = LogOutput(lines.write, settings)
     listen = log_listener("broker")
     for event in events:
         listen(event)
@@ -80,7 +80,7 @@ def test_levels_leave_out_what_is_below(level: str, lines: int) -> None:
 
 def test_other_libraries_lines_go_their_own_way() -> None:
     lines = io.BytesIO()
-    log = Log(lines.write, LogSettings())
+    log = LogOutput(lines.write, LogSettings())
     logging.getLogger("kazoo").error("not ours")
     log.close(within_s=30)
     assert lines.getvalue() == b""
@@ -101,7 +101,7 @@ class Reader:
 
 def test_nobody_waits_for_a_reader_and_what_was_not_read_is_counted() -> None:
     reader = Reader()
-    log = Log(reader.write, LogSettings(style="json"))
+    log = LogOutput(reader.write, LogSettings(style="json"))
     listen = log_listener()
     listen(FAILED)
     assert reader.asked.wait(30)
@@ -120,7 +120,7 @@ def test_nobody_waits_for_a_reader_and_what_was_not_read_is_counted() -> None:
 def test_what_a_stranger_can_make_happen_without_end_is_some_lines_with_a_count() -> None:
     """2,000 sends of 300 bytes were 341 KB of log."""
     lines = io.BytesIO()
-    log = Log(lines.write, LogSettings(style="json"))
+    log = LogOutput(lines.write, LogSettings(style="json"))
     for number in range(2000):
         log_listener("broker")(Event("request failed", {"peer": f"127.0.0.1:{number}", "code": 10}))
     log_listener("broker")(Event("request failed", {"peer": "127.0.0.2:1", "code": 10}))
@@ -138,7 +138,7 @@ def test_a_line_that_cannot_be_written_stops_no_later_one() -> None:
             raise BrokenPipeError
         lines.append(line)
 
-    log = Log(write, LogSettings())
+    log = LogOutput(write, LogSettings())
     listen = log_listener()
     for ledger in (1, 2):
         listen(Event("ledger closed", {"ledger": ledger}))
@@ -148,7 +148,7 @@ def test_a_line_that_cannot_be_written_stops_no_later_one() -> None:
 
 def test_lines_are_written_once_whatever_the_host_and_a_call_before_listen_to(caplog: pytest.LogCaptureFixture) -> None:
     before, lines = io.BytesIO(), io.BytesIO()
-    logs = [Log(one.write, LogSettings()) for one in (before, lines)]
+    logs = [LogOutput(one.write, LogSettings()) for one in (before, lines)]
     log_listener("broker")(FAILED)
     for log in logs:
         log.close(within_s=30)
@@ -157,7 +157,7 @@ def test_lines_are_written_once_whatever_the_host_and_a_call_before_listen_to(ca
 
 def test_a_fault_is_in_its_line_of_json() -> None:
     lines = io.BytesIO()
-    log = Log(lines.write, LogSettings(style="json"))
+    log = LogOutput(lines.write, LogSettings(style="json"))
     try:
         raise ZeroDivisionError("ours")
     except ZeroDivisionError:

@@ -16,7 +16,7 @@ from support.forking import in_child
 from tallystick import sync
 from tallystick.errors import UsageError
 from tallystick.runtime.opening import Opening
-from tallystick.sync.connection import Connection
+from tallystick.sync.connection import BlockingClient
 
 
 class Echo:
@@ -54,7 +54,7 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-class Blocking(Connection[Echo]):
+class Blocking(BlockingClient[Echo]):
     def say(self, line: bytes) -> bytes:
         loop, client = self._client()
         return loop.run(client.say(line))

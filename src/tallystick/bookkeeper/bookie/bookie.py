@@ -36,7 +36,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wires import Wires
-from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
+from tallystick.bookkeeper.metadata.driver import BookieRegistration, MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import DiskFull, MetadataConflict, MetadataError, StorageError, UsageError
@@ -276,7 +276,7 @@ class Bookie:
             "metadata_reached": self._metadata_reached,
         }  # fmt: skip
 
-    async def _register(self, driver: MetadataDriver) -> Registration:
+    async def _register(self, driver: MetadataDriver) -> BookieRegistration:
         info = BookieInfo.at(*self._advertised)
         if self.http_address is not None:
             info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
@@ -288,7 +288,7 @@ class Bookie:
         self._begin(self._listing.follow())
         return registration
 
-    def _check_metadata(self, registration: Registration) -> None:
+    def _check_metadata(self, registration: BookieRegistration) -> None:
         """Clients learn first that nobody lists a bookie: who runs it is told at the next look."""
         before, self._metadata_reached = self._metadata_reached, registration.is_reached
         if self._metadata_reached and not before:
@@ -299,14 +299,14 @@ class Bookie:
                 reason="what is stored here is served; new ledgers come here until the registration expires",
             )  # fmt: skip
 
-    async def _leave(self, registration: Registration) -> None:
+    async def _leave(self, registration: BookieRegistration) -> None:
         """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""
         try:
             await registration.close()
         except MetadataError as error:
             self._outside.events.emit("registration not removed", bookie=self.id, reason=str(error))
 
-    async def _watch(self, registration: Registration) -> None:
+    async def _watch(self, registration: BookieRegistration) -> None:
         await registration.lost.wait()
         if registration.failure is not None:
             raise registration.failure

@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundi
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.bookkeeper.bookie.wires import SpeaksV3, Wires
 from tallystick.errors import RemoteProtocolError
-from tallystick.runtime.budget import Budget, Reason
+from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
@@ -196,7 +196,7 @@ class BookieServer:
             session.look()
         self._looking = False
         for found in self._budget.excess(self._loop.time()):
-            if found.reason is Reason.UNFINISHED:
+            if found.reason is CloseReason.UNFINISHED:
                 self._counts.unfinished_closed += 1
             else:
                 self._counts.unsent_closed += 1

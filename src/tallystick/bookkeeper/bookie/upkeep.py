@@ -15,7 +15,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import Registration
+from tallystick.bookkeeper.metadata.driver import BookieRegistration
 from tallystick.bookkeeper.wire.values import BookieInfo, LedgerId
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.disk import Disk
@@ -152,7 +152,7 @@ class Upkeep:
 class Listing:
     """Keeps the registration as the bookie is: among the writable or the read-only ones, and with what waits."""
 
-    def __init__(self, registration: Registration, info: BookieInfo, guard: DiskGuard, events: Events) -> None:
+    def __init__(self, registration: BookieRegistration, info: BookieInfo, guard: DiskGuard, events: Events) -> None:
         self._registration, self._guard, self._events = registration, guard, events
         # What the service has; None while nobody knows: a change whose answer was lost may have been made.
         self._shown: bool | None = guard.read_only

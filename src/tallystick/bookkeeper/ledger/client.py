@@ -25,7 +25,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.metadata.ctoken import check_ledger_id
-from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.uri import parse
 from tallystick.bookkeeper.wire.values import (
@@ -186,7 +186,7 @@ class BookKeeper:
         self._require_open()
         return (await self._context.driver.read_ledger(ledger)).value
 
-    async def bookies(self) -> Bookies:
+    async def bookies(self) -> RegisteredBookies:
         """The registered bookies. Raises MetadataError."""
         self._require_open()
         return await self._context.driver.bookies()

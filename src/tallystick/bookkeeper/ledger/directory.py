@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
@@ -22,8 +22,8 @@ class BookieDirectory:
 
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
-        self._known: Bookies | None = None
-        self._reading: asyncio.Task[Bookies] | None = None
+        self._known: RegisteredBookies | None = None
+        self._reading: asyncio.Task[RegisteredBookies] | None = None
         self._identities: dict[BookieId, Creation | None] = {}
         self._identifying: dict[BookieId, asyncio.Task[Creation | None]] = {}
         self._changes = 0
@@ -40,7 +40,7 @@ class BookieDirectory:
         """``listener`` is called on the loop each time the registered bookies have changed."""
         self._listeners.append(listener)
 
-    async def current(self) -> Bookies:
+    async def current(self) -> RegisteredBookies:
         """All that are registered. Raises MetadataError."""
         if self._known is not None:
             return self._known
@@ -48,7 +48,7 @@ class BookieDirectory:
             self._reading = _begun(self._read())
         return await asyncio.shield(self._reading)
 
-    async def _read(self) -> Bookies:
+    async def _read(self) -> RegisteredBookies:
         try:
             while True:
                 changes = self._changes

@@ -13,7 +13,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from tallystick.bookkeeper.metadata import ctoken, layout
-from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Records, Registration, Versioned
+from tallystick.bookkeeper.metadata.driver import (
+    BookieRegistration,
+    Moment,
+    Record,
+    Records,
+    RegisteredBookies,
+    Versioned,
+)
 from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, MetadataStore, Update, Version, Watch, Znode
@@ -200,7 +207,7 @@ class ClusterMetadata:
 
     # -- registrations ------------------------------------------------------------------------------------------------
 
-    async def bookies(self) -> Bookies:
+    async def bookies(self) -> RegisteredBookies:
         """A bookie that moves between the lists, which are two reads, is in one of them at least."""
         await self._cluster()
         for _ in range(LIST_ATTEMPTS):
@@ -213,7 +220,7 @@ class ClusterMetadata:
             nodes = await self.store.get_many([*paths, *paths_read_only])
             if len(nodes) == len(writable) + len(read_only):
                 break  # none left its list while it was read
-        return Bookies(_infos(paths, nodes), _infos(paths_read_only, nodes))
+        return RegisteredBookies(_infos(paths, nodes), _infos(paths_read_only, nodes))
 
     async def _registered(self, folder: str) -> list[BookieId]:
         names = await self.store.children(folder) or []
@@ -224,7 +231,7 @@ class ClusterMetadata:
 
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
-    ) -> Registration:
+    ) -> BookieRegistration:
         registration.check_bookie_id(bookie)
         made = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only)
         await made.enter(replace=replace)

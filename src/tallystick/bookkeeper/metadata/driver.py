@@ -59,7 +59,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Bookies:
+class RegisteredBookies:
     """The registered bookies."""
 
     writable: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Bookies:
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
-class Registration(Protocol):
+class BookieRegistration(Protocol):
     """A bookie's place in the list of the living, kept up until it is closed or lost."""
 
     lost: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
@@ -153,13 +153,13 @@ class MetadataDriver(Protocol):
         """Call ``changed`` after the metadata was created, written or deleted."""
         ...
 
-    async def bookies(self) -> Bookies: ...
+    async def bookies(self) -> RegisteredBookies: ...
 
     def watch_bookies(self, changed: Callable[[], None]) -> Watch: ...
 
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
-    ) -> Registration:
+    ) -> BookieRegistration:
         """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock
         and has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish,
         then raise MetadataConflict."""

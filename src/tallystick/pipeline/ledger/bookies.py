@@ -28,7 +28,7 @@ def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
 
 
 @dataclass(frozen=True)
-class Bookies:
+class BookieAddresses:
     """What a worker connects to for ledgers: the bookies of a plan."""
 
     addresses: Mapping[BookieId, Address]

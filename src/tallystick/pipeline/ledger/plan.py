@@ -14,12 +14,12 @@ from tallystick.bookkeeper.ledger.fetch import Range, ranges_of
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.pipeline.cuts import Limits, Stretch, cut
 from tallystick.pipeline.ledger.bookies import Address
-from tallystick.pipeline.ledger.selection import Span
+from tallystick.pipeline.ledger.selection import IdSpan
 
 ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the wire and on the disk, columns in Arrow
 
 
-class Extent(NamedTuple):
+class LedgerExtent(NamedTuple):
     """A ledger as the planner sees it. ``last``: the last entry of a closed one, the LAC of an open one, -1 for none.
 
     ``length``: payload bytes up to ``last``; only an estimate for the cuts, never a claim about the rows. ``metadata``:
@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Partition:
+class LedgerPartition:
     """What one task reads, in order, and where the bookies listen. A bookie without address is not reachable now."""
 
     ranges: tuple[Range, ...]
@@ -45,13 +45,13 @@ class Partition:
 
 
 def plan(
-    extents: Sequence[Extent], entries: Span, addresses: Mapping[BookieId, Address], limits: Limits
-) -> list[Partition]:
+    extents: Sequence[LedgerExtent], entries: IdSpan, addresses: Mapping[BookieId, Address], limits: Limits
+) -> list[LedgerPartition]:
     """Partitions that hold each wanted entry exactly once, in the order of ``extents``; none without entries."""
     weighed = [(found, _entry_bytes(extent)) for extent in extents for found in _ranges(extent, entries)]
     partitions = cut([Stretch(found.first, found.last, entry_bytes) for found, entry_bytes in weighed], limits)
     return [
-        Partition(
+        LedgerPartition(
             tuple(_part(weighed[number][0], piece) for number, piece in pieces),
             addresses,
         )
@@ -65,11 +65,11 @@ def _part(found: Range, piece: Stretch) -> Range:
     return found._replace(first=piece.first, last=piece.last)
 
 
-def _entry_bytes(extent: Extent) -> int:
+def _entry_bytes(extent: LedgerExtent) -> int:
     return ENTRY_COST_BYTES + -(-extent.length // (extent.last + 1)) if extent.last >= 0 else ENTRY_COST_BYTES
 
 
-def _ranges(extent: Extent, entries: Span) -> list[Range]:
+def _ranges(extent: LedgerExtent, entries: IdSpan) -> list[Range]:
     """The wanted entries of one ledger by fragment. Only the keyed digest takes the password to the executors."""
     first, last = max(0, entries.first), min(extent.last, entries.last)
     if first > last:

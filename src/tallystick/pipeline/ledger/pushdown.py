@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from tallystick.pipeline.ledger.selection import Selection, Span
+from tallystick.pipeline.ledger.selection import IdSpan, Selection
 
 
 def push(selection: Selection, filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
@@ -50,24 +50,24 @@ def _narrowed(selection: Selection, wanted: Any) -> Selection | None:
     return None
 
 
-def _spans(wanted: Any) -> list[Span] | None:
+def _spans(wanted: Any) -> list[IdSpan] | None:
     """The ids for which a comparison holds; None for another filter, or one with something else than whole numbers."""
     if isinstance(wanted, In):
         ids = [value for value in wanted.value if value is not None]  # null equals nothing
-        return [Span(value, value) for value in ids] if all(map(_is_id, ids)) else None
+        return [IdSpan(value, value) for value in ids] if all(map(_is_id, ids)) else None
     value: Any = getattr(wanted, "value", None)
     if not _is_id(value):
         return None
     if isinstance(wanted, EqualTo | EqualNullSafe):
-        return [Span(value, value)]
+        return [IdSpan(value, value)]
     if isinstance(wanted, GreaterThan):
-        return [Span(first=value + 1)]
+        return [IdSpan(first=value + 1)]
     if isinstance(wanted, GreaterThanOrEqual):
-        return [Span(first=value)]
+        return [IdSpan(first=value)]
     if isinstance(wanted, LessThan):
-        return [Span(last=value - 1)]
+        return [IdSpan(last=value - 1)]
     if isinstance(wanted, LessThanOrEqual):
-        return [Span(last=value)]
+        return [IdSpan(last=value)]
     return None
 
 

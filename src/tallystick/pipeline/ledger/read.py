@@ -12,13 +12,13 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
-from tallystick.pipeline.ledger.bookies import Bookies
-from tallystick.pipeline.ledger.plan import Partition
+from tallystick.pipeline.ledger.bookies import BookieAddresses
+from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.schema import COLUMNS
 from tallystick.pipeline.worker import worker
 
 
-def read_partition(partition: Partition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: LedgerPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``schema``, whose columns are some of ours.
 
     Raises DigestMismatch, NoSuchEntry, Unavailable and its kinds, each with its code in the text.
@@ -32,5 +32,5 @@ def read_partition(partition: Partition, schema: pa.Schema) -> Iterator[pa.Recor
             async for batch in batches:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    with coded(), closing(worker(Bookies(partition.addresses)).iterate(fetch)) as batches:
+    with coded(), closing(worker(BookieAddresses(partition.addresses)).iterate(fetch)) as batches:
         yield from batches

@@ -17,7 +17,7 @@ _PIECE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
 
 
 @dataclass(frozen=True)
-class Span:
+class IdSpan:
     """Ids from ``first`` to ``last``, both inclusive; empty when ``first`` is above ``last``."""
 
     first: int = 0
@@ -26,8 +26,8 @@ class Span:
     def __contains__(self, number: int) -> bool:
         return self.first <= number <= self.last
 
-    def __and__(self, other: Span) -> Span:
-        return Span(max(self.first, other.first), min(self.last, other.last))
+    def __and__(self, other: IdSpan) -> IdSpan:
+        return IdSpan(max(self.first, other.first), min(self.last, other.last))
 
     @property
     def is_empty(self) -> bool:
@@ -41,8 +41,8 @@ class Selection:
     ``named`` are ledgers that were asked for one by one: that one of them is missing is an error, not an empty result.
     """
 
-    ledgers: tuple[Span, ...] = (Span(),)
-    entries: Span = Span()
+    ledgers: tuple[IdSpan, ...] = (IdSpan(),)
+    entries: IdSpan = IdSpan()
     named: tuple[LedgerId, ...] = ()
 
     @classmethod
@@ -50,7 +50,7 @@ class Selection:
         """From the text of the option: ``all``, or ids and inclusive ranges as in ``1,2,5-9``. Raises UsageError."""
         if first > last:
             raise UsageError("firstEntry is above lastEntry", firstEntry=first, lastEntry=last)
-        entries = Span(first, last)
+        entries = IdSpan(first, last)
         if ledgers.strip().lower() == "all":
             return cls(entries=entries)
         spans = [_span(piece, ledgers) for piece in ledgers.split(",")]
@@ -64,7 +64,7 @@ class Selection:
     @property
     def has_all_ledgers(self) -> bool:
         """No ledger is left out."""
-        return self.ledgers == (Span(),)
+        return self.ledgers == (IdSpan(),)
 
     @property
     def single_ledgers(self) -> tuple[LedgerId, ...] | None:
@@ -73,38 +73,38 @@ class Selection:
             return tuple(span.first for span in self.ledgers)
         return None
 
-    def with_ledgers(self, wanted: Sequence[Span]) -> Selection:
+    def with_ledgers(self, wanted: Sequence[IdSpan]) -> Selection:
         """Only ledgers that are in ``wanted`` too."""
         both = [mine & other for mine in self.ledgers for other in _merged(wanted)]
         ledgers = _merged([span for span in both if not span.is_empty])
         named = tuple(ledger for ledger in self.named if any(ledger in span for span in ledgers))
         return replace(self, ledgers=ledgers, named=named)
 
-    def with_entries(self, wanted: Span) -> Selection:
+    def with_entries(self, wanted: IdSpan) -> Selection:
         """Only entries that are in ``wanted`` too."""
         return replace(self, entries=self.entries & wanted)
 
 
-def _first(span: Span) -> LedgerId:
+def _first(span: IdSpan) -> LedgerId:
     return span.first
 
 
-def _span(piece: str, text: str) -> Span:
+def _span(piece: str, text: str) -> IdSpan:
     match = _PIECE.fullmatch(piece)
     if match is None:
         raise UsageError('ledgers is "all" or a list of ids and ranges such as "1,2,5-9"', ledgers=text)
     first, last = int(match[1]), int(match[2] or match[1])
     if first > last or last > MAX_ID:
         raise UsageError("a range of ledgers descends or is beyond 63 bits", ledgers=text)
-    return Span(first, last)
+    return IdSpan(first, last)
 
 
-def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
+def _merged(spans: Sequence[IdSpan]) -> tuple[IdSpan, ...]:
     """Ascending, and no id in two of them. Neighbours stay apart, so that single ids stay recognisable."""
-    merged: list[Span] = []
+    merged: list[IdSpan] = []
     for span in sorted(spans, key=lambda span: (span.first, span.last)):
         if merged and span.first <= merged[-1].last:
-            merged[-1] = Span(merged[-1].first, max(merged[-1].last, span.last))
+            merged[-1] = IdSpan(merged[-1].first, max(merged[-1].last, span.last))
         else:
             merged.append(span)
     return tuple(merged)

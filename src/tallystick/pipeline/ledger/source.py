@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.given_options import given, to_store
 from tallystick.pipeline.ledger.options import LedgerOptions
-from tallystick.pipeline.ledger.plan import Partition, plan
+from tallystick.pipeline.ledger.plan import LedgerPartition, plan
 from tallystick.pipeline.ledger.pushdown import push
 from tallystick.pipeline.ledger.schema import COLUMNS
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
@@ -55,14 +55,14 @@ class LedgerSourceReader(DataSourceReader):
     def __init__(self, options: LedgerOptions, schema: StructType) -> None:
         self.options, self.row_schema = options, schema
 
-    def partitions(self) -> list[TaskPartition[Partition]]:
+    def partitions(self) -> list[TaskPartition[LedgerPartition]]:
         from tallystick.pipeline.ledger.survey import survey
 
         with coded(), _without_collections():
             found = asyncio.run(survey(self.options, _report))
             planned = plan(found.extents, self.options.selection.entries, found.addresses, self.options.limits)
         # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in planned or [Partition((), {})]]
+        return [TaskPartition(partition) for partition in planned or [LedgerPartition((), {})]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from tallystick.bookkeeper.ledger.arrow import SCHEMA

@@ -21,7 +21,7 @@ from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, Ledg
 from tallystick.errors import NoSuchLedger
 from tallystick.pipeline.ledger.bookies import Address, bookie_client
 from tallystick.pipeline.ledger.options import LedgerOptions
-from tallystick.pipeline.ledger.plan import Extent
+from tallystick.pipeline.ledger.plan import LedgerExtent
 from tallystick.pipeline.ledger.selection import Selection
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
@@ -34,10 +34,10 @@ PROGRESS_S = 5.0  # how often a long survey says how far it is
 
 
 @dataclass(frozen=True)
-class Survey:
+class LedgerSurvey:
     """Ledgers in ascending order, and the addresses of all registered bookies."""
 
-    extents: tuple[Extent, ...]
+    extents: tuple[LedgerExtent, ...]
     addresses: Mapping[BookieId, Address]
 
     def __repr__(self) -> str:  # asyncio.run() asks its task for it: with every ledger in it that takes seconds
@@ -47,7 +47,7 @@ class Survey:
 Report = Callable[[int, int], None]  # so many of all so many ledgers have been looked up
 
 
-async def survey(options: LedgerOptions, report: Report | None = None) -> Survey:
+async def survey(options: LedgerOptions, report: Report | None = None) -> LedgerSurvey:
     """Raises MetadataError, NoSuchLedger (of one named by its id), Unauthorized, Unavailable and its kinds.
 
     ``report`` is called every ``PROGRESS_S`` seconds; without it nobody hears how far a long survey is.
@@ -59,7 +59,7 @@ async def survey(options: LedgerOptions, report: Report | None = None) -> Survey
         await driver.close()
 
 
-async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report: Report | None = None) -> Survey:
+async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report: Report | None = None) -> LedgerSurvey:
     """As ``survey``, over a driver that is open already."""
     await driver.instance_id()  # no cluster at all is an error, not an empty one
     found = await driver.bookies()
@@ -67,7 +67,7 @@ async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report:
     addresses = {bookie: info.address for bookie, info in infos.items() if info.address is not None}
     client = bookie_client(addresses)
     context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events(log_listener()))
-    extents: list[Extent] = []
+    extents: list[LedgerExtent] = []
     progress = _Progress(context.clock, report)
     try:
         ledgers = await _ledgers(driver, options.selection)
@@ -76,7 +76,7 @@ async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report:
             progress.reached(at + TOGETHER, len(ledgers))
     finally:
         await client.close()
-    return Survey(tuple(extents), addresses)
+    return LedgerSurvey(tuple(extents), addresses)
 
 
 class _Progress:
@@ -105,23 +105,25 @@ async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerI
     return ledgers
 
 
-async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequence[LedgerId]) -> list[Extent]:
+async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequence[LedgerId]) -> list[LedgerExtent]:
     """Closed ledgers are known from their metadata. One that does not exist (any more) is an error if it was named."""
     found = await context.driver.read_ledgers(ledgers)
     missing = sorted(set(options.selection.named).intersection(ledgers).difference(found))
     if missing:
         raise NoSuchLedger(ledger=missing[0])
-    extents: dict[LedgerId, Extent] = {}
+    extents: dict[LedgerId, LedgerExtent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
     for ledger, node in found.items():
         password = options.password_of(ledger)
         if (end := closed_end(node.data)) is not None:
-            extents[ledger] = Extent(ledger, with_password(ledger, end.common, password), end.last_entry, end.length)
+            extents[ledger] = LedgerExtent(
+                ledger, with_password(ledger, end.common, password), end.last_entry, end.length
+            )
             continue
         stored = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
         metadata = with_password(ledger, stored, password)
         if metadata.is_closed:
-            extents[ledger] = Extent(ledger, metadata, metadata.last_entry, metadata.length)
+            extents[ledger] = LedgerExtent(ledger, metadata, metadata.last_entry, metadata.length)
         else:
             still_open[ledger] = Versioned(metadata, node.version)
     gate = asyncio.Semaphore(AT_ONCE)
@@ -129,7 +131,7 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
     )
     for ledger, outcome in zip(still_open, looked, strict=True):
-        if isinstance(outcome, Extent):
+        if isinstance(outcome, LedgerExtent):
             extents[ledger] = outcome
         elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named:
             raise outcome
@@ -138,11 +140,11 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
 
 async def _look_at_open(
     context: LedgerContext, gate: asyncio.Semaphore, ledger: LedgerId, found: Versioned[LedgerMetadata]
-) -> Extent:
+) -> LedgerExtent:
     async with gate, LedgerReader(context, ledger, found) as reader:
         await reader.refresh()
         length = reader.length if reader.is_closed else await _length(context, reader)
-        return Extent(ledger, reader.metadata, reader.last_entry, length)
+        return LedgerExtent(ledger, reader.metadata, reader.last_entry, length)
 
 
 async def _length(context: LedgerContext, reader: LedgerReader) -> int:

@@ -25,7 +25,7 @@ class QueueRange:
 
 
 @dataclass(frozen=True)
-class Extent:
+class QueueExtent:
     """What a query wants of a queue. ``message_bytes``: the mean of some of its records, an estimate for the cuts."""
 
     range: QueueRange
@@ -42,7 +42,7 @@ class BrokerSets:
 
 
 @dataclass(frozen=True)
-class Partition:
+class TopicPartition:
     """What one task reads, in order."""
 
     ranges: tuple[QueueRange, ...]
@@ -54,13 +54,13 @@ class Partition:
         return sum(found.count for found in self.ranges)
 
 
-def plan(extents: Sequence[Extent], brokers: BrokerSets, decode: bool, limits: Limits) -> list[Partition]:
+def plan(extents: Sequence[QueueExtent], brokers: BrokerSets, decode: bool, limits: Limits) -> list[TopicPartition]:
     """Partitions that hold each wanted message exactly once, in the order of ``extents``; none without messages."""
     stretches = [
         Stretch(found.range.first, found.range.end - 1, found.message_bytes + MESSAGE_COST_BYTES) for found in extents
     ]
     return [
-        Partition(
+        TopicPartition(
             tuple(QueueRange(extents[number].range.queue, piece.first, piece.last + 1) for number, piece in pieces),
             brokers,
             decode,

@@ -11,12 +11,12 @@ from tallystick.pipeline.codes import coded
 from tallystick.pipeline.topic.arrow import batches_of
 from tallystick.pipeline.topic.brokers import Brokers, TopicClient
 from tallystick.pipeline.topic.fetch import fetch_runs
-from tallystick.pipeline.topic.plan import Partition
+from tallystick.pipeline.topic.plan import TopicPartition
 from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.pipeline.worker import worker
 
 
-def read_partition(partition: Partition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: TopicPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``schema``, whose columns are some of ours.
 
     Raises NoSuchMessage, NoSuchTopic, BrokerError, Unavailable and its kinds, each with its code in the text.

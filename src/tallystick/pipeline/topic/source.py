@@ -18,7 +18,7 @@ from tallystick.pipeline.codes import coded
 from tallystick.pipeline.given_options import given, to_store
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
 from tallystick.pipeline.topic.options import TopicOptions
-from tallystick.pipeline.topic.plan import Partition, plan
+from tallystick.pipeline.topic.plan import TopicPartition, plan
 from tallystick.pipeline.topic.schema import COLUMNS
 
 FORMAT = "tally-topic"
@@ -51,14 +51,14 @@ class TopicSourceReader(DataSourceReader):
     def __init__(self, options: TopicOptions, schema: StructType) -> None:
         self.options, self.row_schema = options, schema
 
-    def partitions(self) -> list[TaskPartition[Partition]]:
+    def partitions(self) -> list[TaskPartition[TopicPartition]]:
         from tallystick.pipeline.topic.survey import survey
 
         with coded():
             found = asyncio.run(survey(self.options))
             planned = plan(found.extents, found.brokers, self.options.decode, self.options.limits)
         # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in planned or [Partition((), found.brokers)]]
+        return [TaskPartition(partition) for partition in planned or [TopicPartition((), found.brokers)]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from tallystick.pipeline.topic.arrow import SCHEMA

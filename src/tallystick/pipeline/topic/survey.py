@@ -14,7 +14,7 @@ from tallystick.pipeline.topic.bounds import Bound
 from tallystick.pipeline.topic.brokers import Brokers, TopicClient
 from tallystick.pipeline.topic.fetch import FIRST_WINDOW
 from tallystick.pipeline.topic.options import TopicOptions
-from tallystick.pipeline.topic.plan import BrokerSets, Extent, QueueRange
+from tallystick.pipeline.topic.plan import BrokerSets, QueueExtent, QueueRange
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -22,14 +22,14 @@ AT_ONCE = 64  # queues looked up at the same time
 
 
 @dataclass(frozen=True)
-class Survey:
+class TopicSurvey:
     """Queues in ascending order by broker and number, those without wanted messages left out."""
 
-    extents: tuple[Extent, ...]
+    extents: tuple[QueueExtent, ...]
     brokers: BrokerSets
 
 
-async def survey(options: TopicOptions) -> Survey:
+async def survey(options: TopicOptions) -> TopicSurvey:
     """Raises NoSuchTopic, NoSuchMessage (a named offset), UsageError (a named queue), BrokerError, Unavailable."""
     async with topics(options.name_servers) as mq:
         topic = await mq.topic(options.topic)
@@ -47,12 +47,12 @@ async def survey(options: TopicOptions) -> Survey:
     for outcome in looked:
         if isinstance(outcome, BaseException):
             raise outcome
-    return Survey(tuple(extent for extent in looked if isinstance(extent, Extent)), brokers)
+    return TopicSurvey(tuple(extent for extent in looked if isinstance(extent, QueueExtent)), brokers)
 
 
 async def _look(
     mq: RocketMQ, client: TopicClient, gate: asyncio.Semaphore, options: TopicOptions, queue: MessageQueue
-) -> Extent | None:
+) -> QueueExtent | None:
     """None without wanted messages."""
     async with gate:
         first, end = await mq.queue_limits(queue)
@@ -63,7 +63,7 @@ async def _look(
         if start >= stop:
             return None
         sample = await client.pull(queue, start, min(FIRST_WINDOW, stop - start))
-        return Extent(QueueRange(queue, start, stop), -(-sample.size // len(sample.run)))
+        return QueueExtent(QueueRange(queue, start, stop), -(-sample.size // len(sample.run)))
 
 
 async def _timed(mq: RocketMQ, bound: Bound, queue: MessageQueue) -> int | None:

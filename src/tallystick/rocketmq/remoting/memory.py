@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import Protocol
 
-from tallystick.runtime.budget import Budget, Reason
+from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
@@ -101,7 +101,7 @@ class Memory:
             self._tell(found.peer, found.reason, found.bytes)
             found.peer.condemn(str(found.reason))
 
-    def _tell(self, holder: Holder, reason: Reason, size: int) -> None:
+    def _tell(self, holder: Holder, reason: CloseReason, size: int) -> None:
         """Once a host and reason: a peer that is closed for it connects again and does the same."""
         if self._told.is_new((holder.peer.rpartition(":")[0], reason)):
             self._events.emit("connection closed", peer=holder.peer, reason=str(reason), bytes=size)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
-class Loop(Protocol):
+class Timers(Protocol):
     """Of the event loop what a process needs."""
 
     def run_again(self, handle: asyncio.Handle) -> None: ...
@@ -29,7 +29,7 @@ class Loop(Protocol):
 class Process:
     """One life of a program on the host with this address. ``on_death`` is called in order, once."""
 
-    def __init__(self, loop: Loop, name: str, address: str) -> None:
+    def __init__(self, loop: Timers, name: str, address: str) -> None:
         self.name, self.address = name, address
         self.alive, self.paused = True, False
         self.context = contextvars.copy_context()  # of callbacks that come from outside of it

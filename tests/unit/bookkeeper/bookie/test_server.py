@@ -22,7 +22,7 @@ from tallystick.bookkeeper.bookie.session import Session
 from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.runtime.budget import Reason
+from tallystick.runtime.budget import CloseReason
 
 MIB = 1024 * 1024
 
@@ -173,7 +173,7 @@ async def test_answers_that_nobody_takes_are_bounded_together_and_others_are_ser
         for _ in range(12):
             await greedy(stack, bookie)
         await until(lambda: bookie.counts.unsent_closed > 0)
-        assert {event.fields["reason"] for event in home.heard("connection closed")} == {str(Reason.UNSENT)}
+        assert {event.fields["reason"] for event in home.heard("connection closed")} == {str(CloseReason.UNSENT)}
         assert bookie.counts.unsent_bytes <= 12 * MIB
         assert await good.code(adds(2, [0])) == Code.OK
         assert await good.code(read(1, 0)) == Code.OK
@@ -189,7 +189,7 @@ async def test_who_takes_nothing_for_a_time_is_closed(home: Home, monkeypatch: p
         await fill(good)
         await greedy(stack, bookie)
         await until(lambda: bookie.counts.unsent_closed == 1)
-        assert [event.fields["reason"] for event in home.heard("connection closed")] == [str(Reason.STALLED)]
+        assert [event.fields["reason"] for event in home.heard("connection closed")] == [str(CloseReason.STALLED)]
         assert await good.code(read(1, 0)) == Code.OK
         assert bookie.counts.connections == 1
 

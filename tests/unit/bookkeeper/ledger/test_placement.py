@@ -17,7 +17,7 @@ from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.driver import Bookies
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
@@ -122,7 +122,7 @@ class Counted(ClusterMetadata):
         super().__init__(store)
         self.asked, self.may_answer = list[str](), asyncio.Event()
 
-    async def bookies(self) -> Bookies:
+    async def bookies(self) -> RegisteredBookies:
         self.asked.append("bookies")
         await self.may_answer.wait()
         return await super().bookies()

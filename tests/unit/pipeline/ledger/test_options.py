@@ -7,7 +7,7 @@ import pytest
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.ledger.options import LedgerOptions
-from tallystick.pipeline.ledger.selection import Selection, Span
+from tallystick.pipeline.ledger.selection import IdSpan, Selection
 
 URI = "sqlite:///tmp/cluster.db"
 
@@ -27,8 +27,8 @@ def test_only_the_uri_is_needed() -> None:
 
 def test_names_come_in_any_case() -> None:
     options = parse(FIRSTENTRY="3", lastentry="9", maxbytesperpartition="64M", MinPartitions="4", Ledgers="1-2")
-    assert options.selection.entries == Span(3, 9)
-    assert options.selection.ledgers == (Span(1, 2),)
+    assert options.selection.entries == IdSpan(3, 9)
+    assert options.selection.ledgers == (IdSpan(1, 2),)
     assert options.limits == Limits(64 << 20, 4)
 
 
@@ -45,7 +45,7 @@ def test_a_missing_uri_is_that_of_the_environment_or_of_the_running_development_
 
 
 def test_a_path_names_the_ledgers_or_the_cluster() -> None:
-    assert parse(path="3-4").selection.ledgers == (Span(3, 4),)
+    assert parse(path="3-4").selection.ledgers == (IdSpan(3, 4),)
     assert LedgerOptions.parse({"path": URI, "ledgers": "7"}, {}).uri == URI
     with pytest.raises(UsageError, match="say the same thing"):
         parse(path="3", ledgers="3")

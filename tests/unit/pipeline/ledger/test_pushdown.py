@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from tallystick.pipeline.ledger.pushdown import push
-from tallystick.pipeline.ledger.selection import Selection, Span
+from tallystick.pipeline.ledger.selection import IdSpan, Selection
 
 HOLDS: dict[type[Any], Any] = {
     EqualTo: lambda id, value: id == value,
@@ -60,7 +60,7 @@ def test_what_spark_sends_for_one_ledger_is_taken_whole() -> None:
     filters: list[Filter] = [IsNotNull(("ledger",)), EqualTo(("ledger",), 7), LessThan(("entry",), 5)]
     selection, left = push(Selection(), filters)
     assert left == []
-    assert selection.single_ledgers == (7,) and selection.entries == Span(0, 4)
+    assert selection.single_ledgers == (7,) and selection.entries == IdSpan(0, 4)
 
 
 @pytest.mark.parametrize(

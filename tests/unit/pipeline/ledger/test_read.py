@@ -15,8 +15,8 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
 from tallystick.pipeline.columns import BATCH_ROWS
-from tallystick.pipeline.ledger.bookies import Bookies
-from tallystick.pipeline.ledger.plan import Partition
+from tallystick.pipeline.ledger.bookies import BookieAddresses
+from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.read import read_partition
 
 Store = Callable[..., None]
@@ -34,14 +34,14 @@ def ledger_of(write_quorum: int, digest: DigestType = DigestType.CRC32C) -> Ledg
     return LedgerMetadata(3, write_quorum, write_quorum, (Fragment(0, names),), digest, b"secret")
 
 
-def partition_of(cluster: SmallCluster, *ledgers: tuple[int, LedgerMetadata, int]) -> Partition:
+def partition_of(cluster: SmallCluster, *ledgers: tuple[int, LedgerMetadata, int]) -> LedgerPartition:
     """The ledgers up to the given last entries. Bookies that are down have no address."""
     ranges = [r for ledger, metadata, last in ledgers for r in ranges_of(ledger, metadata, 0, last)]
     up = {name: bookie.listener.address for name, bookie in cluster.bookies.items() if bookie.listener}
-    return Partition(tuple(ranges), up)
+    return LedgerPartition(tuple(ranges), up)
 
 
-async def read(partition: Partition, schema: pa.Schema | None = None) -> pa.Table:
+async def read(partition: LedgerPartition, schema: pa.Schema | None = None) -> pa.Table:
     wanted = schema_of() if schema is None else schema
     return pa.Table.from_batches(await asyncio.to_thread(lambda: list(read_partition(partition, wanted))), wanted)
 
@@ -149,14 +149,14 @@ async def test_the_worker_is_kept_until_bookies_move(cluster: SmallCluster, stor
     metadata = ledger_of(3)
     store(7, metadata, PAYLOADS)
     await read(partition_of(cluster, (7, metadata, 9)))
-    first = worker_module._workers[Bookies]
+    first = worker_module._workers[BookieAddresses]
     await read(partition_of(cluster, (7, metadata, 19)))
-    assert worker_module._workers[Bookies] is first
+    assert worker_module._workers[BookieAddresses] is first
     await cluster.down("b0")
     await read(partition_of(cluster, (7, metadata, 9)))
-    assert worker_module._workers[Bookies] is not first
+    assert worker_module._workers[BookieAddresses] is not first
 
 
 async def test_an_empty_partition_asks_nobody() -> None:
-    assert (await read(Partition((), {}))).num_rows == 0
+    assert (await read(LedgerPartition((), {}))).num_rows == 0
     assert not worker_module._workers

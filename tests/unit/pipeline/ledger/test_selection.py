@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.values import MAX_ID
 from tallystick.errors import UsageError
-from tallystick.pipeline.ledger.selection import Selection, Span
+from tallystick.pipeline.ledger.selection import IdSpan, Selection
 
 ids = st.integers(0, 12)
-spans = st.builds(Span, ids, ids)
+spans = st.builds(IdSpan, ids, ids)
 
 
 def test_all_selects_every_ledger_and_needs_a_listing() -> None:
@@ -40,18 +40,18 @@ def test_a_descending_span_of_entries_is_refused() -> None:
 
 
 @given(st.lists(spans, max_size=4), st.lists(spans, max_size=4))
-def test_narrowing_is_the_intersection(first: list[Span], second: list[Span]) -> None:
+def test_narrowing_is_the_intersection(first: list[IdSpan], second: list[IdSpan]) -> None:
     selection = Selection().with_ledgers(first).with_ledgers(second)
     for ledger in range(14):
         assert (ledger in selection) == (any(ledger in s for s in first) and any(ledger in s for s in second))
 
 
 def test_a_ledger_narrowed_away_is_not_missed_any_more() -> None:
-    assert Selection.parse("1,2,3").with_ledgers([Span(2, 9)]).named == (2, 3)
+    assert Selection.parse("1,2,3").with_ledgers([IdSpan(2, 9)]).named == (2, 3)
 
 
 @given(spans, spans)
-def test_entries_narrow_to_the_intersection(first: Span, second: Span) -> None:
+def test_entries_narrow_to_the_intersection(first: IdSpan, second: IdSpan) -> None:
     entries = Selection().with_entries(first).with_entries(second).entries
     assert [entry for entry in range(14) if entry in entries] == [e for e in range(14) if e in first and e in second]
 

@@ -15,8 +15,8 @@ from tallystick.errors import MetadataError, NoSuchLedger, Unauthorized, Unavail
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.ledger import survey as survey_module
 from tallystick.pipeline.ledger.options import LedgerOptions
-from tallystick.pipeline.ledger.plan import Partition, plan
-from tallystick.pipeline.ledger.selection import Selection, Span
+from tallystick.pipeline.ledger.plan import LedgerPartition, plan
+from tallystick.pipeline.ledger.selection import IdSpan, Selection
 from tallystick.pipeline.ledger.survey import survey_cluster
 
 Store = Callable[..., None]
@@ -77,7 +77,7 @@ async def test_a_named_ledger_that_is_missing_is_an_error(cluster: SmallCluster)
 
 async def test_a_range_or_a_filter_may_find_nothing(cluster: SmallCluster) -> None:
     assert (await survey_cluster(cluster.driver, wanted("70-80"))).extents == ()
-    narrowed = replace(wanted(), selection=Selection().with_ledgers([Span(77, 77)]))
+    narrowed = replace(wanted(), selection=Selection().with_ledgers([IdSpan(77, 77)]))
     assert (await survey_cluster(cluster.driver, narrowed)).extents == ()
 
 
@@ -114,7 +114,7 @@ async def test_the_plan_of_a_survey_names_live_bookies_only(cluster: SmallCluste
     found = replace(metadata().closed(5, 60), fragments=(Fragment(0, ("b0", "b1", "gone")),))
     await cluster.driver.create_ledger(found)
     seen = await survey_cluster(cluster.driver, wanted())
-    partitions: list[Partition] = plan(seen.extents, Span(), seen.addresses, Limits())
+    partitions: list[LedgerPartition] = plan(seen.extents, IdSpan(), seen.addresses, Limits())
     assert "gone" in partitions[0].ranges[0].bookies and "gone" not in partitions[0].addresses
 
 

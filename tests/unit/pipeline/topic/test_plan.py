@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 from tallystick.pipeline.cuts import Limits
-from tallystick.pipeline.topic.plan import MESSAGE_COST_BYTES, BrokerSets, Extent, Partition, QueueRange, plan
+from tallystick.pipeline.topic.plan import MESSAGE_COST_BYTES, BrokerSets, QueueExtent, QueueRange, TopicPartition, plan
 from tallystick.rocketmq.wire.values import MessageQueue
 
 SETS = BrokerSets({"b": {0: "h:1", 1: "h:2"}}, "G")
@@ -15,12 +15,12 @@ def queue(number: int) -> MessageQueue:
 
 def test_small_queues_share_one_partition_in_order() -> None:
     ranges = tuple(QueueRange(queue(n), 5, 15) for n in range(8))
-    (partition,) = plan([Extent(r, 100) for r in ranges], SETS, True, Limits())
-    assert partition == Partition(ranges, SETS, True) and partition.count == 80
+    (partition,) = plan([QueueExtent(r, 100) for r in ranges], SETS, True, Limits())
+    assert partition == TopicPartition(ranges, SETS, True) and partition.count == 80
 
 
 def test_a_large_queue_is_cut_by_bytes() -> None:
-    extent = Extent(QueueRange(queue(0), 10, 40), 1000 - MESSAGE_COST_BYTES)
+    extent = QueueExtent(QueueRange(queue(0), 10, 40), 1000 - MESSAGE_COST_BYTES)
     partitions = plan([extent], SETS, False, Limits(max_partition_bytes=10_000))
     assert [p.ranges for p in partitions] == [(QueueRange(queue(0), n, n + 10),) for n in (10, 20, 30)]
     assert all(p.brokers is SETS and not p.decode for p in partitions)
@@ -31,5 +31,5 @@ def test_nothing_to_read_is_no_partition() -> None:
 
 
 def test_a_partition_survives_pickling() -> None:
-    (partition,) = plan([Extent(QueueRange(queue(0), 0, 1), 1)], SETS, True, Limits())
+    (partition,) = plan([QueueExtent(QueueRange(queue(0), 0, 1), 1)], SETS, True, Limits())
     assert pickle.loads(pickle.dumps(partition)) == partition

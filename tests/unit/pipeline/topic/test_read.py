@@ -11,7 +11,7 @@ from tallystick.codec.records import encode_records
 from tallystick.errors import BrokerError, NoSuchMessage, NoSuchTopic, RemoteProtocolError, Unavailable
 from tallystick.pipeline.topic.arrow import SCHEMA
 from tallystick.pipeline.topic.brokers import Brokers
-from tallystick.pipeline.topic.plan import BrokerSets, Partition, QueueRange
+from tallystick.pipeline.topic.plan import BrokerSets, QueueRange, TopicPartition
 from tallystick.pipeline.topic.read import read_partition
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -34,13 +34,13 @@ async def pair(cluster: FakeCluster) -> tuple[FakeBroker, FakeBroker]:
     return master, slave
 
 
-def partition(*ranges: tuple[int, int, int], brokers: list[FakeBroker], slave_first: bool = False) -> Partition:
+def partition(*ranges: tuple[int, int, int], brokers: list[FakeBroker], slave_first: bool = False) -> TopicPartition:
     addresses = {"b": {broker.broker_id: broker.address for broker in brokers}}
     wanted = tuple(QueueRange(MessageQueue("T", "b", queue), first, end) for queue, first, end in ranges)
-    return Partition(wanted, BrokerSets(addresses, "G", slave_first))
+    return TopicPartition(wanted, BrokerSets(addresses, "G", slave_first))
 
 
-async def read(wanted: Partition) -> list[tuple[int, int, bytes]]:
+async def read(wanted: TopicPartition) -> list[tuple[int, int, bytes]]:
     table = pa.Table.from_batches(await asyncio.to_thread(lambda: list(read_partition(wanted, ROWS))), ROWS)
     return [tuple(row.values()) for row in table.to_pylist()]
 

@@ -9,7 +9,7 @@ from tallystick.errors import BrokerError, NoSuchMessage, NoSuchTopic, Unavailab
 from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import QueueRange
-from tallystick.pipeline.topic.survey import Survey, survey
+from tallystick.pipeline.topic.survey import TopicSurvey, survey
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
 
@@ -18,12 +18,12 @@ def fill(broker: FakeBroker, *counts: int, body: bytes = b"x") -> None:
         broker.queues[("T", queue)] = [(0, body, b"")] * count
 
 
-async def look(cluster: FakeCluster, start: Bound | None = None, end: Bound | None = None) -> Survey:
+async def look(cluster: FakeCluster, start: Bound | None = None, end: Bound | None = None) -> TopicSurvey:
     options = TopicOptions((cluster.address,), "T")
     return await survey(replace(options, start=start or Bound(EARLIEST), end=end or Bound(LATEST)))
 
 
-def ranges(found: Survey) -> list[tuple[str, int, int, int]]:
+def ranges(found: TopicSurvey) -> list[tuple[str, int, int, int]]:
     wanted = [extent.range for extent in found.extents]
     assert all(isinstance(each, QueueRange) and each.queue.topic == "T" for each in wanted)
     return [(each.queue.broker, each.queue.queue_id, each.first, each.end) for each in wanted]
