@@ -189,6 +189,13 @@ MUTANTS = (
         killer="tests/unit/bookkeeper/bookie/test_journal.py",
     ),
     Mutant(
+        "a journal record that only a newer version knows is skipped (Q15)",
+        BOOKIE + "records.py",
+        'raise of_a_newer_version("a record in the journal", path, offset + position, kind=kind, version=version)',
+        "return Noted(-1, UNKNOWN), stop",
+        killer="tests/unit/bookkeeper/bookie/test_restart.py",
+    ),
+    Mutant(
         "damage is answered with no such entry (Q15)",
         BOOKIE + "reads.py",
         'return Code.IO_ERROR, b""',

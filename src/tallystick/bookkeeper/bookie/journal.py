@@ -6,7 +6,10 @@ file). Integers big-endian; whole blocks of 4096 bytes are written, so that no t
     segment     header copy at 0 and at 4096 | commits from 8192
     header      magic "TALLYJN1" 8 | generation 8 | salt 8 | CRC32C 4
     commit      number 8 | payload size 4 | CRC32C of the payload 4 | CRC32C of the 16 bytes before 4 | payload | zeros
-    payload     records, see records.py
+    payload     records, each with a type and a version, see records.py
+
+"1" in the magic is the version of this frame of commits. Of every version the magic and the CRC of the 24 bytes before
+it are in these places, so that a newer one is told from a damaged one.
 
 The CRCs start from the segment's salt and the commit's offset: what an earlier use of the segment left behind is never
 valid, and nobody can send bytes that look like a commit without knowing the salt.
@@ -25,13 +28,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File
 from tallystick.runtime.rng import Random
 
-_MAGIC = b"TALLYJN1"
+_NAME, _VERSION = b"TALLYJN", 1
+_MAGIC = _NAME + b"%d" % _VERSION
 _HEADER = struct.Struct(">8sQQ")
 _HEADER_COPIES = (0, BLOCK_BYTES)
 _CRC = struct.Struct(">I")
@@ -61,6 +66,15 @@ class Reached(NamedTuple):
 NOTHING = Reached(0, 0)
 
 
+class StoredCommit(NamedTuple):
+    """A whole commit of a segment."""
+
+    number: int
+    payload: memoryview
+    path: str
+    offset: int  # of the payload in that file
+
+
 @dataclass
 class _Segment:
     path: str
@@ -88,19 +102,18 @@ class Journal:
         self._failed = False
         self.reached = NOTHING
         for name in disk.listdir(directory):
-            path = os.path.join(directory, name)
-            if name.endswith(".new"):
-                disk.unlink(path)
-            elif name.endswith(".segment"):
+            if name.endswith(".segment"):
+                path = os.path.join(directory, name)
                 self._used.append(_open_segment(path, disk.open(path, direct=True)))
         self._used.sort(key=lambda segment: segment.generation)
         self._top = max((segment.generation for segment in self._used), default=0)  # the highest in use
         self._next_name = 1 + max((int(os.path.basename(s.path)[:8], 16) for s in self._used), default=0)
 
-    def replay(self, mark: int, reached: Reached = NOTHING) -> Iterator[tuple[int, memoryview]]:
-        """Numbers and payloads of the commits after ``mark``; then durable, whatever the last process left undone.
+    def replay(self, mark: int, reached: Reached = NOTHING) -> Iterator[StoredCommit]:
+        """The commits after ``mark``; then durable, whatever the last process left undone.
 
-        ``reached``: how far the journal was once known to go. Raises CorruptRecord when a commit is missing.
+        ``reached``: how far the journal was once known to go. Raises CorruptRecord when a commit is missing. Nothing is
+        changed before the last one was taken: who cannot use one of them stops there.
         """
         last, newest = mark, None
         for segment in self._used:
@@ -115,7 +128,7 @@ class Journal:
                         "a commit in the middle of the journal is damaged", path=segment.path, number=last + 1
                     )
                 last = number
-                yield number, data[COMMIT_BYTES:]
+                yield StoredCommit(number, data[COMMIT_BYTES:], segment.path, start + COMMIT_BYTES)
             if segment.generation == reached.generation and segment.last < reached.number:
                 raise CorruptRecord(
                     "the journal ends before the state of the ledgers: its end was lost", path=segment.path,
@@ -127,6 +140,9 @@ class Journal:
             segment, start, data = newest
             segment.file.write([data, _padding(len(data))], start)
             segment.file.sync()
+        for name in self._disk.listdir(self._directory):
+            if name.endswith(".new"):  # segments that were not whole yet
+                self._disk.unlink(os.path.join(self._directory, name))
         self.release(mark)
 
     def prepare(self) -> None:
@@ -255,11 +271,17 @@ def _padding(size: int) -> memoryview:
 
 
 def _open_segment(path: str, file: File) -> _Segment:
+    """Raises CorruptRecord, and StorageError for a segment of a newer version."""
     headers: list[tuple[int, int, int]] = []
     for offset in _HEADER_COPIES:
         data = file.read(_HEADER.size + _CRC.size, offset)
-        if data[:8] == _MAGIC and data[_HEADER.size :] == _CRC.pack(crc32c(data[: _HEADER.size])):
-            headers.append((*_HEADER.unpack(data[: _HEADER.size])[1:], offset))
+        if data[_HEADER.size :] != _CRC.pack(crc32c(data[: _HEADER.size])):
+            continue
+        magic, generation, salt = _HEADER.unpack(data[: _HEADER.size])
+        if (version := version_of(magic, _NAME)) == _VERSION:
+            headers.append((generation, salt, offset))
+        elif version is not None:
+            raise of_a_newer_version("a journal segment", path, offset, version=version)
     if not headers:
         raise CorruptRecord("both headers of a journal segment are damaged", path=path)
     return _Segment(path, file, file.size(), *max(headers))

@@ -1,31 +1,54 @@
-"""What the payload of a journal commit is made of: stored frames (``memtable.py``), and two records of other kinds::
+"""What the payload of a journal commit is made of: records, one after another. All begin alike, big-endian::
 
-    FENCE    length 32 4 | 0xFF010000 4 | ledger 8 | master key 20                             big-endian
-    CREATION length 20 4 | 0xFF020000 4 | ledger 8 | creation of its metadata 8
+    length of what follows 4 | type 2 | version 2 | …
 
-Every stored frame has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after
-the first entry or fence of its ledger; it is -1 where a look found no metadata.
+    0x0201  ENTRY     version 0    master key 20 | entry                   a stored frame (``memtable.py``)
+    0xFF01  FENCE     version 0    ledger 8 | master key 20
+    0xFF02  CREATION  version 0    ledger 8 | creation of its metadata 8
+
+``_READERS`` has all versions of all types: a new one is an entry there, and a class that says what a replay does with
+it. A record that is not in the table is of a newer version of this program, and the bookie does not start: the record
+is neither skipped nor cut, as it may be what an answer promised.
+
+Every entry has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after the
+first entry or fence of its ledger; it is -1 where a look found no metadata.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Protocol
 
-from tallystick.bookkeeper.bookie.memtable import Run
+from tallystick.bookkeeper.bookie.formats import of_a_newer_version
+from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.memtable import Run, Tables
+from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
-from tallystick.codec.frames import AddRun, scan_adds
+from tallystick.codec.frames import PLAIN_ADD, AddRun, scan_adds
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import CorruptRecord
 
-_FENCE = struct.Struct(">IIq20s")
-_FENCE_HEAD = (_FENCE.size - 4, 0xFF010000)  # no frame of a client that is stored has this second word
-_CREATION = struct.Struct(">IIqq")
-_CREATION_HEAD = (_CREATION.size - 4, 0xFF020000)
+_HEAD = struct.Struct(">IHH")
+_LENGTH_BYTES = 4
+_ENTRY, _FENCE, _CREATION = PLAIN_ADD >> 16, 0xFF01, 0xFF02
+_FENCE_BODY = struct.Struct(">q20s")
+_CREATION_BODY = struct.Struct(">qq")
+
+
+class Record(Protocol):
+    """What a replay takes in."""
+
+    @property
+    def ledger(self) -> LedgerId: ...
+
+    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+        """Do again what was done when it was written."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,12 @@ class Adds:
     key: bytes = field(repr=False)
     run: Run
 
+    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+        found = ledgers.alive.get(self.ledger) or ledgers.create(self.ledger, self.key)
+        ledgers.added_to(self.ledger, found)
+        # The fence is not asked: the entry was accepted.
+        ledgers.extend(found, tables.active.add(self.ledger, self.run))
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -43,7 +72,14 @@ class Fence:
     key: bytes = field(repr=False)
 
     def encode(self) -> bytes:
-        return _FENCE.pack(*_FENCE_HEAD, self.ledger, self.key)
+        return _encoded(_FENCE, _FENCE_BODY.pack(self.ledger, self.key))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Fence:
+        return cls(*_FENCE_BODY.unpack(body))
+
+    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+        ledgers.fence(self.ledger, self.key, 0)
 
 
 @dataclass(frozen=True)
@@ -54,30 +90,71 @@ class Noted:
     creation: Creation
 
     def encode(self) -> bytes:
-        return _CREATION.pack(*_CREATION_HEAD, self.ledger, self.creation)
+        return _encoded(_CREATION, _CREATION_BODY.pack(self.ledger, self.creation))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Noted:
+        return cls(*_CREATION_BODY.unpack(body))
+
+    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+        if self.creation == UNKNOWN:
+            ledgers.lacks(self.ledger)
+        else:
+            ledgers.set_creation(self.ledger, self.creation)
 
 
-def decode(payload: bytes) -> Iterator[Adds | Fence | Noted]:
-    """The records of one commit, in order but for the ledgers within a run. Raises CorruptRecord."""
+def _no_entry(body: bytes) -> Record:
+    """Whole entries are found by the scans of runs: this one is shorter than the header of one."""
+    raise struct.error("too short for an entry")
+
+
+# By type: the readers of all versions of its body, from 0 on. The last one is what is written. They raise struct.error.
+_READERS: Mapping[int, Sequence[Callable[[bytes], Record]]] = {
+    _ENTRY: (_no_entry,),
+    _FENCE: (Fence.decode,),
+    _CREATION: (Noted.decode,),
+}
+
+
+def _encoded(kind: int, body: bytes) -> bytes:
+    """A record of the newest version of its type."""
+    return _HEAD.pack(_HEAD.size - _LENGTH_BYTES + len(body), kind, len(_READERS[kind]) - 1) + body
+
+
+def decode(payload: bytes, path: str, offset: int) -> Iterator[Record]:
+    """The records of one commit, which is at this offset of a file, in order but for the ledgers within a run.
+
+    Raises CorruptRecord, and StorageError for a record that only a newer version of this program knows.
+    """
     position = 0
     while position < len(payload):
         rest = payload, position, len(payload), len(payload)
         run, stop = scan_uniform_adds(*rest) or scan_adds(*rest)
         yield from by_ledger(payload, run, range(len(run)))
         if stop == position:
-            record, stop = _decode_own(payload, position)
+            record, stop = _decode_one(payload, position, path, offset)
             yield record
         position = stop
 
 
-def _decode_own(payload: bytes, position: int) -> tuple[Fence | Noted, int]:
-    """A record of our own, and where it ends."""
-    for layout, expected, kind in ((_FENCE, _FENCE_HEAD, Fence), (_CREATION, _CREATION_HEAD, Noted)):
-        if len(payload) - position >= layout.size:
-            *head, ledger, value = layout.unpack_from(payload, position)
-            if tuple(head) == expected:
-                return kind(ledger, value), position + layout.size
-    raise CorruptRecord("the journal has a record of an unknown kind", offset=position)
+def _decode_one(payload: bytes, position: int, path: str, offset: int) -> tuple[Record, int]:
+    """A record that is no entry, and where it ends."""
+    body = position + _HEAD.size
+    if body > len(payload):
+        raise CorruptRecord("a record in the journal is cut short", path=path, offset=offset + position)
+    length, kind, version = _HEAD.unpack_from(payload, position)
+    stop = position + _LENGTH_BYTES + length
+    if not body <= stop <= len(payload):
+        raise CorruptRecord("a record in the journal has an impossible length", path=path, offset=offset + position)
+    readers = _READERS.get(kind, ())
+    if version >= len(readers):
+        raise of_a_newer_version("a record in the journal", path, offset + position, kind=kind, version=version)
+    try:
+        return readers[version](payload[body:stop]), stop
+    except struct.error as error:
+        raise CorruptRecord(
+            "a record in the journal has another length than its type says", path=path, offset=offset + position
+        ) from error
 
 
 def picked(data: bytes, run: AddRun, places: Sequence[int]) -> tuple[bytes, AddRun]:

@@ -2,7 +2,8 @@
 
 Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such
 entry" and be believed (Q15). Only what no complete checkpoint names is deleted, and not before all is read: who refuses
-to start has deleted nothing. Only an incomplete last commit is cut.
+to start has deleted nothing. Only an incomplete last commit is cut. What only a newer version of this program knows is
+no damage, and is refused as that, before anything is changed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tallystick.bookkeeper.bookie.journal import Journal, Reached
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.bookie.state import UNKNOWN, State
+from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import Disk
@@ -49,7 +50,8 @@ class Restarted:
 
 
 def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> Restarted:
-    """Read everything, or begin anew in empty folders. Raises CorruptRecord."""
+    """Read everything, or begin anew in empty folders. Raises CorruptRecord, and StorageError where a newer version
+    wrote what is there."""
     make_folder(disk, journal_dir)
     make_folder(disk, ledger_dir)
     state_file = StateFile(disk, ledger_dir, settings.state_spare_bytes)
@@ -93,24 +95,13 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
 def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: Tables) -> tuple[int, Replayed]:
     """Take in what the journal has after the mark; the number of its last commit, and how much it was."""
     last, replayed = state.mark, Replayed()
-    for number, payload in journal.replay(state.mark, Reached(state.generation, state.journal_number)):
-        for record in records.decode(bytes(payload)):
-            if ledgers.skipped(record.ledger, number):
-                continue
-            if isinstance(record, records.Fence):
-                ledgers.fence(record.ledger, record.key, 0)
-            elif isinstance(record, records.Noted) and record.creation == UNKNOWN:
-                ledgers.lacks(record.ledger)
-            elif isinstance(record, records.Noted):
-                ledgers.set_creation(record.ledger, record.creation)
-            else:
-                found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
-                ledgers.added_to(record.ledger, found)
-                # The fence is not asked: the entry was accepted.
-                ledgers.extend(found, tables.active.add(record.ledger, record.run))
-        last = number
+    for commit in journal.replay(state.mark, Reached(state.generation, state.journal_number)):
+        for record in records.decode(bytes(commit.payload), commit.path, commit.offset):
+            if not ledgers.skipped(record.ledger, commit.number):
+                record.replay(ledgers, tables)
+        last = commit.number
         replayed.commits += 1
-        replayed.bytes += len(payload)
+        replayed.bytes += len(commit.payload)
     ledgers.missed_looks()
     replayed.entries = tables.entries
     return last, replayed

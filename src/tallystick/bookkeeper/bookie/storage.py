@@ -87,7 +87,8 @@ class Storage:
         cls, disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, *,
         clock: Clock | None = None, random: Random | None = None,
     ) -> Storage:  # fmt: skip
-        """Open or create. Replays the journal and cuts a torn tail; raises CorruptRecord for any other damage."""
+        """Open or create. Replays the journal and cuts a torn tail; raises CorruptRecord for any other damage, and
+        StorageError for what only a newer version knows."""
         parts = restart(disk, journal_dir, ledger_dir, settings, random or system_random())
         return cls(disk, ledger_dir, settings, clock or SystemClock(), parts)
 

@@ -9,8 +9,9 @@ import pytest
 
 from support.stores import SMALL
 from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, Commit, Journal
+from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
-from tallystick.runtime.disk import BLOCK_BYTES, Buffer
+from tallystick.runtime.disk import BLOCK_BYTES, Buffer, read_file
 from tallystick.sim.disk import Crashed, SimDisk, SimFile
 
 SEGMENT = "/journal/00000001.segment"
@@ -31,10 +32,13 @@ class Desk:
         return self.journal
 
     def replay(self, mark: int = 0) -> list[tuple[int, bytes]]:
-        return [(number, bytes(payload)) for number, payload in self.open().replay(mark)]
+        return [(commit.number, bytes(commit.payload)) for commit in self.open().replay(mark)]
 
     def write(self, number: int, payload: bytes) -> None:
         self.journal.write(Commit(number, (payload,), len(payload)))
+
+    def content(self) -> dict[str, bytes]:
+        return {path: read_file(self.disk, path) for path in self.disk.files()}
 
     def fill(self, count: int, size: int = 700) -> list[tuple[int, bytes]]:
         commits = [(number, self.random.randbytes(size)) for number in range(1, count + 1)]
@@ -117,6 +121,42 @@ def test_one_damaged_header_copy_does_no_harm_and_two_are_refused() -> None:
     desk.disk.flip(SEGMENT, BLOCK_BYTES + 9)
     with pytest.raises(CorruptRecord, match="headers"):
         desk.open()
+
+
+@pytest.mark.parametrize("copy", [0, BLOCK_BYTES])
+def test_a_segment_of_a_newer_version_is_told_from_a_damaged_one(copy: int) -> None:
+    """Of its two headers one may be torn, or still of this version."""
+    desk = Desk()
+    desk.fill(2)
+    file = desk.disk.open(SEGMENT)
+    header = file.read(24, copy)
+    newer = header[:7] + b"3" + header[8:]
+    file.write([newer + crc32c(newer).to_bytes(4, "big")], copy)
+    before = desk.content()
+    with pytest.raises(StorageError, match="a journal segment is of a newer version") as refused:
+        desk.open()
+    assert refused.value.fields == {"path": SEGMENT, "offset": copy, "version": 3}
+    assert desk.content() == before
+
+
+def test_a_commit_says_where_it_is() -> None:
+    desk = Desk()
+    desk.fill(60, 900)
+    file = {path: desk.disk.open(path) for path in desk.disk.files()}
+    for commit in desk.open().replay(0):
+        assert file[commit.path].read(len(commit.payload), commit.offset) == commit.payload
+
+
+def test_who_cannot_use_a_commit_has_changed_nothing() -> None:
+    desk = Desk()
+    desk.fill(60, 900)
+    desk.disk.open("/journal/00000099.segment.new", create=True).write([b"not whole"], 0)
+    before = desk.content()
+    commits = desk.open().replay(10)
+    assert [next(commits).number for _ in range(11, 61)] == list(range(11, 61))
+    assert desk.content() == before
+    assert next(commits, None) is None
+    assert desk.content().keys() == before.keys() - {"/journal/00000099.segment.new"}
 
 
 def test_a_segment_used_again_keeps_nothing_of_its_past() -> None:

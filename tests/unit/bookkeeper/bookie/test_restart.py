@@ -7,14 +7,25 @@ import contextlib
 import pytest
 
 from support.stores import KEY, Store
+from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.errors import CorruptRecord
+from tallystick.errors import CorruptRecord, StorageError
 from tallystick.sim.disk import Crashed
 
 
 def _read(store: Store, path: str) -> bytes:
     file = store.disk.open(path)
     return file.read(file.size(), 0)
+
+
+def _content(store: Store) -> dict[str, bytes]:
+    return {path: _read(store, path) for path in store.disk.files()}
+
+
+def _commit_beside(store: Store, record: bytes) -> None:
+    """Commit what is staged, and a record of another version of this program behind it."""
+    taken = store.storage.take()
+    store.storage.commit(Commit(taken.number, (*taken.buffers, record), taken.size + len(record)))
 
 
 def _put_back(store: Store, path: str, content: bytes) -> None:
@@ -100,3 +111,58 @@ def test_q15_nobody_is_told_that_a_ledger_is_gone_which_a_loss_of_power_brings_b
     assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.NO_LEDGER, Code.NO_LEDGER)
     store.power_loss()
     assert store.storage.read(5, 0)[0] == Code.NO_LEDGER
+
+
+NEWER = bytes.fromhex("00000014 ff7f 0002") + bytes(16)  # a record that is not known here
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "in the newest commit"])
+def test_q15_a_record_of_a_newer_version_is_refused_and_nothing_is_changed(last: bool) -> None:
+    """It may be what an answer promised: skipped, or cut with its commit, the promise was broken."""
+    store = Store()
+    store.fill(5, range(3))
+    store.add(5, range(3, 6))
+    _commit_beside(store, NEWER)
+    if not last:
+        store.fill(5, range(6, 9))
+    store.storage.close(clean=False)
+    before = _content(store)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="start the version of tallystick that wrote it") as refused:
+            store.open()
+        path, offset = refused.value.fields["path"], refused.value.fields["offset"]
+        assert before[path][offset:].startswith(NEWER)
+        assert (refused.value.fields["type"], refused.value.fields["version"]) == ("0xff7f", 2)
+        assert _content(store) == before
+
+
+def test_a_record_of_a_newer_version_in_what_a_checkpoint_covers_does_not_matter() -> None:
+    """Who checkpointed knew it."""
+    store = Store()
+    store.add(5, range(3))
+    _commit_beside(store, NEWER)
+    store.storage.checkpoint()
+    store.fill(5, range(3, 6))
+    store.kill()
+    assert all(store.has(5, entry) for entry in range(6))
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("seed", range(12))
+def test_q15_a_newest_commit_that_is_torn_is_cut_whatever_is_in_it(seed: int) -> None:
+    """It was not acknowledged. As a whole it is refused, not cut."""
+    store = Store()
+    store.fill(5, range(3))
+    store.add(5, range(3, 6))
+    store.disk.random.seed(seed)
+    store.disk.crash_at = store.disk.operations + 1 + seed % 2
+    with pytest.raises(Crashed):
+        _commit_beside(store, NEWER)
+    store.disk.power_loss()
+    try:
+        store.open()
+    except StorageError as refused:
+        assert "is of a newer version" in str(refused)  # all of it was written
+    else:
+        assert [store.has(5, entry) for entry in range(6)] == [True] * 3 + [False] * 3
