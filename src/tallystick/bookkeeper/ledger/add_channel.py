@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
+from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.link import Link, Owner
 from tallystick.bookkeeper.ledger.outgoing import Piece
-from tallystick.bookkeeper.ledger.outstanding import Lane
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
 from tallystick.errors import TallyError

@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
+from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
-from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
+from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Outstanding
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.wire import v2
