@@ -61,8 +61,8 @@ SHELL_MUTANTS = (
     _planted(
         "what a connection owes when it ends is nobody's (P9)",
         LEDGER + "link.py",
-        "        self._fail(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))",
-        "        unanswered.entries.clear()",
+        "        unanswered = [*self._outstanding.take_all(), *untold]\n",
+        "        unanswered = untold\n",
     ),
     _planted(
         "the beginning of a frame is lost between two reads (P9)",

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.links import Heard
 from support.listening import open_to_others
 from support.spark_failures import failure_of
+from support.waiting import until
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.pipeline.ledger.bookies import bookie_client
@@ -149,13 +150,14 @@ async def damaged_ledger(uri: str) -> int:
         Digest.of(DigestType.CRC32C),
         LedgerMetadata(3, 3, 3, (Fragment(0, ensemble),), DigestType.CRC32C),
     )
-    ledger = (await driver.create_ledger(metadata)).value
+    ledger, stored_there = (await driver.create_ledger(metadata)).value, Heard()
     for entry in range(5):
         body = bytearray(digest.encode(EntryHeader(ledger, entry, entry - 1, 7 * (entry + 1)), b"payload"))
         body[-1] ^= entry == 3
         frame = v2.Add(ledger, entry, master_key(b""), bytes(body)).encode()
-        codes = await asyncio.gather(*(client.add(bookie, frame, ledger, entry) for bookie in ensemble))
-        assert codes == [Code.OK] * 3
+        for bookie in ensemble:
+            client.adds(bookie, ledger, stored_there).send([entry], frame)
+    await until(lambda: len(stored_there.all_acked) == 5 * len(ensemble))
     stored = await driver.read_ledger(ledger)
     await driver.write_ledger(ledger, stored.value.closed(4, 35), stored.version)
     await client.close()

@@ -48,16 +48,16 @@ async def replicas(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     async def ask(bookie: BookieId) -> Replica:
         try:
             async with asyncio.timeout(REPLICA_S):
-                answer = await client.read(bookie, ledger, NO_ENTRY)
-            if answer.code == Code.OK:
-                return Replica(bookie, digest.decode(ledger, None, answer.entry_bytes)[0].entry)
+                reply = await client.read(bookie, ledger, NO_ENTRY)
+            if reply.code == Code.OK:
+                return Replica(bookie, digest.decode(ledger, None, reply.entry)[0].entry)
         except TimeoutError:
             return Replica(bookie, None, str(RequestTimeout("no answer in time")))
         except TallyError as error:
             return Replica(bookie, None, str(error))
-        if answer.code in NO_CODES:
+        if reply.code in NO_CODES:
             return Replica(bookie, NO_ENTRY)
-        return Replica(bookie, None, f"code {answer.code.name}")
+        return Replica(bookie, None, f"code {reply.code.name}")
 
     return list(await asyncio.gather(*map(ask, metadata.ensemble)))
 

@@ -7,10 +7,12 @@ from typing import NamedTuple, Protocol
 
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
 from tallystick.bookkeeper.ledger.lanes import Lane
-from tallystick.bookkeeper.ledger.link import Link, Owner
+from tallystick.bookkeeper.ledger.link import Link
 from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
+from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 
 
@@ -90,7 +92,7 @@ class AddChannel:
         """The bookie has answered everything that was sent, and was believed."""
         return not self._lane and self.belief.is_quiet
 
-    def acked(self, entries: list[EntryId]) -> None:
+    def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """For the link: the bookie has stored these."""
         if not self._closed and (counts := self.belief.acked(entries)) is not None:
             self._report(counts, entries)

@@ -22,12 +22,12 @@ from tallystick.bookkeeper.ledger.identity import (
     LinkIdentity,
     Unidentified,
 )
-from tallystick.bookkeeper.ledger.link import Link, Waiter
+from tallystick.bookkeeper.ledger.link import Link
 from tallystick.bookkeeper.ledger.outstanding import Key
+from tallystick.bookkeeper.ledger.owners import Reply, Waiter
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.outside import Outside
@@ -60,41 +60,37 @@ class BookieClient:
 
     async def read(
         self, bookie: BookieId, ledger: LedgerId, entry: EntryId, *, master_key: bytes | None = None, flags: int = 0
-    ) -> v2.Answer:
-        """One entry, whatever the answer's code; ``entry`` -1 asks for the highest one stored.
+    ) -> Reply:
+        """One entry, whatever the reply's code; ``entry`` -1 asks for the highest one stored.
 
         A fencing read needs the key. Raises BookieUnavailable, RequestTimeout.
         """
         frame = v2.Read(ledger, entry, master_key, flags).encode()
-        answer = await self._ask(bookie, (v2.Op.READ, ledger, entry), frame, self.settings.read_timeout_s)
-        assert isinstance(answer, v2.Answer)
-        return answer
+        return await self._ask(bookie, (v2.Op.READ, ledger, entry), entry, frame)
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
-        """As a plain ``read``, as a future of the answer. Cancel it to give the question up."""
-        frame = v2.Read(ledger, entry).encode()
-        return self._ask(bookie, (v2.Op.READ, ledger, entry), frame, self.settings.read_timeout_s)
+        """As a plain ``read``, as a future of the reply. Cancel it to give the question up."""
+        return self._ask(bookie, (v2.Op.READ, ledger, entry), entry, v2.Read(ledger, entry).encode())
 
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
         """Plain reads of many entries; see ReadRun. Close it when leaving before it is done."""
-        run = ReadRun(entries)
-        self._peer(bookie).link().send_reads(ledger, run, self.settings.read_timeout_s)
+        run, link = ReadRun(entries), self._peer(bookie).link()
+        lane = link.send_reads(ledger, entries, run, self.settings.read_timeout_s)
+        run.leave = lambda: link.forget(lane)
         return run
 
     async def batch_read(
         self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int
-    ) -> v2.BatchAnswer:
-        """Up to ``max_count`` entries from ``first``, whatever the answer's code.
+    ) -> Reply:
+        """Up to ``max_count`` entries from ``first``, whatever the reply's code.
 
-        A good answer has at least one, even if that is longer than ``max_bytes``. Raises BookieUnavailable (also from a
+        A good one has at least one, even if that is longer than ``max_bytes``. Raises BookieUnavailable (also from a
         bookie that does not know batch reads: it closes the connection), RequestTimeout.
         """
         self._next_request += 1
         frame = v2.BatchRead(ledger, first, self._next_request, max_count, max_bytes).encode()
         key = (v2.Op.BATCH_READ, ledger, self._next_request)
-        answer = await self._ask(bookie, key, frame, self.settings.read_timeout_s)
-        assert isinstance(answer, v2.BatchAnswer)
-        return answer
+        return await self._ask(bookie, key, first, frame)
 
     def now(self) -> float:
         """The time of this client's clock."""
@@ -105,12 +101,6 @@ class BookieClient:
         peer = self._peer(bookie)
         peer.link()
         return peer.links
-
-    async def add(self, bookie: BookieId, frame: bytes, ledger: LedgerId, entry: EntryId) -> Code:
-        """Send one ADD frame; the code of its answer. Raises BookieUnavailable, RequestTimeout."""
-        answer = await self._ask(bookie, (v2.Op.ADD, ledger, entry), frame, self.settings.add_timeout_s)
-        assert isinstance(answer, v2.Answer)
-        return answer.code
 
     def adds(
         self,
@@ -129,8 +119,8 @@ class BookieClient:
         for peer in self._peers.values():
             await peer.close()
 
-    def _ask(self, bookie: BookieId, key: Key, frame: bytes, timeout: float) -> Waiter:
-        return self._peer(bookie).link().ask(key, frame, timeout)
+    def _ask(self, bookie: BookieId, key: Key, entry: EntryId, frame: bytes) -> Waiter:
+        return self._peer(bookie).link().ask(key, entry, frame, self.settings.read_timeout_s)
 
     def _peer(self, bookie: BookieId) -> _Peer:
         peer = self._peers.get(bookie)

@@ -28,10 +28,10 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import first_slots
 from tallystick.bookkeeper.ledger.striping import Striping, striping_of
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, Ensemble, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun, open_entries
 from tallystick.errors import (
     BookieUnavailable,
@@ -162,7 +162,7 @@ class _Reading:
             return await self._ask_singles(piece, bookie)
         connection = self._client.connection(bookie)
         try:
-            answer = await self._client.batch_read(
+            reply = await self._client.batch_read(
                 bookie,
                 piece.ledger,
                 piece.first,
@@ -175,8 +175,8 @@ class _Reading:
             batch_reads.closed(bookie, connection, self._client.now())
             return run
         batch_reads.answered(bookie)
-        _check(answer.code, piece, bookie)
-        run = self._open(piece, answer.entries[: piece.last - piece.first + 1])
+        _check(reply.code, piece, bookie)
+        run = self._open(piece, reply.entries[: piece.last - piece.first + 1])
         if not len(run):
             raise DigestMismatch(
                 "it answered with bytes that do not match their digest", bookie=bookie, **_about(piece)
@@ -205,7 +205,7 @@ class _Reading:
         runs: list[EntryRun] = []
         try:
             await asyncio.wait([reads.done for reads in asked.values()], timeout=self._settings.speculative_read_s)
-            found: dict[EntryId, v2.Buffer] = {}
+            found: dict[EntryId, Buffer] = {}
             for reads in asked.values():
                 found.update(reads.found)
             data = [found.get(entry) for entry in entries]
@@ -298,7 +298,7 @@ class _Reading:
 
     # Answers
 
-    def _open(self, piece: Range, entries: Sequence[v2.Buffer]) -> EntryRun:
+    def _open(self, piece: Range, entries: Sequence[Buffer]) -> EntryRun:
         digest = self._digests.get((piece.digest_type, piece.password))
         if digest is None:
             digest = Digest.of(piece.digest_type, piece.password)
@@ -317,7 +317,7 @@ def _about(piece: Range) -> dict[str, int]:
     return {"ledger": piece.ledger, "entry": piece.first}
 
 
-def _leading(data: Iterable[v2.Buffer | None]) -> list[v2.Buffer]:
+def _leading(data: Iterable[Buffer | None]) -> list[Buffer]:
     """What stands before the first gap."""
     return [part for part in takewhile(lambda part: part is not None, data) if part is not None]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.owners import Reply
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata, Slot
@@ -51,14 +51,13 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     raise Unavailable("too few bookies know how far this ledger can be read", ledger=ledger) from failure
 
 
-def _lac_of(answer: object, digest: Digest, ledger: LedgerId) -> EntryId:
+def _lac_of(reply: Reply, digest: Digest, ledger: LedgerId) -> EntryId:
     """-1 for a certain "nothing here"; raises where the answer leaves it open."""
-    assert isinstance(answer, v2.Answer)
-    if answer.code in NO_CODES:
+    if reply.code in NO_CODES:
         return NO_ENTRY
-    if answer.code == Code.UNAUTHORIZED:
+    if reply.code == Code.UNAUTHORIZED:
         raise Unauthorized("a bookie refuses to be read", ledger=ledger)
-    if answer.code != Code.OK:
-        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=answer.code.name)
-    header, _ = digest.decode(ledger, None, answer.entry_bytes)
+    if reply.code != Code.OK:
+        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=reply.code.name)
+    header, _ = digest.decode(ledger, None, reply.entry)
     return header.lac

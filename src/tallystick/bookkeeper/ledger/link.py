@@ -10,48 +10,31 @@ that then has no answer is reported as unknown, never as "no" (Q15): the bookie 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
-from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Outstanding
-from tallystick.bookkeeper.ledger.read_run import ReadRun
+from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.owners import Owner, Waiter
+from tallystick.bookkeeper.ledger.reports import Reports
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
 from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
-from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
+from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
-OWNERS_A_TURN = 128  # channels that hear of an answer or a failure before the loop goes on
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 _ADD, _READ = int(v2.Op.ADD), int(v2.Op.READ)  # plain numbers: what keys of thousands of ledgers hold is no object
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
-
-
-class AddOwner(Protocol):
-    """Who hears about the ADDs of a lane: all entries of one socket read or failure at once."""
-
-    def acked(self, entries: list[EntryId]) -> None: ...
-
-    def refused(self, entries: list[EntryId], code: Code) -> None: ...
-
-    def lost(self, entries: list[EntryId], error: TallyError) -> None: ...
-
-
-Answered = v2.Answer | v2.BatchAnswer
-Waiter = asyncio.Future[Answered]
-Owner = AddOwner | ReadRun | Waiter
 
 
 class Link(asyncio.BufferedProtocol):
@@ -77,13 +60,11 @@ class Link(asyncio.BufferedProtocol):
         self._heard = self._time.now()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
-        self._reports: deque[tuple[AddOwner, Code, list[EntryId]]] = deque()
-        self._report_scheduled = False
-        self._failures: deque[tuple[AddOwner | ReadRun, list[EntryId], TallyError]] = deque()
+        self._reports = Reports(self._broken, self._not_taken)
 
     # Questions
 
-    def add_lane(self, ledger: LedgerId, owner: AddOwner) -> Lane[Owner]:
+    def add_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
         return self._outstanding.lane((_ADD, ledger), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
@@ -112,16 +93,16 @@ class Link(asyncio.BufferedProtocol):
         """Call back once so many bytes have left the queue, or the link has ended. Positions must not descend."""
         self._out.when_written(position, callback)
 
-    def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
-        lane = self._outstanding.lane((_READ, ledger), run)
-        run.leave = lambda: self.forget(lane)
-        deadline = self._outstanding.sent(lane, run.entries, self._time.now(), timeout)
-        self._send((Piece.of(encode_reads(ledger, run.entries)),), deadline)
+    def send_reads(self, ledger: LedgerId, entries: Sequence[EntryId], owner: Owner, timeout: float) -> Lane[Owner]:
+        lane = self._outstanding.lane((_READ, ledger), owner)
+        deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
+        self._send((Piece.of(encode_reads(ledger, entries)),), deadline)
+        return lane
 
-    def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
-        """The answer comes through the future; cancelling it gives the question up."""
-        waiter: Waiter = self._loop.create_future()
-        self._send((Piece.of(frame),), self._outstanding.ask(key, waiter, self._time.now(), timeout).deadline)
+    def ask(self, key: Key, entry: EntryId, frame: bytes, timeout: float) -> Waiter:
+        """Send one request."""
+        waiter = Waiter(loop=self._loop)
+        self._send((Piece.of(frame),), self._outstanding.ask(key, entry, waiter, self._time.now(), timeout).deadline)
         return waiter
 
     def _send(self, pieces: Iterable[Piece], deadline: float) -> None:
@@ -171,7 +152,9 @@ class Link(asyncio.BufferedProtocol):
             # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
             # and what was asked after it need not wait for its own time-out.
             silent = self._heard <= expired.since
-            self._fail(expired, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie))
+            self._reports.lost(
+                expired.entries, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie)
+            )
             if silent or self._outstanding.abandoned > MAX_ABANDONED:
                 self.end("the bookie is silent" if silent else "the bookie left too many requests without answer")
                 return
@@ -216,8 +199,7 @@ class Link(asyncio.BufferedProtocol):
             try:
                 self._received(nbytes)
             finally:
-                if not self._report_scheduled:
-                    self._report_some()  # what came in before the error is true
+                self._reports.tell()  # what came in before the error is true
         except Exception as error:
             self._broken(error)
 
@@ -276,78 +258,37 @@ class Link(asyncio.BufferedProtocol):
 
     def _settle_run(self, op: v2.Op, ledger: LedgerId, entries: list[EntryId], data: Sequence[v2.Buffer]) -> None:
         def report(owner: Owner, start: int, stop: int) -> None:
-            if isinstance(owner, ReadRun):
-                owner.received(entries[start:stop], data[start:stop])
-            elif not isinstance(owner, asyncio.Future):
-                self._collect(owner, Code.OK, entries[start:stop])
+            self._reports.answered(owner, Code.OK, entries[start:stop], data[start:stop])
 
         at = 0
         while at < len(entries):
             at = self._outstanding.answered_run((op, ledger), entries, report, at)
             if at < len(entries):
                 # Not of a lane: then somebody asked for this one alone, or nobody did.
-                answer = v2.Answer(op, Code.OK, ledger, entries[at], memoryview(data[at] if data else b""))
-                self._settle((op, ledger, entries[at]), answer)
+                self._settle((op, ledger, entries[at]), Code.OK, entries[at], data[at : at + 1])
                 at += 1
-
-    def _collect(self, owner: AddOwner, code: Code, entries: list[EntryId]) -> None:
-        if self._reports and self._reports[-1][0] is owner and self._reports[-1][1] == code:
-            self._reports[-1][2].extend(entries)
-        else:
-            self._reports.append((owner, code, entries))
-
-    def _report_some(self) -> None:
-        """Some in each turn of the loop: one read may have the acks of thousands of ledgers."""
-        self._report_scheduled = False
-        self._report(OWNERS_A_TURN)
-        if self._reports:
-            self._report_scheduled = True
-            self._loop.call_soon(self._report_rest)
-
-    def _report_rest(self) -> None:
-        try:
-            self._report_some()
-        except Exception as error:
-            self._broken(error)
-
-    def _report(self, count: int) -> None:
-        while self._reports and count:
-            count -= 1
-            owner, code, entries = report = self._reports.popleft()
-            try:
-                if code == Code.OK:
-                    owner.acked(entries)
-                else:
-                    owner.refused(entries, code)
-            except Exception:
-                self._reports.appendleft(report)  # they left their lane: only ``end`` can still tell their owner
-                raise
 
     def _answer(self, body: bytes | bytearray) -> None:
         answer = v2.decode_answer(body)
         if isinstance(answer, v2.Answer):
             lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
             if lane is None:
-                self._settle((answer.op, answer.ledger, answer.entry), answer)
-            elif isinstance(lane.owner, ReadRun):
-                if answer.code == Code.OK:
-                    lane.owner.received([answer.entry], [answer.entry_bytes])
-                else:
-                    lane.owner.refused([answer.entry], answer.code)
-            elif lane.owner is not None and not isinstance(lane.owner, asyncio.Future):
-                self._collect(lane.owner, answer.code, [answer.entry])
+                self._settle((answer.op, answer.ledger, answer.entry), answer.code, answer.entry, (answer.entry_bytes,))
+            elif lane.owner is not None:
+                data = (answer.entry_bytes,) if answer.op == v2.Op.READ and answer.code == Code.OK else ()
+                self._reports.answered(lane.owner, answer.code, [answer.entry], data)
         elif isinstance(answer, v2.BatchAnswer):
-            self._settle((v2.Op.BATCH_READ, answer.ledger, answer.request_id), answer)
+            key = (v2.Op.BATCH_READ, answer.ledger, answer.request_id)
+            self._settle(key, answer.code, answer.first, answer.entries)
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
 
-    def _settle(self, key: Key, answer: Answered) -> None:
+    def _settle(self, key: Key, code: Code, entry: EntryId, data: Sequence[v2.Buffer]) -> None:
         question = self._outstanding.answered(key)
         if question is None:
             raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])
-        waiter = question.owner
-        if isinstance(waiter, asyncio.Future) and not waiter.done():
-            waiter.set_result(answer)
+        if question.owner is not None:
+            self._reports.answered(question.owner, code, [entry], data)
 
     # The end
 
@@ -364,13 +305,9 @@ class Link(asyncio.BufferedProtocol):
         self._ended(self, reason)
         self._out.clear()
         self._tell_written()
-        if self._report_scheduled:  # these acks came before the end
-            with contextlib.suppress(Exception):
-                self._report(len(self._reports))
-        unanswered = self._outstanding.take_all()
-        unanswered.entries += [(owner, entries) for owner, _, entries in self._reports]
-        self._reports.clear()
-        self._fail(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
+        untold = self._reports.end()
+        unanswered = [*self._outstanding.take_all(), *untold]
+        self._reports.lost(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
 
     def _broken(self, error: Exception) -> None:
         """The peer's fault or ours: no later answer could be trusted, and nobody may wait for ever."""
@@ -381,29 +318,9 @@ class Link(asyncio.BufferedProtocol):
         self._events.emit(kind, bookie=self.bookie, reason=reason)
         self.end(f"{kind}: {reason}")
 
-    def _fail(self, expired: Expired[Owner], error: Callable[[], TallyError]) -> None:
-        for waiter in expired.questions:
-            if isinstance(waiter, asyncio.Future) and not waiter.done():
-                waiter.set_exception(error())
-        is_under_way = bool(self._failures)
-        for owner, entries in expired.entries:
-            if not isinstance(owner, asyncio.Future):
-                self._failures.append((owner, entries, error()))
-        if not is_under_way:
-            self._tell_failures()
-
-    def _tell_failures(self) -> None:
-        """Some in each turn of the loop: thousands of ledgers may have been written over one connection."""
-        for _ in range(min(len(self._failures), OWNERS_A_TURN)):
-            owner, entries, error = self._failures.popleft()
-            try:
-                owner.lost(entries, error)
-            except Exception as failed:  # the others must hear of theirs all the same
-                self._events.emit("failure not taken", bookie=self.bookie, reason=repr(failed), entries=len(entries))
-        if self._failures:
-            self._loop.call_soon(self._tell_failures)
+    def _not_taken(self, error: Exception, entries: int) -> None:
+        self._events.emit("failure not taken", bookie=self.bookie, reason=repr(error), entries=entries)
 
     def tell_all(self) -> None:
         """Everybody hears now what failed: the loop may end."""
-        while self._failures:
-            self._tell_failures()
+        self._reports.tell_all_failures()

@@ -192,16 +192,16 @@ class _Recovery:
         key = self._key if flags & v2.Flag.FENCE else None
         nothing = memoryview(b"")
         try:
-            answer = await self._context.bookies.read(bookie, self._ledger, entry, master_key=key, flags=flags)
-            if answer.code == Code.OK:
+            reply = await self._context.bookies.read(bookie, self._ledger, entry, master_key=key, flags=flags)
+            if reply.code == Code.OK:
                 wanted = None if entry == NO_ENTRY else entry
-                header, payload = self._digest.decode(self._ledger, wanted, answer.entry_bytes)
+                header, payload = self._digest.decode(self._ledger, wanted, reply.entry)
                 if header.lac >= header.entry:
                     raise DigestMismatch("an entry claims to have been confirmed before it was sent")
                 return Answer.YES, "ok", header, payload
         except TallyError as error:
             return Answer.UNKNOWN, str(error), None, nothing
-        return _verdict(answer.code), f"code {answer.code.name}", None, nothing
+        return _verdict(reply.code), f"code {reply.code.name}", None, nothing
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         self._perform(self._core.acked(slot, first, last))

@@ -28,6 +28,7 @@ class Question(Generic[Asker]):
     """One READ, BATCH_READ or single ADD; ``owner`` gets the answer, None when it is overdue."""
 
     key: Key
+    entry: EntryId  # that it is about, or the first one
     owner: Asker | None
     sent: float
     deadline: float
@@ -38,12 +39,11 @@ class Expired(Generic[Asker]):
     """What is overdue, and when the oldest of it was sent."""
 
     since: float
-    questions: list[Asker] = field(default_factory=list)
-    entries: list[tuple[Asker, list[EntryId]]] = field(default_factory=list)  # of lanes
+    entries: list[tuple[Asker, list[EntryId]]] = field(default_factory=list)  # by who waits
     left: int = 0  # entries of lanes whose owners left
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.entries or self.left)
+        return bool(self.entries or self.left)
 
 
 class Outstanding(Generic[Asker]):
@@ -112,8 +112,8 @@ class Outstanding(Generic[Asker]):
         lane.leave()
         self._drop_if_idle(lane)
 
-    def ask(self, key: Key, owner: Asker, now: float, timeout: float) -> Question[Asker]:
-        question = Question(key, owner, now, now + timeout)
+    def ask(self, key: Key, entry: EntryId, owner: Asker, now: float, timeout: float) -> Question[Asker]:
+        question = Question(key, entry, owner, now, now + timeout)
         self._questions.setdefault(key, deque()).append(question)
         self._deadlines.setdefault(timeout, deque()).append(question)
         return question
@@ -173,7 +173,7 @@ class Outstanding(Generic[Asker]):
             while queue and queue[0].deadline <= now:
                 question = queue.popleft()
                 if question.deadline and question.owner is not None:
-                    expired.questions.append(question.owner)
+                    expired.entries.append((question.owner, [question.entry]))
                     expired.since = min(expired.since, question.sent)
                     question.owner = None
                     self.abandoned += 1
@@ -203,16 +203,15 @@ class Outstanding(Generic[Asker]):
         of_lanes = self._next_of_lanes()
         return min(times if of_lanes is None else [*times, of_lanes[0]], default=None)
 
-    def take_all(self) -> Expired[Asker]:
+    def take_all(self) -> list[tuple[Asker, list[EntryId]]]:
         """The connection ended: everything that somebody still waits for."""
-        taken: Expired[Asker] = Expired(0.0)
-        for waiting in self._questions.values():
-            taken.questions += [question.owner for question in waiting if question.owner is not None]
+        questions = itertools.chain.from_iterable(self._questions.values())
+        taken = [(question.owner, [question.entry]) for question in questions if question.owner is not None]
         for about in self._lanes:
             for lane in self._about(about):
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
-                    taken.entries.append((lane.owner, entries))
+                    taken.append((lane.owner, entries))
         self._lanes, self._questions, self._deadlines, self._queued, self._with_turn = {}, {}, {}, [], {}
         return taken
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 
 
@@ -16,14 +16,14 @@ class ReadRun:
 
     def __init__(self, entries: Sequence[EntryId]) -> None:
         self.entries = entries
-        self.found: dict[EntryId, v2.Buffer] = {}  # as stored, digest not yet checked
+        self.found: dict[EntryId, Buffer] = {}  # as stored, digest not yet checked
         self.codes: dict[EntryId, Code] = {}  # answers other than OK
         self.errors: dict[EntryId, TallyError] = {}  # no answer: unknown
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leave: Callable[[], None] = lambda: None  # set by who sent it
         self._missing = len(entries)
 
-    def received(self, entries: Sequence[EntryId], data: Sequence[v2.Buffer]) -> None:
+    def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """For the link: good answers."""
         self.found.update(zip(entries, data, strict=True))
         self._count(len(entries))

@@ -10,6 +10,7 @@ import pytest
 from support.links import KEY, Heard, add_frame, answering, entry_of, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.owners import Reply
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RequestTimeout
@@ -24,11 +25,11 @@ async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
     bookie.entries[7, 0] = bench.entry(7, 0, b"abc")
     client = bench.client()
     answer = await client.read("b1", 7, 0)
-    assert (answer.code, bytes(answer.entry_bytes)) == (Code.OK, bookie.entries[7, 0])
+    assert (answer.code, bytes(answer.entry)) == (Code.OK, bookie.entries[7, 0])
     assert (await client.read("b1", 7, 1)).code == Code.NO_ENTRY
     assert (await client.read("b1", 8, -1)).code == Code.NO_LEDGER
     last = await client.read("b1", 7, -1, master_key=KEY, flags=v2.Flag.FENCE)
-    assert bytes(last.entry_bytes) == bookie.entries[7, 0]
+    assert bytes(last.entry) == bookie.entries[7, 0]
     assert bookie.requests[-1] == v2.Read(7, -1, KEY, v2.Flag.FENCE)
     assert bookie.opened == 1
 
@@ -45,19 +46,11 @@ async def test_batch_reads_and_long_answers(bench: Bench) -> None:
         asyncio.gather(*(client.read("b1", 1, entry) for entry in range(6))),
     )
     assert [bytes(entry) for entry in whole.entries] == [bookie.entries[1, entry] for entry in range(6)]
-    assert [bytes(answer.entry_bytes) for answer in singles] == [bookie.entries[1, entry] for entry in range(6)]
+    assert [bytes(answer.entry) for answer in singles] == [bookie.entries[1, entry] for entry in range(6)]
     limited = await client.batch_read("b1", 1, 0, max_count=3, max_bytes=4_000_000)
     assert len(limited.entries) == 3
     none = await client.batch_read("b1", 1, 9, max_count=3, max_bytes=1000)
     assert (none.code, none.entries) == (Code.NO_ENTRY, ())
-
-
-async def test_single_add_returns_the_code(bench: Bench) -> None:
-    [bookie] = await bench.bookie("b1")
-    client = bench.client()
-    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == Code.OK
-    bookie.script = answering(Code.FENCED)
-    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == Code.FENCED
 
 
 async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Bench) -> None:
@@ -97,13 +90,14 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     first, second = client.adds("b1", 1, one), client.adds("b1", 2, two)
     first.send([0, 3, 6, 9], b"".join(add_frame(bench, 1, entry) for entry in (0, 3, 6, 9)))
     second.send([0, 1], b"".join(add_frame(bench, 2, entry) for entry in (0, 1)))
-    alone = asyncio.ensure_future(client.add("b1", add_frame(bench, 1, 4), 1, 4))
+    alone = client.ask_read("b1", 1, 4)
     await until(lambda: len(bookie.requests) == 7)
-    bookie.say(ok(1, 3) + ok(2, 0) + ok(1, 4) + ok(1, 0) + ok(1, 9) + ok(2, 1, Code.IO_ERROR) + ok(1, 6))
+    found = v2.encode_answer(v2.Read(1, 4), Code.OK, b"stored")
+    bookie.say(ok(1, 3) + ok(2, 0) + found + ok(1, 0) + ok(1, 9) + ok(2, 1, Code.IO_ERROR) + ok(1, 6))
     await until(lambda: len(one.all_acked) == 4 and two.failed)
     assert sorted(one.all_acked) == [0, 3, 6, 9]
     assert (two.all_acked, two.failed) == ([0], [([1], Code.IO_ERROR)])
-    assert await alone == Code.OK
+    assert await alone == Reply(Code.OK, (b"stored",))
 
 
 async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:
@@ -158,7 +152,7 @@ async def test_a_run_of_reads_sorts_answers_by_kind(bench: Bench) -> None:
         assert run.codes == {entry: Code.NO_ENTRY for entry in run.entries if entry % 2}
         assert run.errors == {}
     answer = await alone
-    assert isinstance(answer, v2.Answer) and bytes(answer.entry_bytes) == bookie.entries[1, 42]
+    assert bytes(answer.entry) == bookie.entries[1, 42]
 
 
 async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Bench) -> None:
@@ -254,7 +248,7 @@ async def test_answers_in_any_pieces(bench: Bench) -> None:
     for at in range(0, len(answers), 7):
         bookie.say(answers[at : at + 7])
         await asyncio.sleep(0)
-    assert bytes((await read).entry_bytes) == bookie.entries[1, 0]
+    assert bytes((await read).entry) == bookie.entries[1, 0]
     await until(lambda: heard.all_acked == [0, 1])
 
 
@@ -306,7 +300,7 @@ def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
         )
         expected = [bookie.entries[1, entry] for entry in range(300)]
         assert [bytes(entry) for entry in whole.entries] == expected
-        assert [bytes(answer.entry_bytes) for answer in singles] == expected
+        assert [bytes(answer.entry) for answer in singles] == expected
         await until(lambda: len(heard.all_acked) == 1000)
         assert heard.all_acked == list(range(1000))
         await bench.close()

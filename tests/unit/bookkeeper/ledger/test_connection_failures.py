@@ -15,7 +15,8 @@ from support.links import Heard, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
-from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
+from tallystick.bookkeeper.ledger.owners import Reply
+from tallystick.bookkeeper.ledger.reports import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -94,7 +95,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     assert "bookie not reached" in bench.kinds()
     network.passes = True
 
-    async def answered() -> v2.Answer:
+    async def answered() -> Reply:
         while True:
             try:
                 return await client.read("b1", 1, 0)  # at once again, as a busy client asks
@@ -212,7 +213,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
 
     async def read(in_run: bool) -> bytes:
         if not in_run:
-            return bytes((await client.read("b1", 1, 0)).entry_bytes)
+            return bytes((await client.read("b1", 1, 0)).entry)
         run = client.read_run("b1", 1, [0])
         await run.done
         for error in run.errors.values():
@@ -424,6 +425,6 @@ async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
     bookie.say(b"".join(v2.encode_answer(request, Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None
-    await until(lambda: link._report_scheduled)
+    await until(lambda: link._reports.is_telling)
     link.end("the test ends it while acks wait to be told")
     assert (len(heard.acked), heard.failed) == (count, [])

@@ -102,7 +102,7 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
             unknown = following + 1000
             assert outstanding.answered_run(ADDS, [unknown], hear) == 0
     left = [(q.lane, q.entry) for q in twin.asked if not q.expired and q.lane not in twin.closed]
-    assert [(owner, entry) for owner, entries in outstanding.take_all().entries for entry in entries] == left
+    assert [(owner, entry) for owner, entries in outstanding.take_all() for entry in entries] == left
     assert outstanding.wake_at() is None
     return reported, overdue
 
@@ -113,7 +113,7 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
     assert outstanding.wake_at() is None
     outstanding.sent(lane, [0, 1], 1.0, 5.0)
     outstanding.sent(lane, [2], 2.0, 5.0)
-    outstanding.ask((2, 1, 0), "read", 0.5, 9.0)
+    outstanding.ask((2, 1, 0), 0, "read", 0.5, 9.0)
     assert outstanding.wake_at() == 6.0
     assert outstanding.answered_run(ADDS, [0, 1], lambda *_: None) == 2
     assert outstanding.wake_at() == 7.0
@@ -140,7 +140,7 @@ def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
 def test_questions_with_one_key_are_answered_in_turn() -> None:
     outstanding: Outstanding[str] = Outstanding()
     for owner in ("first", "second", "third"):
-        outstanding.ask((2, 1, 0), owner, 0.0, 5.0)
+        outstanding.ask((2, 1, 0), 0, owner, 0.0, 5.0)
     expired = outstanding.expire(1.0)
     assert not expired
     owners = []
@@ -151,11 +151,11 @@ def test_questions_with_one_key_are_answered_in_turn() -> None:
 
 def test_overdue_questions_are_reported_once_and_keep_their_place() -> None:
     outstanding: Outstanding[str] = Outstanding()
-    outstanding.ask((2, 1, 0), "old", 0.0, 5.0)
+    outstanding.ask((2, 1, 0), 0, "old", 0.0, 5.0)
     expired = outstanding.expire(5.0)
-    assert (expired.questions, expired.since, outstanding.abandoned) == (["old"], 0.0, 1)
+    assert (expired.entries, expired.since, outstanding.abandoned) == ([("old", [0])], 0.0, 1)
     assert not outstanding.expire(100.0)
-    outstanding.ask((2, 1, 0), "new", 101.0, 5.0)
+    outstanding.ask((2, 1, 0), 0, "new", 101.0, 5.0)
     first, second = outstanding.answered((2, 1, 0)), outstanding.answered((2, 1, 0))
     assert first is not None and first.owner is None
     assert second is not None and second.owner == "new"

@@ -1,0 +1,60 @@
+"""Who hears what became of requests to a bookie, and what a lone one gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.codec.frames import Buffer
+from tallystick.errors import TallyError
+
+
+class Owner(Protocol):
+    """Who asked. It hears by columns: of all entries of its own in one socket read or failure, as far as they are one
+    run of the same answer. No call comes inside that which asks."""
+
+    def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
+        """The bookie has done it. ``data``: what it has stored, a part for each entry that was read, none for those
+        that were added; of a batch, which is asked for by its first entry, a part for each from there on."""
+        ...
+
+    def refused(self, entries: list[EntryId], code: Code) -> None:
+        """The bookie answered with another code than OK."""
+        ...
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+        """There was no answer in time, or the connection ended: the bookie may have done it (Q15)."""
+        ...
+
+
+class Reply(NamedTuple):
+    """What a bookie answered to one request."""
+
+    code: Code
+    entries: Sequence[Buffer] = ()  # as stored, digest not yet checked; those of a batch from its first one on
+
+    @property
+    def entry(self) -> Buffer:
+        """What a read of one entry has found; only where the code is OK."""
+        return self.entries[0]
+
+
+class Waiter(asyncio.Future[Reply]):
+    """The owner of one request, who awaits its reply. Cancelling it gives the request up."""
+
+    def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
+        self._reply(Reply(Code.OK, data))
+
+    def refused(self, entries: list[EntryId], code: Code) -> None:
+        self._reply(Reply(code))
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+        if not self.done():
+            self.set_exception(error)
+
+    def _reply(self, reply: Reply) -> None:
+        if not self.done():
+            self.set_result(reply)
