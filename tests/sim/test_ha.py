@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from support.repeats import fingerprints
-from tallystick.sim import ha
+from tallystick.sim import ha, ha_budgets
 from tallystick.sim.disk import Crashed
 from tallystick.sim.series import Outcome, random_start, run_many
 
@@ -26,6 +26,13 @@ def test_promises_hold_in_fresh_schedules() -> None:
 ])  # fmt: skip
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
     assert ha.run(seed).violation is None
+
+
+@pytest.mark.parametrize("what", ha_budgets.BUDGETS)
+def test_a_budget_that_is_passed_ends_a_life(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ha_budgets.BUDGETS, what, 0)
+    lives = (ha.run(seed).violation or "" for seed in range(20))
+    assert any(f"budget: {what}" in life for life in lives)
 
 
 def test_what_ends_a_series_names_the_seed() -> None:

@@ -20,6 +20,7 @@ from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_operator import SimOperator
 from tallystick.sim.brokers_plan import BrokersPlan, ProducerPlan, TablesPlan
 from tallystick.sim.brokers_tables_user import TablesUser
+from tallystick.sim.budgets import TASKS, TURN, Budgets, of_loop
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
 from tallystick.sim.virtual.loop import VirtualLoop
@@ -32,7 +33,7 @@ SOON_S = 6.0  # a round of copying that runs, the distance to the next one, and 
 LATE = "Late"
 AWAY_S = 6.0  # that a group reads at slaves alone, before it is set back
 MAX_TURNS = 100_000
-BUDGETS = {"tasks": 400, "callbacks of one turn of the loop": 150}  # over twice the most of hundreds of lives
+BUDGETS = {TASKS: 400, TURN: 150}
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
@@ -86,16 +87,11 @@ class BrokersLife:
                 await reading
 
     async def _watch(self) -> None:
+        budgets = Budgets(BUDGETS, lambda: of_loop(self._loop), "B10", self._judge.fail)
         while not self._over:
             self._judge.look()
-            self._look_at_loop()
+            budgets.look()
             await asyncio.sleep(LOOK_S)
-
-    def _look_at_loop(self) -> None:
-        counts = {"tasks": self._loop.tasks, "callbacks of one turn of the loop": self._loop.longest_turn}
-        for what, count in counts.items():
-            if count > BUDGETS[what]:
-                self._judge.fail("B10", f"{what}: {count:,}, and {BUDGETS[what]:,} are allowed")
 
     def _client(self, name: str) -> BrokerClientHost:
         self._clients.append(BrokerClientHost(self._world, len(self._clients), name))

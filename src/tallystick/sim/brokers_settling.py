@@ -5,18 +5,13 @@ A slave that a master's loss keeps from following has nothing to come, and says 
 
 from __future__ import annotations
 
-from typing import NoReturn, Protocol
-
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_expected import Expected
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, fits, group_offsets, messages_end, store_of
-
-
-class OnViolation(Protocol):
-    def __call__(self, promise: str, what: str) -> NoReturn: ...
+from tallystick.sim.invariants import OnViolation
 
 
 class Settling:

@@ -21,8 +21,8 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
 from tallystick.sim.brokers_expected import Expected
-from tallystick.sim.brokers_settling import OnViolation
 from tallystick.sim.brokers_views import BrokerView, broker_of, store_of
+from tallystick.sim.invariants import OnViolation
 
 Place = tuple[str, str, int]  # topic, group and queue id
 Config = TopicConfig | GroupConfig

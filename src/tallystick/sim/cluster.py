@@ -19,7 +19,8 @@ from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import StorageError
 from tallystick.sim import cluster_clients as programs
-from tallystick.sim.cluster_budgets import Budgets
+from tallystick.sim.budgets import Budgets
+from tallystick.sim.cluster_budgets import BUDGETS, counts
 from tallystick.sim.cluster_chaos import ClusterChaos
 from tallystick.sim.cluster_damage import Damage
 from tallystick.sim.cluster_faults import ClusterPlan
@@ -76,7 +77,7 @@ class ClusterLife:
                 self._host()
             self._judge.storages, self._judge.look = self._storages, self._look
             self._boot()
-            budgets = Budgets(self._world, loop, self._bookies)
+            budgets = Budgets(BUDGETS, lambda: counts(self._world, loop, self._bookies), "budget", self._judge.fail)
             self._watching = asyncio.create_task(budgets.watch())  # until the end
             await self._answering()
             fabric.faults, service.faults = plan.links, plan.metadata

@@ -11,6 +11,8 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from tallystick.sim.budgets import Budgets
+from tallystick.sim.ha_budgets import BUDGETS, counts
 from tallystick.sim.ha_chaos import HaChaos
 from tallystick.sim.ha_hosts import HaHost, HaWorld
 from tallystick.sim.ha_judge import HaJudge
@@ -55,6 +57,8 @@ class HaLife:
             self._begin_with_messages(nodes[1])
         for node in nodes:
             node.boot()
+        budgets = Budgets(BUDGETS, lambda: counts(self._world, self._loop, nodes), "budget", self._judge.fail)
+        self._watching = asyncio.create_task(budgets.watch())  # until the end
         await self._storm()
         fabric.faults = CALM
         await self._until(self._judge.unsettled)
