@@ -196,6 +196,13 @@ MUTANTS = (
         killer="tests/unit/bookkeeper/bookie/test_restart.py",
     ),
     Mutant(
+        "a section of the state that only a newer version knows is passed over (Q15)",
+        BOOKIE + "state.py",
+        "if section is None or version >= len(section.readers):",
+        "if section is None:\n            return\n        if version >= len(section.readers):",
+        killer="tests/unit/bookkeeper/bookie/test_state.py",
+    ),
+    Mutant(
         "damage is answered with no such entry (Q15)",
         BOOKIE + "reads.py",
         'return Code.IO_ERROR, b""',

@@ -2,14 +2,18 @@
 
 It is replaced whole at each checkpoint (``state_file.py``); integers big-endian::
 
-    magic "TALLYST3" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4 | anchor 8 |
-    journal number 8
-    each log: id 8                                         the entry logs that count; other log files are leftovers
-    each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
-    each deleted: ledger 8 | last access, ms since 1970 8 | creation 8      -2 - creation: it was ahead
+    magic "TALLYST4" 8 | mark 8 | journal generation 8 | journal number 8 | next log 8 | anchor 8
+    sections, each: type 2 | version 2 | bytes of the body 8 | body
     CRC32C of all before 4
 
-"TALLYST2" is the same without journal number, "TALLYST1" also without anchor and creations; both are read, too.
+    1  LOGS     version 0    id 8 each                       the entry logs that count; other log files are leftovers
+    2  LEDGERS  version 0    ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
+    3  DELETED  version 0    ledger 8 | last access, ms since 1970 8 | creation 8   -2 - creation: it was ahead
+
+``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
+that there is none. A section, or a file, that is of a newer version of this program is refused, as a journal record is
+(``records.py``). "TALLYST3", "2" and "1" have counts instead of sections, "2" has no journal number, "1" no anchor and
+creations either; they are read, and the next state takes their place.
 
 ``mark``: journal commits up to this number are in the entry logs and in this file. ``journal generation`` and ``journal
 number``: the newest segment that had a commit, and its last one. ``born``: the first entry log that may hold entries of
@@ -22,10 +26,11 @@ creations of everything, also of the cookie: then those that are kept say nothin
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
@@ -33,17 +38,18 @@ from tallystick.errors import CorruptRecord
 
 UNKNOWN: Creation = -1
 
-_MAGIC = b"TALLYST3"
-_HEAD, _HEAD_2, _HEAD_1 = (struct.Struct(">8sQQQIII" + later) for later in ("qQ", "q", ""))
+_NAME, _VERSION = b"TALLYST", 4
+_HEAD = struct.Struct(">8sQQQQq")
+_SECTION = struct.Struct(">HHQ")
+_CRC_BYTES = 4
 _LOG = struct.Struct(">Q")
-_LEDGER, _LEDGER_1 = struct.Struct(">qQB20sq"), struct.Struct(">qQB20s")
-_DELETED, _DELETED_1 = struct.Struct(">qQq"), struct.Struct(">qQ")
-_LAYOUTS = {  # of all versions that are read
-    _MAGIC: (_HEAD, _LEDGER, _DELETED),
-    b"TALLYST2": (_HEAD_2, _LEDGER, _DELETED),
-    b"TALLYST1": (_HEAD_1, _LEDGER_1, _DELETED_1),
-}
+_LEDGER = struct.Struct(">qQB20sq")
+_FLAGS_AT = 16  # in a ledger
+_DELETED = struct.Struct(">qQq")
 _FENCED, _UNMADE = 1, 2
+# The heads of the versions before, by version: mark, generation, next log, counts of logs, ledgers and deleted, …
+_BEFORE = {version: struct.Struct(">8sQQQIII" + later) for version, later in ((3, "qQ"), (2, "q"), (1, ""))}
+_NO_CREATION = struct.pack(">q", UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -111,41 +117,113 @@ class State:
     journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
 
     def encode(self) -> bytes:
-        counts = len(self.logs), len(self.ledgers), len(self.deleted)
-        parts = [
-            _HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts, self.anchor, self.journal_number)
-        ]
-        parts += [_LOG.pack(log) for log in self.logs]
-        parts += self.ledgers.values()
-        parts += [deletion.packed(ledger) for ledger, deletion in self.deleted.items()]
+        head = self.mark, self.generation, self.journal_number, self.next_log, self.anchor
+        parts = [_HEAD.pack(_NAME + b"%d" % _VERSION, *head)]
+        for kind, section in _SECTIONS.items():
+            body = section.write(self)
+            parts += (_SECTION.pack(kind, len(section.readers) - 1, len(body)), body)
         data = b"".join(parts)
-        return data + crc32c(data).to_bytes(4, "big")
+        return data + crc32c(data).to_bytes(_CRC_BYTES, "big")
 
     @classmethod
-    def decode(cls, data: bytes) -> State:
-        """Raises CorruptRecord."""
-        body = memoryview(data)[:-4]
-        if len(data) < _HEAD_1.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big"):
-            raise CorruptRecord("the state file is damaged", bytes=len(data))
-        if data[:8] not in _LAYOUTS:
-            raise CorruptRecord("the state file is damaged, or of a newer version", bytes=len(data))
-        head, a_ledger, a_deleted = _LAYOUTS[data[:8]]
-        if len(body) < head.size:
-            raise CorruptRecord("the state file is damaged", bytes=len(data))
-        _, mark, generation, next_log, logs, ledgers, deleted, *later = head.unpack_from(body)
-        first = head.size + logs * _LOG.size
-        second = first + ledgers * a_ledger.size
-        if second + deleted * a_deleted.size != len(body):
-            raise CorruptRecord("the state file has another length than its counts say", bytes=len(data))
-        return cls(
-            mark, generation, next_log,
-            tuple(log for (log,) in _LOG.iter_unpack(body[head.size : first])),
-            {
-                ledger: LedgerRecord(
-                    key, born, bool(flags & _FENCED), creation[0] if creation else UNKNOWN, bool(flags & _UNMADE)
-                ).packed(ledger)
-                for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
-            },
-            {ledger: Deletion.of(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
-            *later,
-        )  # fmt: skip
+    def decode(cls, data: bytes, path: str) -> State:
+        """``path`` is for the errors: CorruptRecord, and StorageError for what only a newer version knows."""
+        body = memoryview(data)[:-_CRC_BYTES]
+        if len(data) < len(_NAME) + 1 + _CRC_BYTES or crc32c(body) != int.from_bytes(data[-_CRC_BYTES:], "big"):
+            raise CorruptRecord("the state file is damaged", path=path, bytes=len(data))
+        version = version_of(data[: len(_NAME) + 1], _NAME)
+        try:
+            if version == _VERSION:
+                _, mark, generation, number, next_log, anchor = _HEAD.unpack_from(body)
+                contents = dict(_sections(body, path))
+                return cls(mark, generation, next_log, anchor=anchor, journal_number=number, **contents)
+            if version in _BEFORE:
+                return _decode_before(version, body)
+        except struct.error as error:
+            raise CorruptRecord(
+                "the parts of the state file do not fit together", path=path, bytes=len(data)
+            ) from error
+        if version is None:
+            raise CorruptRecord("this is not a state file", path=path, bytes=len(data))
+        raise of_a_newer_version("the state file", path, 0, version=version)
+
+
+def _sections(body: memoryview, path: str) -> Iterator[tuple[str, Any]]:
+    """The fields of a State that are in sections."""
+    position = _HEAD.size
+    while position < len(body):
+        kind, version, size = _SECTION.unpack_from(body, position)
+        start = position + _SECTION.size
+        section = _SECTIONS.get(kind)
+        if section is None or version >= len(section.readers):
+            raise of_a_newer_version("a section of the state file", path, position, kind=kind, version=version)
+        if size > len(body) - start:
+            raise struct.error("a section is cut short")
+        position = start + size
+        yield section.field, section.readers[version](bytes(body[start:position]))
+
+
+def _decode_before(version: int, body: memoryview) -> State:
+    """Of a version before sections."""
+    head = _BEFORE[version]
+    _, mark, generation, next_log, logs, ledgers, deleted, *later = head.unpack_from(body)
+    lacking = _NO_CREATION if version == 1 else b""
+    ledger_bytes, deleted_bytes = _LEDGER.size - len(lacking), _DELETED.size - len(lacking)
+    first = head.size + logs * _LOG.size
+    second = first + ledgers * ledger_bytes
+    if second + deleted * deleted_bytes != len(body):
+        raise struct.error("its counts say another length")
+    return State(
+        mark, generation, next_log, _read_logs(bytes(body[head.size : first])),
+        _read_ledgers(_each_with(lacking, body[first:second], ledger_bytes)),
+        _read_deleted(_each_with(lacking, body[second:], deleted_bytes)),
+        *later,
+    )  # fmt: skip
+
+
+def _each_with(end: bytes, body: memoryview, size: int) -> bytes:
+    """All items of ``size`` bytes, each with what it lacks."""
+    return b"".join([bytes(body[at : at + size]) + end for at in range(0, len(body), size)]) if end else bytes(body)
+
+
+def _read_logs(body: bytes) -> tuple[int, ...]:
+    return tuple(log for (log,) in _LOG.iter_unpack(body))
+
+
+def _write_logs(state: State) -> bytes:
+    return b"".join(_LOG.pack(log) for log in state.logs)
+
+
+def _read_ledgers(body: bytes) -> dict[LedgerId, bytes]:
+    size = _LEDGER.size
+    if len(body) % size or not set(body[_FLAGS_AT::size]) <= set(range((_FENCED | _UNMADE) + 1)):
+        raise struct.error("no whole ledgers, or flags that this version of a ledger does not have")
+    packed = (body[at : at + size] for at in range(0, len(body), size))
+    return {int.from_bytes(each[:8], "big", signed=True): each for each in packed}
+
+
+def _write_ledgers(state: State) -> bytes:
+    return b"".join(state.ledgers.values())
+
+
+def _read_deleted(body: bytes) -> dict[LedgerId, Deletion]:
+    return {ledger: Deletion.of(*deletion) for ledger, *deletion in _DELETED.iter_unpack(body)}
+
+
+def _write_deleted(state: State) -> bytes:
+    return b"".join([deletion.packed(ledger) for ledger, deletion in state.deleted.items()])
+
+
+class _Section(NamedTuple):
+    """A part of the state."""
+
+    field: str  # of a State
+    write: Callable[[State], bytes]  # the body, of the newest version
+    readers: Sequence[Callable[[bytes], Any]]  # of the bodies of all versions, from 0 on; they raise struct.error
+
+
+_SECTIONS: Mapping[int, _Section] = {
+    1: _Section("logs", _write_logs, (_read_logs,)),
+    2: _Section("ledgers", _write_ledgers, (_read_ledgers,)),
+    3: _Section("deleted", _write_deleted, (_read_deleted,)),
+}

@@ -28,12 +28,15 @@ class StateFile:
         self._size = 0  # of the state that holds
 
     def read(self) -> State | None:
-        """The state that holds; None if there is none yet. Raises CorruptRecord."""
+        """The state that holds; None if there is none yet.
+
+        Raises CorruptRecord, and StorageError for the state of a newer version.
+        """
         if not self._disk.exists(self.path):
             return None
         data = read_file(self._disk, self.path)
         self._size = len(data)
-        return State.decode(data)
+        return State.decode(data, self.path)
 
     def write(self, state: State) -> None:
         """Replace the state so that a crash leaves the old or the new one. Raises StorageError."""

@@ -41,7 +41,7 @@ def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> N
     assert ledgers.kept(1 << 60) == Kept(99, True, True)
     for creation in (0, 99, 1 << 62):
         state = State(deleted={7: Deletion(9, creation, True), 8: Deletion(9, creation)})
-        assert State.decode(state.encode()) == state
+        assert State.decode(state.encode(), "") == state
     record = Record(LedgerState.OPEN, creation=99)
     assert judge(record, ledgers.kept(1 << 60)) == Judgement(Verdict.AMISS, 99)
     assert judge(replace(record, creation=98), ledgers.kept(1 << 60)).verdict is Verdict.ADMIT, "another one's id now"
