@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tallystick.bookkeeper.bookie.collector import Damaged, Unreadable, compact
-from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece, remove_log
+from tallystick.bookkeeper.bookie.entry_log import LogWriter
 from tallystick.bookkeeper.bookie.ledgers import Ledger
+from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, remove_log
 from tallystick.bookkeeper.bookie.memtable import MemTable, Rows
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import index
-from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece, load_index, log_path
+from tallystick.bookkeeper.bookie.entry_log import LogWriter
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
+from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, load_index, log_path
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import StorageError

@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
-from tallystick.bookkeeper.bookie.entry_log import Piece
+from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, LedgerRecord, State
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code

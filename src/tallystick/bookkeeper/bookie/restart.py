@@ -13,9 +13,10 @@ import os
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
+from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.journal import Journal, Reached
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.log_index import index_path, log_of, log_path
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State

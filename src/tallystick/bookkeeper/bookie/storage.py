@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
-from tallystick.bookkeeper.bookie.entry_log import remove_log
 from tallystick.bookkeeper.bookie.identities import Identities
 from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
