@@ -225,9 +225,9 @@ MUTANTS = (
     ),
     Mutant(
         "deleting ledgers moves the mark past entries that are in memory alone",
-        BOOKIE + "storage.py",
+        BOOKIE + "checkpoints.py",
         "self._state(self._mark, remembered)",
-        "self._state(self._number, remembered)",
+        "self._state(self._taken(), remembered)",
         killer="sim storage",
         schedules=300,
     ),

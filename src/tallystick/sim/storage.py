@@ -214,16 +214,16 @@ class StorageLife:
     def upkeep(self) -> None:
         """One step of a checkpoint or a collection."""
         if self._plan is None:
-            step = self.random.choices((self.storage.begin_checkpoint, self.storage.begin_compaction, None), (5, 2, 3))[
-                0
-            ]
+            step = self.random.choices(
+                (self.storage.checkpoints.begin, self.storage.checkpoints.begin_compaction, None), (5, 2, 3)
+            )[0]
             if step is not None:
                 self._plan = step()
             else:
                 self._begin_collect()
         elif not self._written:
             try:
-                self.storage.write(self._plan)
+                self.storage.checkpoints.write(self._plan)
             except StorageError as error:
                 self._judge_refusal(self._plan, error)
                 self._plan = None
@@ -241,7 +241,7 @@ class StorageLife:
     def _begin_collect(self) -> None:
         known = self.storage.ledger_ids()
         live = [ledger for ledger in IDS if self.random.random() < 0.8]
-        self._plan = self.storage.begin_collect(known, live)
+        self._plan = self.storage.checkpoints.begin_collect(known, live)
         state = self._plan.state
         # What an earlier plan would have forgotten may be on the disk although its write failed, at its last sync.
         self._forgetting |= {n for n in IDS if n not in state.deleted and n not in state.ledgers}
@@ -249,7 +249,7 @@ class StorageLife:
             self.books[ledger].deleting = True
 
     def _finish(self, plan: Checkpoint) -> None:
-        self.storage.finish(plan)
+        self.storage.checkpoints.finish(plan)
         self._plan, self._written = None, False
         self._forgetting.clear()
         for ledger in IDS:
@@ -257,7 +257,7 @@ class StorageLife:
                 self.books[ledger].gone = True
                 if ledger not in plan.state.deleted and ledger not in plan.state.ledgers:
                     self._forget(ledger)
-        self.storage.sweep()
+        self.storage.checkpoints.sweep()
 
     def _forget(self, ledger: int) -> None:
         """Its id may be used again."""

@@ -2,12 +2,12 @@
 
 ::
 
-    add, fence ─┬─► memtable, readable at once ─► begin_checkpoint ─► write ─► finish ─► sweep     entry logs
-                └─► staged ─► take ─► commit                                                       journal
+    add, fence ─┬─► memtable, readable at once ─► checkpoints (``checkpoints.py``)     entry logs
+                └─► staged ─► take ─► commit                                           journal
 
-"Loop" methods never wait for a sync and must all be called from one thread. "Thread" methods do I/O: ``commit`` on one
-thread in the order of ``take``; ``write`` and ``sweep`` on that or another one, never two of them at once. What an
-answer promises is durable only after the ``commit`` of what was staged with it has returned.
+"Loop" methods never wait for a sync and must all be called from one thread. ``commit`` does I/O, on one thread in the
+order of ``take``; what a checkpoint writes is for that thread or another one. What an answer promises is durable only
+after the ``commit`` of what was staged with it has returned.
 
 A StorageError from ``commit`` other than DiskFull means that the bookie must stop (a failed sync leaves it unknown what
 is on the disk). After DiskFull the same commit may be tried again.
@@ -16,31 +16,26 @@ is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container
+from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
-from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
+from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
 from tallystick.bookkeeper.bookie.identities import Identities
 from tallystick.bookkeeper.bookie.journal import Commit
-from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.bookie.state import Deletion, State
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import AddRun
-from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.disk import Buffer, Disk
 from tallystick.runtime.rng import Random, system_random
 
 _MIN_ENTRY = 32  # its header
-_PART_PIECES = 1000  # into the index at once: a millisecond or two
 
 
 @dataclass(frozen=True)
@@ -64,10 +59,11 @@ class Storage:
     """See the module. Made by ``open``."""
 
     def __init__(self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted) -> None:
-        self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
+        self._clock = clock
         self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
-        self._state_file = parts.state_file
-        self._checkpoints = CheckpointWriter(disk, directory, settings, parts.state_file)
+        self.checkpoints = Checkpoints(
+            disk, directory, settings, clock, parts, taken=lambda: self._number, newest=lambda: self.newest_commit
+        )
         self._reads = Reads(self._ledgers, self._tables, self._logs, clock)
         self.identities = Identities(self._ledgers, self._stage)
         self._staged: list[Buffer] = []
@@ -75,12 +71,6 @@ class Storage:
         self._number = parts.number  # of the last commit taken
         self._durable = parts.number  # and of the last one that is on the disk
         self.replayed = parts.replayed
-        self._mark = parts.mark  # of the state that is on the disk
-        self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
-        self._entering: Iterator[None] = iter(())  # its pieces into the index
-        self._garbage: list[int] = []  # logs whose files can be deleted
-        self._reclaimed = Reclaimed()
-        self._damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
 
     @classmethod
     def open(
@@ -207,14 +197,14 @@ class Storage:
             journal_bytes=self._journal.used_bytes,
             entry_logs=len(logs),
             entry_log_bytes=sum(log.size for log in logs),
-            damaged_logs=len(self._damaged),
+            damaged_logs=len(self.checkpoints.damaged),
             fences_without_entries=self.fences_without_entries,
-            deletion_bytes=self._reclaimed.deletion,
-            compaction_bytes=self._reclaimed.compaction,
-            compactions=self._reclaimed.compactions,
+            deletion_bytes=self.checkpoints.reclaimed.deletion,
+            compaction_bytes=self.checkpoints.reclaimed.compaction,
+            compactions=self.checkpoints.reclaimed.compactions,
         )
 
-    # Loop: commits and checkpoints begin and end.
+    # Loop: commits begin.
 
     @property
     def staged(self) -> bool:
@@ -233,89 +223,6 @@ class Storage:
         self._staged, self.staged_bytes = [], 0
         return commit
 
-    @property
-    def checkpointed(self) -> bool:
-        """Whether the journal has nothing that a restart would replay."""
-        return self._number == self._mark and not self._staged
-
-    @property
-    def checkpoint_due(self) -> bool:
-        settings = self._settings
-        if self._tables.active.bytes >= settings.memtable_bytes:
-            return True
-        # The segment that is written now may be longer than that alone; no checkpoint makes it shorter.
-        return self._journal.used_bytes >= settings.journal_bytes and not self.checkpointed
-
-    def begin_checkpoint(self) -> Checkpoint:
-        """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
-        log = self._ledgers.next_log
-        self._ledgers.next_log += 2
-        frozen = self._tables.freeze(self._number)
-        return Checkpoint(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
-
-    def begin_compaction(self) -> Checkpoint:
-        """A checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
-        logs = [log for log in self._logs.logs.values() if log.id not in self._damaged]
-        return replace(self.begin_checkpoint(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
-
-    def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
-        """Delete the ledgers of ``known`` that are not in ``live``, and the logs that nothing else is in.
-
-        ``live`` also says which deleted ledgers need not be remembered: they exist again. Only the state is written,
-        for which room is kept: a full disk does not hinder it.
-        """
-        now, settings = self._clock.wall_ms(), self._settings
-        deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
-        for ledger in deleted:
-            self._ledgers.delete(ledger, now, self._number + self.staged)
-        remembered = self._ledgers.remembered(
-            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._mark
-        )
-        gone = logs_without_a_ledger(self._logs.logs.values(), self._ledgers.alive)
-        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
-
-    def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
-        generation, number = self._journal.reached
-        return State(
-            mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
-            self._ledgers.anchor, number,
-        )  # fmt: skip
-
-    def enter(self) -> Iterator[None]:
-        """``write`` returned: each step puts a part of what it wrote into the index. ``finish`` does the rest, but a
-        loop should have turns in between: there may be a piece of each of very many ledgers."""
-        return self._entering
-
-    def _parts(self, written: Written) -> Iterator[None]:
-        """Until ``finish`` what is read comes from memory all the same."""
-        for log, _ in written.logs:
-            self._logs.logs[log.id] = log
-        for log, pieces in written.logs:
-            for start in range(0, len(pieces), _PART_PIECES):
-                self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
-                yield
-
-    def finish(self, plan: Checkpoint) -> tuple[Damaged, ...]:
-        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
-
-        Returns the logs that should have been rewritten and could not be read: they stay as they are.
-        """
-        for _ in self._entering:
-            pass
-        written, self._written = self._written, Written()
-        self._reclaimed.count(plan, written, self._logs.logs)
-        if plan.table is not None:
-            self._tables.drop_frozen()
-        self._mark = plan.state.mark
-        for log_id in written.removed:
-            self._logs.remove(log_id)
-        self._garbage += written.removed
-        self._damaged = [log for log in self._damaged if log not in written.removed]
-        self._damaged += [damaged.log for damaged in written.damaged]
-        # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
-        self._ledgers.remember_deleted(plan.state.deleted)
-        return written.damaged
-
     # Thread.
 
     def commit(self, commit: Commit) -> None:
@@ -323,53 +230,25 @@ class Storage:
         self._journal.write(commit)
         self._durable = commit.number
 
-    def write(self, plan: Checkpoint) -> None:
-        """Make a checkpoint durable, then give its part of the journal free."""
-        self._written = self._checkpoints.write(plan, self._ledgers.alive)
-        self._entering = self._parts(self._written)
-        self._journal.release(plan.state.mark)
-
-    def sweep(self) -> tuple[str, ...]:
-        """Delete the entry logs that nothing refers to any more, and keep room for the next state.
-
-        Returns what could not be deleted and why; it is tried again at the next sweep.
-        """
-        kept, reasons = list[int](), list[str]()
-        while self._garbage:
-            log = self._garbage.pop()
-            try:
-                remove_log(self._disk, self._directory, log)
-            except StorageError as error:
-                kept.append(log)
-                reasons.append(str(error))
-        self._garbage = kept
-        self._state_file.reserve()
-        return tuple(reasons)
-
     # Blocking, for when nothing else runs.
 
     def checkpoint(self) -> None:
         """All steps of a checkpoint at once."""
-        self._run(self.begin_checkpoint())
+        self.checkpoints.run(self.checkpoints.begin())
 
     def collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
         """All steps of a collection at once; how many ledgers were deleted."""
-        plan = self.begin_collect(known, live)
-        self._run(plan)
-        self._run(self.begin_compaction())
+        plan = self.checkpoints.begin_collect(known, live)
+        self.checkpoints.run(plan)
+        self.checkpoints.run(self.checkpoints.begin_compaction())
         return len(plan.deleted)
-
-    def _run(self, plan: Checkpoint) -> None:
-        self.write(plan)
-        self.finish(plan)
-        self.sweep()
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files; ``clean``: commit and checkpoint first, so that the next start has nothing to replay."""
         if clean:
             if self.staged:
                 self.commit(self.take())
-            if not self.checkpointed:
+            if not self.checkpoints.up_to_date:
                 self.checkpoint()
         self._journal.close()
         self._logs.close()

@@ -46,7 +46,7 @@ class Upkeep:
         if self._due.is_set():
             if self._storage.stats().memtable_bytes > self._pressed_bytes:
                 self._press(True)
-        elif self._storage.checkpoint_due:
+        elif self._storage.checkpoints.due:
             self._due.set()
 
     async def checkpoints(self) -> None:
@@ -59,13 +59,13 @@ class Upkeep:
                 self._report_full(error)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not self._storage.checkpoint_due:
+            if not self._storage.checkpoints.due:
                 self._due.clear()
 
     async def checkpoint(self) -> None:
         """Memory to an entry log. Raises DiskFull, after which it can be tried again, or StorageError."""
         async with self._turn:
-            await self._write(self._storage.begin_checkpoint())
+            await self._write(self._storage.checkpoints.begin())
         self._counts.checkpoints += 1
         self._press(False)
         if self._guard.written("checkpoint"):
@@ -78,12 +78,12 @@ class Upkeep:
         self._events.emit("checkpoint postponed", reason=str(error))
 
     async def _write(self, plan: Checkpoint) -> None:
-        await self._worker.run(lambda: self._storage.write(plan))
-        for _ in self._storage.enter():
+        await self._worker.run(lambda: self._storage.checkpoints.write(plan))
+        for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
-        for damaged in self._storage.finish(plan):
+        for damaged in self._storage.checkpoints.finish(plan):
             self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
-        for reason in await self._worker.run(self._storage.sweep):
+        for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
     async def collect(self, gone: Callable[[], Sequence[LedgerId]], again: Collection[LedgerId]) -> int:
@@ -93,21 +93,21 @@ class Upkeep:
         that were deleted here once and that the metadata has, so they are new ones.
         """
         async with self._turn:
-            plan = self._storage.begin_collect(gone(), again)
+            plan = self._storage.checkpoints.begin_collect(gone(), again)
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
             self._events.emit("ledgers deleted", count=len(plan.deleted), reason="their metadata is gone")
         try:
             async with self._turn:
-                await self._write(self._storage.begin_compaction())
+                await self._write(self._storage.checkpoints.begin_compaction())
         except DiskFull as error:
             self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
 
     async def save(self) -> None:
         """Make durable what is known of ledgers, so that no replay of the journal says otherwise. Raises DiskFull."""
-        if self._storage.checkpointed:
+        if self._storage.checkpoints.up_to_date:
             async with self._turn:
                 await self._delete((), ())
         else:
@@ -132,7 +132,7 @@ class Upkeep:
         )
 
     async def _delete(self, gone: Collection[LedgerId], again: Collection[LedgerId]) -> None:
-        plan = self._storage.begin_collect(gone, again)
+        plan = self._storage.checkpoints.begin_collect(gone, again)
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 

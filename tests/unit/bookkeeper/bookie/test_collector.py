@@ -25,9 +25,9 @@ def test_a_log_that_the_disk_does_not_give_back_is_kept_and_told_and_the_others_
         return StorageError("simulated: Input/output error") if action == operation and path.endswith(bad) else None
 
     store.disk.fault = fault
-    plan = store.storage.begin_compaction()
-    store.storage.write(plan)
-    (damaged,) = store.storage.finish(plan)
+    plan = store.storage.checkpoints.begin_compaction()
+    store.storage.checkpoints.write(plan)
+    (damaged,) = store.storage.checkpoints.finish(plan)
     assert bad.startswith(f"{damaged.log:010x}") and "Input/output error" in damaged.reason
     assert (store.storage.stats().entry_logs, store.storage.stats().damaged_logs) == (2, 1)
     store.storage.collect([], {5})
@@ -71,13 +71,13 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again() -> None:
         return StorageError("simulated", path=path) if action == "unlink" else None
 
     store.disk.fault = fault
-    plan = store.storage.begin_collect([5], ())
-    store.storage.write(plan)
-    store.storage.finish(plan)
-    assert len(store.storage.sweep()) == len(store.storage.sweep()) == 1
+    plan = store.storage.checkpoints.begin_collect([5], ())
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
+    assert len(store.storage.checkpoints.sweep()) == len(store.storage.checkpoints.sweep()) == 1
     store.restart()  # what no state names and no log will be called costs space and nothing else
     store.disk.fault = None
-    assert store.storage.sweep() == ()
+    assert store.storage.checkpoints.sweep() == ()
     store.restart()
     assert not [name for name in store.disk.listdir(store.ledger_dir) if name.endswith((".log", ".index"))]
 
@@ -112,14 +112,14 @@ def test_a_checkpoint_that_fails_after_it_rewrote_logs_leaves_no_file() -> None:
         store.storage.checkpoint()
     store.fill(5, range(80, 100))
     before = store.disk.listdir(store.ledger_dir)
-    plan = store.storage.begin_compaction()
+    plan = store.storage.checkpoints.begin_compaction()
 
     def fault(action: str, path: str) -> StorageError | None:
         return DiskFull("simulated") if action == "write" and path.endswith(f"{plan.log_id + 1:010x}.log") else None
 
     store.disk.fault = fault
     with pytest.raises(DiskFull):
-        store.storage.write(plan)
+        store.storage.checkpoints.write(plan)
     store.disk.fault = None
     assert store.disk.listdir(store.ledger_dir) == before
     assert all(store.has(5, entry) for entry in range(100))

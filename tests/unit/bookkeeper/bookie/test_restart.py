@@ -44,7 +44,7 @@ def test_q15_a_start_with_an_older_state_is_refused_and_deletes_no_log() -> None
     older = _read(store, path)
     for first in range(40, 4000, 40):
         store.fill(5, range(first, first + 40))
-        if store.storage.checkpoint_due:
+        if store.storage.checkpoints.due:
             store.storage.checkpoint()
     store.storage.checkpoint()
     store.storage.close()
@@ -101,13 +101,13 @@ def test_q15_nobody_is_told_that_a_ledger_is_gone_which_a_loss_of_power_brings_b
     store = Store()
     store.fill(5, range(3))
     store.storage.checkpoint()
-    plan = store.storage.begin_collect([5], [])
+    plan = store.storage.checkpoints.begin_collect([5], [])
     assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.IO_ERROR, Code.IO_ERROR)
     store.power_loss()
     assert store.has(5, 0)
-    plan = store.storage.begin_collect([5], [])
-    store.storage.write(plan)
-    store.storage.finish(plan)
+    plan = store.storage.checkpoints.begin_collect([5], [])
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
     assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.NO_LEDGER, Code.NO_LEDGER)
     store.power_loss()
     assert store.storage.read(5, 0)[0] == Code.NO_LEDGER

@@ -30,10 +30,10 @@ def fill_up(store: Store) -> None:
 
 
 def drop(store: Store) -> None:
-    plan = store.storage.begin_collect([5, 6, 7, 8], {6, 8})
-    store.storage.write(plan)
-    store.storage.finish(plan)
-    assert store.storage.sweep() == ()
+    plan = store.storage.checkpoints.begin_collect([5, 6, 7, 8], {6, 8})
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
+    assert store.storage.checkpoints.sweep() == ()
 
 
 def used(store: Store) -> int:
@@ -48,9 +48,9 @@ def test_deleted_ledgers_give_back_a_full_disk_again_and_again() -> None:
     assert store.storage.stats().entry_logs == 1
     assert used(store) < before / 2 + SMALL.state_spare_bytes
     fill_up(store)  # all that was given back is taken by something else
-    plan = store.storage.begin_collect([6], {8})
-    store.storage.write(plan)
-    store.storage.finish(plan)
+    plan = store.storage.checkpoints.begin_collect([6], {8})
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
     store.power_loss()
     assert store.storage.read(6, 0)[0] == store.storage.read(6, 55)[0] == Code.NO_LEDGER
     assert all(store.has(8, entry) for entry in range(10))
@@ -83,13 +83,14 @@ def test_a_crash_at_any_step_of_giving_back_a_full_disk_loses_nothing(crash: str
 def test_a_ledger_made_again_after_it_was_dropped_has_none_of_the_entries_that_the_journal_still_has() -> None:
     store = Store()
     store.fill(5, range(10), b"old")
-    plan = store.storage.begin_collect([5], ())
-    store.storage.write(plan)
-    store.storage.finish(plan)
+    plan = store.storage.checkpoints.begin_collect([5], ())
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
     store.power_loss()
-    plan = store.storage.begin_collect([], {5})  # the id is in the metadata again, and a replay would find its entries
-    store.storage.write(plan)
-    store.storage.finish(plan)
+    # The id is in the metadata again, and a replay would find its entries.
+    plan = store.storage.checkpoints.begin_collect([], {5})
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
     assert store.add(5, [0], b"new") == [Code.FENCED]
     store.storage.checkpoint()
     store.storage.collect([], {5})

@@ -245,12 +245,12 @@ def test_a_state_file_that_never_came_to_be_is_a_new_storage() -> None:
 def test_adds_and_reads_go_on_while_a_checkpoint_is_written() -> None:
     store = Store()
     store.fill(5, range(30), b"old")
-    plan = store.storage.begin_checkpoint()
+    plan = store.storage.checkpoints.begin()
     store.fill(5, range(20, 40), b"new")
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new")
-    store.storage.write(plan)
+    store.storage.checkpoints.write(plan)
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new")
-    store.storage.finish(plan)
+    store.storage.checkpoints.finish(plan)
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new") and store.has(5, 39, b"new")
     store.power_loss()
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new") and store.has(5, 39, b"new")
@@ -260,8 +260,8 @@ def test_a_checkpoint_is_due_by_memory_or_journal_and_frees_both() -> None:
     store = Store()
     entry = 0
     for payload in (b"x" * 4000, b""):  # the one fills memory, the other the journal's sectors
-        assert not store.storage.checkpoint_due
-        while not store.storage.checkpoint_due:
+        assert not store.storage.checkpoints.due
+        while not store.storage.checkpoints.due:
             store.fill(5, [entry], payload)
             entry += 1
         store.storage.checkpoint()
@@ -390,10 +390,10 @@ def test_what_was_staged_when_its_ledger_was_deleted_does_not_come_back() -> Non
     store.fill(5, range(5))
     store.fill(6, range(5))
     store.add(5, [5])
-    plan = store.storage.begin_collect([5, 6], {6})
+    plan = store.storage.checkpoints.begin_collect([5, 6], {6})
     assert plan.deleted == (5,)
-    store.storage.write(plan)
-    store.storage.finish(plan)
+    store.storage.checkpoints.write(plan)
+    store.storage.checkpoints.finish(plan)
     store.commit()
     store.power_loss()
     assert store.storage.read(5, 5)[0] == Code.NO_LEDGER
@@ -441,7 +441,7 @@ def test_on_the_real_disk(tmp_path: object) -> None:
         assert not any(storage.add_run(*scanned(frame(5, entry, payload) for entry, payload in payloads.items())))
         storage.commit(storage.take())
         expected |= payloads
-        if storage.checkpoint_due:
+        if storage.checkpoints.due:
             storage.checkpoint()
     for clean in (False, True, True):
         storage.close(clean=clean)

@@ -279,7 +279,7 @@ async def test_q11_a_fence_that_comes_while_a_renewal_waits_for_its_turn_stays(h
         async with upkeep._turn:
             renewing = asyncio.create_task(upkeep.renew({5: judged}))
             await asyncio.sleep(0)
-            await upkeep._write(storage.begin_collect((), [5]))
+            await upkeep._write(storage.checkpoints.begin_collect((), [5]))
             assert storage.fence(5, b"k" * 20) == Code.OK
         await renewing
         assert storage.is_fenced(5)
@@ -305,10 +305,10 @@ def test_a_creation_is_kept_over_crashes_checkpoints_and_restarts() -> None:
 def renew(store: Store, ledger: int) -> None:
     """As ``Upkeep.renew``."""
     storage = store.storage
-    storage._run(storage.begin_collect([ledger], ()))
+    storage.checkpoints.run(storage.checkpoints.begin_collect([ledger], ()))
     while ledger in storage.deleted_ids():
         storage.checkpoint()
-        storage._run(storage.begin_collect((), [ledger]))
+        storage.checkpoints.run(storage.checkpoints.begin_collect((), [ledger]))
 
 
 @pytest.mark.parametrize("place", ["journal", "log", "both"])

@@ -1,0 +1,159 @@
+"""The checkpoints of a storage: what is due, what each of them does, and what is read from where afterwards.
+
+``checkpoint.py`` has the durable steps and writes them; this is the part that belongs to the loop, between them::
+
+    begin, begin_compaction, begin_collect ─► write (thread) ─► enter, finish ─► sweep (thread)
+
+All methods are for the loop but ``write`` and ``sweep``, of which a thread runs one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from dataclasses import replace
+
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
+from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
+from tallystick.bookkeeper.bookie.log_index import remove_log
+from tallystick.bookkeeper.bookie.restart import Restarted
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state import Deletion, State
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import StorageError
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk
+
+_PART_PIECES = 1000  # into the index at once: a millisecond or two
+
+
+class Checkpoints:
+    """Those of a storage, one after another."""
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted, *,
+        taken: Callable[[], int], newest: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """``taken``: the number of the last commit that was taken; ``newest``: of the one with all that is staged."""
+        self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
+        self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
+        self._state_file, self._taken, self._newest = parts.state_file, taken, newest
+        self._writer = CheckpointWriter(disk, directory, settings, parts.state_file)
+        self._mark = parts.mark  # of the state that is on the disk
+        self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
+        self._entering: Iterator[None] = iter(())  # its pieces into the index
+        self._garbage: list[int] = []  # logs whose files can be deleted
+        self.reclaimed = Reclaimed()
+        self.damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the journal has nothing that a restart would replay."""
+        return self._newest() == self._mark
+
+    @property
+    def due(self) -> bool:
+        """Whether memory or the journal holds enough for one."""
+        settings = self._settings
+        if self._tables.active.bytes >= settings.memtable_bytes:
+            return True
+        # The segment that is written now may be longer than that alone; no checkpoint makes it shorter.
+        return self._journal.used_bytes >= settings.journal_bytes and not self.up_to_date
+
+    def begin(self) -> Checkpoint:
+        """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
+        log = self._ledgers.next_log
+        self._ledgers.next_log += 2
+        frozen = self._tables.freeze(self._taken())
+        return Checkpoint(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
+
+    def begin_compaction(self) -> Checkpoint:
+        """A checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
+        logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
+        return replace(self.begin(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
+
+    def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
+        """Delete the ledgers of ``known`` that are not in ``live``, and the logs that nothing else is in.
+
+        ``live`` also says which deleted ledgers need not be remembered: they exist again. Only the state is written,
+        for which room is kept: a full disk does not hinder it.
+        """
+        now, settings = self._clock.wall_ms(), self._settings
+        deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
+        for ledger in deleted:
+            self._ledgers.delete(ledger, now, self._newest())
+        remembered = self._ledgers.remembered(
+            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._mark
+        )
+        gone = logs_without_a_ledger(self._logs.logs.values(), self._ledgers.alive)
+        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
+
+    def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
+        generation, number = self._journal.reached
+        return State(
+            mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
+            self._ledgers.anchor, number,
+        )  # fmt: skip
+
+    def enter(self) -> Iterator[None]:
+        """``write`` returned: each step puts a part of what it wrote into the index. ``finish`` does the rest, but a
+        loop should have turns in between: there may be a piece of each of very many ledgers."""
+        return self._entering
+
+    def _parts(self, written: Written) -> Iterator[None]:
+        """Until ``finish`` what is read comes from memory all the same."""
+        for log, _ in written.logs:
+            self._logs.logs[log.id] = log
+        for log, pieces in written.logs:
+            for start in range(0, len(pieces), _PART_PIECES):
+                self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
+                yield
+
+    def finish(self, plan: Checkpoint) -> tuple[Damaged, ...]:
+        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
+
+        Returns the logs that should have been rewritten and could not be read: they stay as they are.
+        """
+        for _ in self._entering:
+            pass
+        written, self._written = self._written, Written()
+        self.reclaimed.count(plan, written, self._logs.logs)
+        if plan.table is not None:
+            self._tables.drop_frozen()
+        self._mark = plan.state.mark
+        for log_id in written.removed:
+            self._logs.remove(log_id)
+        self._garbage += written.removed
+        self.damaged = [log for log in self.damaged if log not in written.removed]
+        self.damaged += [damaged.log for damaged in written.damaged]
+        # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
+        self._ledgers.remember_deleted(plan.state.deleted)
+        return written.damaged
+
+    def write(self, plan: Checkpoint) -> None:
+        """Make a checkpoint durable, then give its part of the journal free."""
+        self._written = self._writer.write(plan, self._ledgers.alive)
+        self._entering = self._parts(self._written)
+        self._journal.release(plan.state.mark)
+
+    def sweep(self) -> tuple[str, ...]:
+        """Delete the entry logs that nothing refers to any more, and keep room for the next state.
+
+        Returns what could not be deleted and why; it is tried again at the next sweep.
+        """
+        kept, reasons = list[int](), list[str]()
+        while self._garbage:
+            log = self._garbage.pop()
+            try:
+                remove_log(self._disk, self._directory, log)
+            except StorageError as error:
+                kept.append(log)
+                reasons.append(str(error))
+        self._garbage = kept
+        self._state_file.reserve()
+        return tuple(reasons)
+
+    def run(self, plan: Checkpoint) -> None:
+        """All steps at once, when nothing else runs."""
+        self.write(plan)
+        self.finish(plan)
+        self.sweep()
