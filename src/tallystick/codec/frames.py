@@ -16,6 +16,7 @@ Buffer = bytes | bytearray | memoryview
 
 PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
 PLAIN_READ = 0x02020000
+RECOVERY_FLAGS = 0x0006  # of an ADD that passes a fence (0x2), and goes before others (0x4)
 ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ answer
 _ADD_HEAD = struct.Struct(">II20sqq")
 _ENTRY = struct.Struct(">qqqq")

@@ -23,11 +23,11 @@ from tallystick.bookkeeper.ledger.identity import (
     Unidentified,
 )
 from tallystick.bookkeeper.ledger.link import Link
-from tallystick.bookkeeper.ledger.outstanding import Key
-from tallystick.bookkeeper.ledger.owners import Reply, Waiter
+from tallystick.bookkeeper.ledger.owners import BookieReply, Waiter
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
+from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.outside import Outside
@@ -55,22 +55,26 @@ class BookieClient:
         self.batch_reads = BatchReads()  # kept by readers
         self._outside, self._resolve = outside, resolve
         self._peers: dict[BookieId, _Peer] = {}
-        self._next_request = 0
         self._closed = False
 
     async def read(
-        self, bookie: BookieId, ledger: LedgerId, entry: EntryId, *, master_key: bytes | None = None, flags: int = 0
-    ) -> Reply:
+        self,
+        bookie: BookieId,
+        ledger: LedgerId,
+        entry: EntryId,
+        *,
+        master_key: bytes | None = None,
+        high_priority: bool = False,
+    ) -> BookieReply:
         """One entry, whatever the reply's code; ``entry`` -1 asks for the highest one stored.
 
-        A fencing read needs the key. Raises BookieUnavailable, RequestTimeout.
+        With a key the ledger is fenced first. Raises BookieUnavailable, RequestTimeout.
         """
-        frame = v2.Read(ledger, entry, master_key, flags).encode()
-        return await self._ask(bookie, (v2.Op.READ, ledger, entry), entry, frame)
+        return await self._ask(bookie, ReadRequest(ledger, entry, master_key, high_priority))
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
         """As a plain ``read``, as a future of the reply. Cancel it to give the question up."""
-        return self._ask(bookie, (v2.Op.READ, ledger, entry), entry, v2.Read(ledger, entry).encode())
+        return self._ask(bookie, ReadRequest(ledger, entry))
 
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
         """Plain reads of many entries; see ReadRun. Close it when leaving before it is done."""
@@ -81,16 +85,13 @@ class BookieClient:
 
     async def batch_read(
         self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int
-    ) -> Reply:
+    ) -> BookieReply:
         """Up to ``max_count`` entries from ``first``, whatever the reply's code.
 
         A good one has at least one, even if that is longer than ``max_bytes``. Raises BookieUnavailable (also from a
         bookie that does not know batch reads: it closes the connection), RequestTimeout.
         """
-        self._next_request += 1
-        frame = v2.BatchRead(ledger, first, self._next_request, max_count, max_bytes).encode()
-        key = (v2.Op.BATCH_READ, ledger, self._next_request)
-        return await self._ask(bookie, key, first, frame)
+        return await self._ask(bookie, BatchRequest(ledger, first, max_count, max_bytes))
 
     def now(self) -> float:
         """The time of this client's clock."""
@@ -119,8 +120,8 @@ class BookieClient:
         for peer in self._peers.values():
             await peer.close()
 
-    def _ask(self, bookie: BookieId, key: Key, entry: EntryId, frame: bytes) -> Waiter:
-        return self._peer(bookie).link().ask(key, entry, frame, self.settings.read_timeout_s)
+    def _ask(self, bookie: BookieId, request: BookieRequest) -> Waiter:
+        return self._peer(bookie).link().ask(request, self.settings.read_timeout_s)
 
     def _peer(self, bookie: BookieId) -> _Peer:
         peer = self._peers.get(bookie)
@@ -160,7 +161,7 @@ class _Peer:
         if self._link is not None and self._link.alive:
             return self._link
         limit = self._settings.max_frame_bytes + ANSWER_SLACK_BYTES
-        link = Link(self.bookie, self._clock, self._events, limit, self._ended)
+        link = Link(self.bookie, self._clock, self._events, limit, self._ended, ClientWireV2)
         self._link, self._identity = link, None
         self.links += 1
         if self.closed:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
@@ -55,9 +54,8 @@ async def _ask(
     """What each says to a read of its last entry, with a key to a fencing one; None without an answer in time."""
 
     async def code(bookie: BookieId) -> Code | None:
-        flags = v2.Flag.NONE if key is None else v2.Flag.FENCE
         with suppress(TallyError):
-            return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key, flags=flags)).code
+            return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key)).code
         return None
 
     asked = {bookie: asyncio.ensure_future(code(bookie)) for bookie in dict.fromkeys(bookies)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.owners import Reply
+from tallystick.bookkeeper.ledger.owners import BookieReply
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
@@ -51,7 +51,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     raise Unavailable("too few bookies know how far this ledger can be read", ledger=ledger) from failure
 
 
-def _lac_of(reply: Reply, digest: Digest, ledger: LedgerId) -> EntryId:
+def _lac_of(reply: BookieReply, digest: Digest, ledger: LedgerId) -> EntryId:
     """-1 for a certain "nothing here"; raises where the answer leaves it open."""
     if reply.code in NO_CODES:
         return NO_ENTRY

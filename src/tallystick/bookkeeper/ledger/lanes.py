@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import EntryId
 
 Asker = TypeVar("Asker")  # who hears of the answers
-Topic = tuple[int, LedgerId]  # (opcode, ledger)
+Topic = tuple[int, int]  # what a lane is about: numbers by which its wire knows it
 
 _COMPACT_AT = 8192
 _SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost answer is cheap

@@ -1,7 +1,8 @@
 """One TCP connection to one bookie: frames out once per loop tick, answers in once per socket read.
 
 What the peer does not take stays here as the parts that the caller gave, which may be shared with other links: it is
-handed to the transport slice by slice, as the peer takes it.
+handed to the transport slice by slice, as the peer takes it. What bytes mean is the wire's; a frame has its length in
+front of it in any protocol, in four bytes.
 
 A link takes questions from the moment it exists, before it is connected. It ends once, for whatever reason; everything
 that then has no answer is reported as unknown, never as "no" (Q15): the bookie may have done it.
@@ -10,21 +11,18 @@ that then has no answer is reported as unknown, never as "no" (Q15): the bookie 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
-from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.outstanding import Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
 from tallystick.bookkeeper.ledger.reports import Reports
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
-from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.ledger.wires import BookieRequest, Speaks
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
-from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
+from tallystick.codec.frames import next_frame
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -32,8 +30,6 @@ from tallystick.runtime.events import Events
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
-_HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
-_ADD, _READ = int(v2.Op.ADD), int(v2.Op.READ)  # plain numbers: what keys of thousands of ledgers hold is no object
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
 
 
@@ -41,7 +37,13 @@ class Link(asyncio.BufferedProtocol):
     """See the module. ``ended`` is called once, with the reason, before anything outstanding is reported."""
 
     def __init__(
-        self, bookie: BookieId, clock: Clock, events: Events, max_frame_bytes: int, ended: Callable[[Link, str], None]
+        self,
+        bookie: BookieId,
+        clock: Clock,
+        events: Events,
+        max_frame_bytes: int,
+        ended: Callable[[Link, str], None],
+        speaks: Speaks,
     ) -> None:
         self.bookie = bookie
         self.alive = True
@@ -61,18 +63,20 @@ class Link(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
         self._reports = Reports(self._broken, self._not_taken)
+        self._wire = speaks(self._outstanding, self._reports.answered)
 
     # Questions
 
     def add_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
-        return self._outstanding.lane((_ADD, ledger), owner)
+        return self._outstanding.lane(self._wire.adds_topic(ledger), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
 
     def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Piece], timeout: float) -> None:
-        """``frames``: whole ones, in any number of pieces, which are kept as they are until the peer takes them."""
-        self._send(frames, self._outstanding.sent(lane, entries, self._time.now(), timeout))
+        """``frames``: as ``ClientWire.adds`` has them. Pieces are kept as they are until the peer takes them."""
+        deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
+        self._send(self._wire.adds(lane.about, entries, frames), deadline)
 
     @property
     def blocked(self) -> bool:
@@ -94,15 +98,16 @@ class Link(asyncio.BufferedProtocol):
         self._out.when_written(position, callback)
 
     def send_reads(self, ledger: LedgerId, entries: Sequence[EntryId], owner: Owner, timeout: float) -> Lane[Owner]:
-        lane = self._outstanding.lane((_READ, ledger), owner)
+        """Plain reads, all at once; forget the lane when nobody waits any longer."""
+        lane = self._outstanding.lane(self._wire.reads_topic(ledger), owner)
         deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
-        self._send((Piece.of(encode_reads(ledger, entries)),), deadline)
+        self._send((self._wire.reads(lane.about, ledger, entries),), deadline)
         return lane
 
-    def ask(self, key: Key, entry: EntryId, frame: bytes, timeout: float) -> Waiter:
-        """Send one request."""
+    def ask(self, request: BookieRequest, timeout: float) -> Waiter:
         waiter = Waiter(loop=self._loop)
-        self._send((Piece.of(frame),), self._outstanding.ask(key, entry, waiter, self._time.now(), timeout).deadline)
+        key, piece = self._wire.request(request)
+        self._send((piece,), self._outstanding.ask(key, request.entry, waiter, self._time.now(), timeout).deadline)
         return waiter
 
     def _send(self, pieces: Iterable[Piece], deadline: float) -> None:
@@ -210,14 +215,14 @@ class Link(asyncio.BufferedProtocol):
         self._large_filled += nbytes
         if self._large_filled == len(self._large):
             body, self._large = self._large, None
-            self._answer(body)
+            self._wire.answer(body)
 
     # Answers
 
     def _read(self, end: int) -> None:
         buffer, position = self._buffer, 0
         while end - position >= 4:
-            if (stop := self._run(position, end)) > position:
+            if (stop := self._wire.run(buffer, position, end)) > position:
                 position = stop
                 continue
             size = int.from_bytes(buffer[position : position + 4], "big")
@@ -226,22 +231,9 @@ class Link(asyncio.BufferedProtocol):
             bounds = next_frame(buffer, position, end)
             if bounds is None:
                 break
-            self._answer(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
+            self._wire.answer(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
             position = bounds[1]
         self._keep(position, end)
-
-    def _run(self, position: int, end: int) -> int:
-        """Take a run of good answers to lanes; where it ends."""
-        if end - position < _HEAD.size:
-            return position
-        word, ledger = _HEAD.unpack_from(self._buffer, position)
-        if word == PLAIN_ADD and self._outstanding.has_lanes((v2.Op.ADD, ledger)):
-            entries, position = scan_acks(self._buffer, position, end, ledger)
-            self._settle_run(v2.Op.ADD, ledger, entries, ())
-        elif word == PLAIN_READ and self._outstanding.has_lanes((v2.Op.READ, ledger)):
-            entries, data, position = scan_reads(self._buffer, position, end, ledger)
-            self._settle_run(v2.Op.READ, ledger, entries, data)
-        return position
 
     def _keep(self, position: int, end: int) -> None:
         """Hold what is left of a read: the beginning of a frame."""
@@ -255,40 +247,6 @@ class Link(asyncio.BufferedProtocol):
         if rest and position:
             self._buffer[:rest] = self._buffer[position:end]
         self._filled = rest
-
-    def _settle_run(self, op: v2.Op, ledger: LedgerId, entries: list[EntryId], data: Sequence[v2.Buffer]) -> None:
-        def report(owner: Owner, start: int, stop: int) -> None:
-            self._reports.answered(owner, Code.OK, entries[start:stop], data[start:stop])
-
-        at = 0
-        while at < len(entries):
-            at = self._outstanding.answered_run((op, ledger), entries, report, at)
-            if at < len(entries):
-                # Not of a lane: then somebody asked for this one alone, or nobody did.
-                self._settle((op, ledger, entries[at]), Code.OK, entries[at], data[at : at + 1])
-                at += 1
-
-    def _answer(self, body: bytes | bytearray) -> None:
-        answer = v2.decode_answer(body)
-        if isinstance(answer, v2.Answer):
-            lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
-            if lane is None:
-                self._settle((answer.op, answer.ledger, answer.entry), answer.code, answer.entry, (answer.entry_bytes,))
-            elif lane.owner is not None:
-                data = (answer.entry_bytes,) if answer.op == v2.Op.READ and answer.code == Code.OK else ()
-                self._reports.answered(lane.owner, answer.code, [answer.entry], data)
-        elif isinstance(answer, v2.BatchAnswer):
-            key = (v2.Op.BATCH_READ, answer.ledger, answer.request_id)
-            self._settle(key, answer.code, answer.first, answer.entries)
-        else:
-            raise RemoteProtocolError("an authentication message that nobody asked for")
-
-    def _settle(self, key: Key, code: Code, entry: EntryId, data: Sequence[v2.Buffer]) -> None:
-        question = self._outstanding.answered(key)
-        if question is None:
-            raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])
-        if question.owner is not None:
-            self._reports.answered(question.owner, code, [entry], data)
 
     # The end
 

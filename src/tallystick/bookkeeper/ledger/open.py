@@ -26,15 +26,11 @@ from tallystick.bookkeeper.ledger.recovery import (
     RecoveryCore,
 )
 from tallystick.bookkeeper.ledger.replicas import Replicas
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, Slot
-from tallystick.codec.frames import encode_adds
+from tallystick.codec.frames import RECOVERY_FLAGS, encode_adds
 from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomplete, TallyError, Unauthorized
-
-RECOVERY_READ = v2.Flag.FENCE | v2.Flag.HIGH_PRIORITY
-RECOVERY_ADD = v2.Flag.RECOVERY_ADD | v2.Flag.HIGH_PRIORITY
 
 
 async def recover(
@@ -114,7 +110,7 @@ class _Recovery:
 
     async def _fence(self, slot: Slot) -> None:
         bookie = self._core.ensemble[slot]
-        answer, reason, header, _ = await self._ask(bookie, NO_ENTRY, v2.Flag.FENCE)
+        answer, reason, header, _ = await self._ask(bookie, NO_ENTRY, fence=True)
         lac = header.lac if header else NO_ENTRY
         self._emit("bookie asked to fence", bookie=bookie, answer=answer.value, reason=reason, lac=lac)
         if header is None:
@@ -124,7 +120,7 @@ class _Recovery:
 
     async def _read(self, slot: Slot, entry: EntryId) -> None:
         bookie = self._core.ensemble[slot]
-        answer, reason, header, payload = await self._ask(bookie, entry, RECOVERY_READ)
+        answer, reason, header, payload = await self._ask(bookie, entry, fence=True, high_priority=True)
         if answer in (Answer.UNKNOWN, Answer.REFUSED):
             self._emit("bookie gave no certain answer", entry=entry, bookie=bookie, reason=reason)
         if header is not None:
@@ -135,7 +131,7 @@ class _Recovery:
         """All that hold it are asked at once: those of an older fragment may be long gone, and hang."""
         holders = self._began.value.ensemble_of(entry)
         bookies = [holders[slot] for slot in self._core.striping.slots(entry)]
-        asks = [asyncio.ensure_future(self._ask(bookie, entry, v2.Flag.NONE)) for bookie in bookies]
+        asks = [asyncio.ensure_future(self._ask(bookie, entry)) for bookie in bookies]
         length = None
         try:
             for answered in asyncio.as_completed(asks):
@@ -174,7 +170,7 @@ class _Recovery:
         header, payload = found[0]
         frames, _ = encode_adds(
             self._key, self._ledger, run.first, self._core.lac, header.length - len(payload),
-            [payload for _, payload in found], self._digest.compute, self._digest.size, RECOVERY_ADD,
+            [payload for _, payload in found], self._digest.compute, self._digest.size, RECOVERY_FLAGS,
         )  # fmt: skip
         self._replicas.send(run.first, frames, sum(len(payload) for _, payload in found))
 
@@ -186,13 +182,15 @@ class _Recovery:
     # What the core is told
 
     async def _ask(
-        self, bookie: BookieId, entry: EntryId, flags: int
+        self, bookie: BookieId, entry: EntryId, *, fence: bool = False, high_priority: bool = False
     ) -> tuple[Answer, str, EntryHeader | None, memoryview]:
         """Q15: only an explicit "no such entry" or "no such ledger" is NO."""
-        key = self._key if flags & v2.Flag.FENCE else None
+        key = self._key if fence else None
         nothing = memoryview(b"")
         try:
-            reply = await self._context.bookies.read(bookie, self._ledger, entry, master_key=key, flags=flags)
+            reply = await self._context.bookies.read(
+                bookie, self._ledger, entry, master_key=key, high_priority=high_priority
+            )
             if reply.code == Code.OK:
                 wanted = None if entry == NO_ENTRY else entry
                 header, payload = self._digest.decode(self._ledger, wanted, reply.entry)

@@ -1,9 +1,10 @@
 """What one connection has asked and not yet heard, and which answer belongs to which question.
 
-Version 2 answers carry no request number: ADD and READ are told apart by (opcode, ledger, entry), and several of the
-same key are answered first come, first served (``PerChannelBookieClient`` completes an arbitrary one). So a question
-stays here until its answer comes or the connection ends, even when nobody waits for it any more (timed out, given up,
-channel closed): its late answer must not be taken for the answer to a newer question about the same entry.
+The wire names questions. Version 2 answers carry no request number: ADD and READ are told apart by (opcode, ledger,
+entry), and several of the same name are answered first come, first served (``PerChannelBookieClient`` completes an
+arbitrary one). So a question stays here until its answer comes or the connection ends, even when nobody waits for it
+any more (timed out, given up, channel closed): its late answer must not be taken for the answer to a newer question
+about the same entry.
 
 Questions that belong together (the ADDs of one channel, a run of READs) form a lane. Time is an argument.
 """
@@ -20,7 +21,7 @@ from typing import Generic
 from tallystick.bookkeeper.ledger.lanes import Asker, Lane, Topic
 from tallystick.bookkeeper.wire.values import EntryId
 
-Key = tuple[int, int, int]  # (opcode, ledger, entry), or (BATCH_READ, ledger, request id)
+Key = tuple[int, int, int]  # the name of a lone question: numbers by which its wire knows it
 
 
 @dataclass(slots=True, eq=False)

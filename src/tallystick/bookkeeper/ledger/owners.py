@@ -30,7 +30,7 @@ class Owner(Protocol):
         ...
 
 
-class Reply(NamedTuple):
+class BookieReply(NamedTuple):
     """What a bookie answered to one request."""
 
     code: Code
@@ -42,19 +42,21 @@ class Reply(NamedTuple):
         return self.entries[0]
 
 
-class Waiter(asyncio.Future[Reply]):
+class Waiter(asyncio.Future[BookieReply]):
     """The owner of one request, who awaits its reply. Cancelling it gives the request up."""
 
+    __slots__ = ()
+
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
-        self._reply(Reply(Code.OK, data))
+        self._reply(BookieReply(Code.OK, data))
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
-        self._reply(Reply(code))
+        self._reply(BookieReply(code))
 
     def lost(self, entries: list[EntryId], error: TallyError) -> None:
         if not self.done():
             self.set_exception(error)
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: BookieReply) -> None:
         if not self.done():
             self.set_result(reply)

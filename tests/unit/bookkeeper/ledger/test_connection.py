@@ -10,7 +10,7 @@ import pytest
 from support.links import KEY, Heard, add_frame, answering, entry_of, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.owners import Reply
+from tallystick.bookkeeper.ledger.owners import BookieReply
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RequestTimeout
@@ -28,7 +28,7 @@ async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
     assert (answer.code, bytes(answer.entry)) == (Code.OK, bookie.entries[7, 0])
     assert (await client.read("b1", 7, 1)).code == Code.NO_ENTRY
     assert (await client.read("b1", 8, -1)).code == Code.NO_LEDGER
-    last = await client.read("b1", 7, -1, master_key=KEY, flags=v2.Flag.FENCE)
+    last = await client.read("b1", 7, -1, master_key=KEY)
     assert bytes(last.entry) == bookie.entries[7, 0]
     assert bookie.requests[-1] == v2.Read(7, -1, KEY, v2.Flag.FENCE)
     assert bookie.opened == 1
@@ -97,7 +97,7 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     await until(lambda: len(one.all_acked) == 4 and two.failed)
     assert sorted(one.all_acked) == [0, 3, 6, 9]
     assert (two.all_acked, two.failed) == ([0], [([1], Code.IO_ERROR)])
-    assert await alone == Reply(Code.OK, (b"stored",))
+    assert await alone == BookieReply(Code.OK, (b"stored",))
 
 
 async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:

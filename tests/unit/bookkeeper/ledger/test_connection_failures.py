@@ -15,7 +15,7 @@ from support.links import Heard, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
-from tallystick.bookkeeper.ledger.owners import Reply
+from tallystick.bookkeeper.ledger.owners import BookieReply
 from tallystick.bookkeeper.ledger.reports import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
@@ -95,7 +95,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     assert "bookie not reached" in bench.kinds()
     network.passes = True
 
-    async def answered() -> Reply:
+    async def answered() -> BookieReply:
         while True:
             try:
                 return await client.read("b1", 1, 0)  # at once again, as a busy client asks
@@ -255,7 +255,7 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         def broken(*_: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr("tallystick.bookkeeper.ledger.link.scan_acks", broken)
+        monkeypatch.setattr("tallystick.bookkeeper.ledger.wire_v2.scan_acks", broken)
         bookie.say(ok(1, 0))
         with pytest.raises(BookieUnavailable, match="a bug"):
             await asyncio.wait_for(read, 5)

@@ -1,0 +1,114 @@
+"""A client's side of the binary protocol, version 2: requests to frames, answers to what their owners hear.
+
+Its answers carry no request's number, but for batches: ADD and READ are known by (opcode, ledger, entry), so that all
+lanes of a ledger have one name. One call takes what came in a row: good answers of one ledger by columns, everything
+else frame by frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from tallystick.bookkeeper.ledger.lanes import Topic
+from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.owners import Owner
+from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, Report
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.frames import PLAIN_ADD, Buffer, scan_acks
+from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
+from tallystick.errors import RemoteProtocolError
+
+_HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
+# Plain numbers: what names of thousands of ledgers hold is no object.
+_ADD, _READ, _BATCH = int(v2.Op.ADD), int(v2.Op.READ), int(v2.Op.BATCH_READ)
+_FENCE, _HIGH_PRIORITY = int(v2.Flag.FENCE), int(v2.Flag.HIGH_PRIORITY)
+
+
+class ClientWireV2:
+    """A ``ClientWire``; see the module."""
+
+    def __init__(self, outstanding: Outstanding[Owner], report: Report) -> None:
+        self._outstanding, self._report = outstanding, report
+        self._batches = 0  # so far: they are numbered
+
+    # Requests
+
+    def adds_topic(self, ledger: LedgerId) -> Topic:
+        return _ADD, ledger
+
+    def reads_topic(self, ledger: LedgerId) -> Topic:
+        return _READ, ledger
+
+    def adds(self, about: Topic, entries: Sequence[EntryId], frames: Iterable[Piece]) -> Iterable[Piece]:
+        return frames
+
+    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> Piece:
+        return Piece.of(encode_reads(ledger, entries))
+
+    def request(self, request: BookieRequest) -> tuple[Key, Piece]:
+        ledger, entry = request.ledger, request.entry
+        if isinstance(request, ReadRequest):
+            return (_READ, ledger, entry), Piece.of(_read(request))
+        self._batches += 1
+        batch = v2.BatchRead(ledger, entry, self._batches, request.max_count, request.max_bytes)
+        return (_BATCH, ledger, self._batches), Piece.of(batch.encode())
+
+    # Answers
+
+    def run(self, buffer: bytearray, start: int, end: int) -> int:
+        """As ``ClientWire`` says."""
+        if end - start < _HEAD.size:
+            return start
+        word, ledger = _HEAD.unpack_from(buffer, start)
+        if word == PLAIN_ADD and self._outstanding.has_lanes((_ADD, ledger)):
+            entries, start = scan_acks(buffer, start, end, ledger)
+            self._settle_run((_ADD, ledger), entries, ())
+        elif word == PLAIN_READ and self._outstanding.has_lanes((_READ, ledger)):
+            entries, data, start = scan_reads(buffer, start, end, ledger)
+            self._settle_run((_READ, ledger), entries, data)
+        return start
+
+    def _settle_run(self, about: Topic, entries: list[EntryId], data: Sequence[Buffer]) -> None:
+        def report(owner: Owner, start: int, stop: int) -> None:
+            self._report(owner, Code.OK, entries[start:stop], data[start:stop])
+
+        at = 0
+        while at < len(entries):
+            at = self._outstanding.answered_run(about, entries, report, at)
+            if at < len(entries):
+                # Not of a lane: then somebody asked for this one alone, or nobody did.
+                self._settle((*about, entries[at]), Code.OK, entries[at], data[at : at + 1])
+                at += 1
+
+    def answer(self, body: bytes | bytearray) -> None:
+        """As ``ClientWire`` says."""
+        answer = v2.decode_answer(body)
+        if isinstance(answer, v2.Answer):
+            data = (answer.entry_bytes,) if answer.op == _READ and answer.code == Code.OK else ()
+            lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
+            if lane is None:
+                self._settle((answer.op, answer.ledger, answer.entry), answer.code, answer.entry, data)
+            elif lane.owner is not None:
+                self._report(lane.owner, answer.code, [answer.entry], data)
+        elif isinstance(answer, v2.BatchAnswer):
+            self._settle((_BATCH, answer.ledger, answer.request_id), answer.code, answer.first, answer.entries)
+        else:
+            raise RemoteProtocolError("an authentication message that nobody asked for")
+
+    def _settle(self, key: Key, code: Code, entry: EntryId, data: Sequence[Buffer]) -> None:
+        question = self._outstanding.answered(key)
+        if question is None:
+            raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])
+        if question.owner is not None:
+            self._report(question.owner, code, [entry], data)
+
+
+def _read(request: ReadRequest) -> bytes:
+    if request.master_key is None and not request.high_priority:
+        return encode_reads(request.ledger, (request.entry,))  # what asks how far a ledger goes asks often
+    flags = (0 if request.master_key is None else _FENCE) | (_HIGH_PRIORITY if request.high_priority else 0)
+    return v2.Read(request.ledger, request.entry, request.master_key, flags).encode()

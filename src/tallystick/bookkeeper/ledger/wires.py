@@ -1,0 +1,87 @@
+"""What a connection to a bookie speaks: requests to bytes, and bytes to what those hear who asked.
+
+A wire is one protocol on one connection. It names questions by numbers, by which ``Outstanding`` keeps who waits, and
+until when: a protocol whose answers bear the number of their request has names in those; version 2 has what a question
+is about. Requests and replies are values of no protocol, so that whoever asks knows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tallystick.bookkeeper.ledger.lanes import Topic
+from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.owners import Owner
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.frames import Buffer
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """One entry, -1 for the highest stored; with a master key the ledger is fenced before it is looked for."""
+
+    ledger: LedgerId
+    entry: EntryId
+    master_key: bytes | None = field(default=None, repr=False)
+    high_priority: bool = False
+
+
+@dataclass(slots=True)
+class BatchRequest:
+    """Entries from ``entry`` on: as many as fit, one at least."""
+
+    ledger: LedgerId
+    entry: EntryId
+    max_count: int
+    max_bytes: int
+
+
+BookieRequest = ReadRequest | BatchRequest
+Report = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see Reports.answered
+
+
+class ClientWire(Protocol):
+    """See the module. It settles questions when their answers come, and reports them; that they are asked, are overdue,
+    or end with the connection is not its business."""
+
+    def adds_topic(self, ledger: LedgerId) -> Topic:
+        """The name of a new lane of adds. Lanes of one name share their answers, the oldest one first."""
+        ...
+
+    def reads_topic(self, ledger: LedgerId) -> Topic:
+        """The name of a new lane of plain reads."""
+        ...
+
+    def adds(self, about: Topic, entries: Sequence[EntryId], frames: Iterable[Piece]) -> Iterable[Piece]:
+        """The bytes of a lane's next questions.
+
+        ``frames``: an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number of
+        pieces, which are not to be changed. It has all that another protocol needs to make a head of its own.
+        """
+        ...
+
+    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> Piece:
+        """The bytes of a lane's next questions."""
+        ...
+
+    def request(self, request: BookieRequest) -> tuple[Key, Piece]:
+        """The name of a lone question, and its bytes."""
+        ...
+
+    def run(self, buffer: bytearray, start: int, end: int) -> int:
+        """Take answers that come in a row, at once; the place behind them. ``start``: none; ``answer`` takes the first.
+
+        Raises RemoteProtocolError, as ``answer`` does: no later answer can be trusted.
+        """
+        ...
+
+    def answer(self, body: bytes | bytearray) -> None:
+        """Take one answer, without its length."""
+        ...
+
+
+Speaks = Callable[[Outstanding[Owner], Report], ClientWire]
