@@ -123,10 +123,10 @@ SHELL_MUTANTS = (
     ),
     Mutant(
         "a listing that may have been changed is taken for unchanged (P9)",
-        BOOKIE + "upkeep.py",
+        BOOKIE + "listing.py",
         "            self._shown = None\n",
         "",
-        killer="tests/unit/bookkeeper/bookie/test_upkeep.py",  # one of hundreds of schedules meets it
+        killer="tests/unit/bookkeeper/bookie/test_listing.py",  # one of hundreds of schedules meets it
     ),
     _planted(
         "a reader goes as far as bookies have entries (Q6, P5)",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.collection import Order
-from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING, LEDGERS_AHEAD
+from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies

@@ -26,6 +26,7 @@ from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, store
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.listing import Listing
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -33,13 +34,13 @@ from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
+from tallystick.bookkeeper.bookie.upkeep import Upkeep
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wires import Wires
-from tallystick.bookkeeper.metadata.driver import BookieRegistration, MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
-from tallystick.errors import DiskFull, MetadataConflict, MetadataError, StorageError, UsageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
@@ -75,7 +76,6 @@ class Bookie:
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
         self._listing: Listing | None = None
-        self._metadata_reached = True  # at the last look
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
@@ -120,11 +120,11 @@ class Bookie:
             self.driver, self.id, self._advertised, 2 * settings.session_timeout_s, self._wait_for_address
         )
         await self._listen()
-        registration = await self._register(self.driver)
+        listing = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
-        self._begin(self.upkeep.disks(outside.disk, self._folders, lambda: self._check_metadata(registration)))
-        self._begin(self._watch(registration))
+        self._begin(self.upkeep.disks(outside.disk, self._folders, listing.look))
+        self._begin(listing.lost())
 
     def _lock_folders(self) -> None:
         for folder in self._folders:
@@ -217,7 +217,7 @@ class Bookie:
             self.counts,
             lambda: self.storage.stats(),
             lambda: not self.guard.read_only,
-            lambda: self._metadata_reached,
+            self._is_metadata_reached,
             lambda: self.committer.staged_bytes,
             lambda: dict(zip(self._folders, self.guard.usages, strict=True)),
         )
@@ -273,44 +273,23 @@ class Bookie:
     def _state(self) -> dict[str, object]:
         return {
             "healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only,
-            "metadata_reached": self._metadata_reached,
+            "metadata_reached": self._is_metadata_reached(),
         }  # fmt: skip
 
-    async def _register(self, driver: MetadataDriver) -> BookieRegistration:
+    def _is_metadata_reached(self) -> bool:
+        return self._listing is None or self._listing.reached
+
+    async def _register(self, driver: MetadataDriver) -> Listing:
         info = BookieInfo.at(*self._advertised)
         if self.http_address is not None:
             info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
-        self._stack.push_async_callback(self._leave, registration)
+        self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
+        self._stack.push_async_callback(self._listing.leave)
         self._stack.push_async_callback(self._end_tasks)
-        self._listing = Listing(registration, info, self.guard, self._outside.events)
         self._told(self.counts.deletions_waiting, self.counts.ledgers_ahead)
         self._begin(self._listing.follow())
-        return registration
-
-    def _check_metadata(self, registration: BookieRegistration) -> None:
-        """Clients learn first that nobody lists a bookie: who runs it is told at the next look."""
-        before, self._metadata_reached = self._metadata_reached, registration.is_reached
-        if self._metadata_reached and not before:
-            self._outside.events.emit("metadata reached again", bookie=self.id)
-        elif before and not self._metadata_reached:
-            self._outside.events.emit(
-                "metadata not reached", bookie=self.id,
-                reason="what is stored here is served; new ledgers come here until the registration expires",
-            )  # fmt: skip
-
-    async def _leave(self, registration: BookieRegistration) -> None:
-        """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""
-        try:
-            await registration.close()
-        except MetadataError as error:
-            self._outside.events.emit("registration not removed", bookie=self.id, reason=str(error))
-
-    async def _watch(self, registration: BookieRegistration) -> None:
-        await registration.lost.wait()
-        if registration.failure is not None:
-            raise registration.failure
-        raise MetadataConflict("another process registered this bookie's id", bookie=self.id)
+        return self._listing
 
     def _space(self, error: DiskFull | None) -> None:
         """A commit waits for space (or, without error, does no longer)."""

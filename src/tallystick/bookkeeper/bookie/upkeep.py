@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
@@ -15,16 +14,14 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import BookieRegistration
-from tallystick.bookkeeper.wire.values import BookieInfo, LedgerId
-from tallystick.errors import DiskFull, MetadataError
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import DiskFull
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
 _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
 _RETRY_S = 1.0
-DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
 
 
 class Upkeep:
@@ -147,54 +144,3 @@ class Upkeep:
     async def finish(self) -> None:
         """Wait for a checkpoint or collection that is under way, and let none begin."""
         await self._turn.acquire()
-
-
-class Listing:
-    """Keeps the registration as the bookie is: among the writable or the read-only ones, and with what waits."""
-
-    def __init__(self, registration: BookieRegistration, info: BookieInfo, guard: DiskGuard, events: Events) -> None:
-        self._registration, self._guard, self._events = registration, guard, events
-        # What the service has; None while nobody knows: a change whose answer was lost may have been made.
-        self._shown: bool | None = guard.read_only
-        self._shown_info: BookieInfo | None = info
-        self._info, self._reported = info, guard.read_only
-        self._changed = asyncio.Event()
-
-    def changed(self) -> None:
-        self._changed.set()
-
-    def deletions_wait(self, count: int, ahead: int) -> None:
-        """So many ledgers wait for their deletion, and so many are newer than the metadata: whoever looks at the bookie
-        from afar sees it."""
-        numbers = {DELETIONS_WAITING: count, LEDGERS_AHEAD: ahead}
-        rest = {name: value for name, value in self._info.properties.items() if name not in numbers}
-        shown = {name: str(number) for name, number in numbers.items() if number}
-        self._info = replace(self._info, properties=rest | shown)
-        self._changed.set()
-
-    async def follow(self) -> None:
-        """An endless task."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._update()
-            except MetadataError as error:
-                self._events.emit("registration not changed", read_only=self._guard.read_only, reason=str(error))
-                await asyncio.sleep(_RETRY_S)
-                self._changed.set()
-
-    async def _update(self) -> None:
-        read_only, info = self._guard.read_only, self._info
-        if read_only != self._shown:
-            self._shown = None
-            await self._registration.set_read_only(read_only)
-            self._shown = read_only
-            if read_only != self._reported:
-                self._reported = read_only
-                kind = "bookie is read-only" if read_only else "bookie takes writes again"
-                self._events.emit(kind, reason="disk space")
-        if info != self._shown_info:
-            self._shown_info = None
-            await self._registration.set_info(info)
-            self._shown_info = info

@@ -13,15 +13,10 @@ from support.stores import Store
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
-from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
-from tallystick.bookkeeper.bookie.upkeep import Listing
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import DiskFull, MetadataUncertain, StorageError
-from tallystick.runtime.events import Events
+from tallystick.errors import DiskFull, StorageError
 from tallystick.sim.disk import Crashed, SimDisk
-from tallystick.sim.virtual.loop import VirtualLoop
 
 
 async def stored(bookie: Bookie, *ledgers: int) -> list[int]:
@@ -59,119 +54,6 @@ async def test_connections_are_read_while_no_checkpoint_can_be_written(
             bookie.upkeep._due.set()
             await until(lambda: home.heard("checkpoint postponed"))
             assert not bookie.committer.congested
-
-
-INFO = BookieInfo.at("127.0.0.1", 3181)
-
-
-class UnsureRegistration:
-    """Whose first change of each kind is made, and its answer lost."""
-
-    def __init__(self) -> None:
-        self.lost = asyncio.Event()
-        self.failure: Exception | None = None
-        self.read_only, self.info = False, INFO
-        self._unsure = ["read-only", "info"]
-
-    @property
-    def is_reached(self) -> bool:
-        return True
-
-    async def set_read_only(self, read_only: bool) -> None:
-        self.read_only = read_only
-        self._lose("read-only")
-
-    async def set_info(self, info: BookieInfo) -> None:
-        self.info = info
-        self._lose("info")
-
-    def _lose(self, what: str) -> None:
-        if what in self._unsure:
-            self._unsure.remove(what)
-            raise MetadataUncertain("no answer")
-
-    async def close(self) -> None:
-        """Nothing is kept up."""
-
-
-class SlowRegistration(UnsureRegistration):
-    """Answers after a second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unsure.clear()
-
-    async def set_read_only(self, read_only: bool) -> None:
-        await asyncio.sleep(1)
-        await super().set_read_only(read_only)
-
-    async def set_info(self, info: BookieInfo) -> None:
-        await asyncio.sleep(1)
-        await super().set_info(info)
-
-
-def test_a_listing_that_may_have_been_changed_is_set_right_though_the_wish_is_as_before() -> None:
-    loop, heard = VirtualLoop(max_seconds=60.0, max_turns=10_000), list[str]()
-
-    async def change() -> None:
-        registration, guard = UnsureRegistration(), DiskGuard(0.95)
-        listing = Listing(registration, INFO, guard, Events(lambda event: heard.append(event.kind)))
-        loop.create_task(listing.follow())
-        guard.filled("commit")
-        listing.deletions_wait(3, 0)
-        await asyncio.sleep(0.5)
-        assert registration.read_only and heard == ["registration not changed"]
-        guard.written("commit")  # before it is tried again
-        await asyncio.sleep(5)
-        assert not registration.read_only and registration.info.properties == {"deletionsWaiting": "3"}
-        listing.deletions_wait(0, 0)
-        await asyncio.sleep(5)
-        assert registration.info == INFO
-
-    loop.run_until_complete(change())
-    loop.abandon()
-    assert "bookie takes writes again" not in heard, "it was never said that it took none"
-
-
-def test_what_waits_is_set_right_though_it_is_as_before_when_it_is_tried_again() -> None:
-    loop = VirtualLoop(max_seconds=60.0, max_turns=10_000)
-
-    async def change() -> None:
-        registration, guard = UnsureRegistration(), DiskGuard(0.95)
-        registration._unsure.remove("read-only")
-        listing = Listing(registration, INFO, guard, Events())
-        loop.create_task(listing.follow())
-        listing.deletions_wait(3, 0)
-        await asyncio.sleep(0.5)
-        assert registration.info.properties == {"deletionsWaiting": "3"}, "it was made, and the answer lost"
-        listing.deletions_wait(0, 0)  # before it is tried again
-        await asyncio.sleep(5)
-        assert registration.info == INFO
-
-    loop.run_until_complete(change())
-    loop.abandon()
-
-
-def test_a_listing_follows_what_changes_while_it_is_told() -> None:
-    """The service has what it was sent, not what the bookie has become meanwhile."""
-    loop = VirtualLoop(max_seconds=60.0, max_turns=10_000)
-
-    async def change() -> None:
-        registration, guard = SlowRegistration(), DiskGuard(0.95)
-        listing = Listing(registration, INFO, guard, Events())
-        loop.create_task(listing.follow())
-        guard.filled("commit")
-        listing.deletions_wait(3, 0)
-        await asyncio.sleep(0.5)
-        guard.written("commit")
-        listing.changed()
-        await asyncio.sleep(1)
-        listing.deletions_wait(0, 0)
-        await asyncio.sleep(5)
-        assert not registration.read_only and registration.info == INFO
-
-    loop.run_until_complete(change())
-    loop.abandon()
 
 
 async def test_checkpoints_deletions_and_compactions_never_overlap(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

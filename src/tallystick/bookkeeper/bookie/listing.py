@@ -1,0 +1,94 @@
+"""How a bookie is listed: writable or read-only, and with what waits there, until it leaves or its place is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.metadata.driver import BookieRegistration
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
+from tallystick.errors import MetadataConflict, MetadataError
+from tallystick.runtime.events import Events
+
+_RETRY_S = 1.0
+DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
+
+
+class Listing:
+    """``follow`` and ``lost`` are endless tasks; ``leave`` in the end."""
+
+    def __init__(
+        self, bookie: BookieId, registration: BookieRegistration, info: BookieInfo, guard: DiskGuard, events: Events
+    ) -> None:
+        self._bookie, self._registration, self._guard, self._events = bookie, registration, guard, events
+        self.reached = True  # the metadata, at the last look
+        # What the service has; None while nobody knows: a change whose answer was lost may have been made.
+        self._shown: bool | None = guard.read_only
+        self._shown_info: BookieInfo | None = info
+        self._info, self._reported = info, guard.read_only
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    def deletions_wait(self, count: int, ahead: int) -> None:
+        """So many ledgers wait for their deletion, and so many are newer than the metadata: whoever looks at the bookie
+        from afar sees it."""
+        numbers = {DELETIONS_WAITING: count, LEDGERS_AHEAD: ahead}
+        rest = {name: value for name, value in self._info.properties.items() if name not in numbers}
+        shown = {name: str(number) for name, number in numbers.items() if number}
+        self._info = replace(self._info, properties=rest | shown)
+        self._changed.set()
+
+    def look(self) -> None:
+        """Clients learn first that nobody lists a bookie: who runs it is told at the next look."""
+        before, self.reached = self.reached, self._registration.is_reached
+        if self.reached and not before:
+            self._events.emit("metadata reached again", bookie=self._bookie)
+        elif before and not self.reached:
+            self._events.emit(
+                "metadata not reached", bookie=self._bookie,
+                reason="what is stored here is served; new ledgers come here until the registration expires",
+            )  # fmt: skip
+
+    async def lost(self) -> None:
+        """Raises what ended the registration."""
+        await self._registration.lost.wait()
+        if self._registration.failure is not None:
+            raise self._registration.failure
+        raise MetadataConflict("another process registered this bookie's id", bookie=self._bookie)
+
+    async def leave(self) -> None:
+        """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""
+        try:
+            await self._registration.close()
+        except MetadataError as error:
+            self._events.emit("registration not removed", bookie=self._bookie, reason=str(error))
+
+    async def follow(self) -> None:
+        """Tell the metadata of each change."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._update()
+            except MetadataError as error:
+                self._events.emit("registration not changed", read_only=self._guard.read_only, reason=str(error))
+                await asyncio.sleep(_RETRY_S)
+                self._changed.set()
+
+    async def _update(self) -> None:
+        read_only, info = self._guard.read_only, self._info
+        if read_only != self._shown:
+            self._shown = None
+            await self._registration.set_read_only(read_only)
+            self._shown = read_only
+            if read_only != self._reported:
+                self._reported = read_only
+                kind = "bookie is read-only" if read_only else "bookie takes writes again"
+                self._events.emit(kind, reason="disk space")
+        if info != self._shown_info:
+            self._shown_info = None
+            await self._registration.set_info(info)
+            self._shown_info = info
