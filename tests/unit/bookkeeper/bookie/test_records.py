@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 import pytest
 
 from support.stores import KEY, entry_bytes, frame, scanned
-from tallystick.bookkeeper.bookie.memtable import stored_frame
+from tallystick.bookkeeper.bookie import records
+from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.memtable import Tables, stored_frame
 from tallystick.bookkeeper.bookie.records import Adds, Fence, Noted, by_ledger, decode
+from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.errors import CorruptRecord, StorageError
 
@@ -20,9 +24,9 @@ def contents(adds: Adds) -> list[tuple[int, bytes]]:
 def test_a_payload_of_everything() -> None:
     fence, noted = Fence(7, master_key(b"other")), Noted(7, 1 << 62)
     payload = frame(5, 0) + frame(5, 1) + fence.encode() + noted.encode() + frame(6, 3) + frame(5, 2)
-    records = list(decode(payload, "", 0))
-    assert records[1:3] == [fence, noted]
-    adds = [record for record in records if isinstance(record, Adds)]
+    found = list(decode(payload, "", 0))
+    assert found[1:3] == [fence, noted]
+    adds = [record for record in found if isinstance(record, Adds)]
     assert [record.ledger for record in adds] == [5, 6, 5]
     assert [contents(record) for record in adds] == [
         [(0, entry_bytes(5, 0)), (1, entry_bytes(5, 1))], [(3, entry_bytes(6, 3))], [(2, entry_bytes(5, 2))]
@@ -79,6 +83,32 @@ def test_a_record_of_a_newer_version_is_named(kind: int, version: int, body: byt
     assert refused.value.fields == {
         "path": "/journal/1", "offset": 8212 + len(frame(1, 0)), "type": f"0x{kind:04x}", "version": version,
     }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LongFence(Fence):
+    """A fence with a key of any length, as a later version might write it."""
+
+    @classmethod
+    def decode(cls, body: bytes) -> LongFence:
+        return cls(int.from_bytes(body[:8], "big"), body[8:])
+
+
+def test_a_new_version_of_a_record_is_an_entry_in_the_table_and_the_old_one_is_still_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = Fence(7, KEY).encode()
+    monkeypatch.setitem(records._READERS, 0xFF01, (Fence.decode, LongFence.decode))
+    new = struct.pack(">IHHq", 4 + 8 + 32, 0xFF01, 1, 8) + bytes(32)
+    found = list(decode(old + frame(1, 0) + new, "", 0))
+    assert (found[0], found[2]) == (Fence(7, KEY), LongFence(8, bytes(32)))
+    ledgers, tables = Ledgers(State()), Tables()
+    for record in found:
+        record.replay(ledgers, tables)
+    assert {ledger: (each.key, each.fenced) for ledger, each in ledgers.alive.items()} == {
+        7: (KEY, True), 1: (KEY, False), 8: (bytes(32), True),
+    }  # fmt: skip
+    assert Fence(7, KEY).encode()[4:8] == bytes.fromhex("ff01 0001"), "what is written is of the newest version"
 
 
 def test_keys_are_not_shown() -> None:
