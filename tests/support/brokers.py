@@ -63,7 +63,7 @@ class Peer:
         assert data, "the broker closed the connection"
         for command in self._frames.take(data):
             self.order.append(command)
-            if command.is_answer:
+            if command.is_response:
                 self._answers[command.opaque] = command
             else:
                 self.pushed.append(command)

@@ -8,7 +8,7 @@ from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
-from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.headers import PullResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
@@ -19,14 +19,14 @@ DELAYS_S = (1.0, 5.0, 10.0)
 
 
 def found(queue: MessageQueue, first: int, end: int) -> Command:
-    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=end, max_offset=end, min_offset=0)
+    header = PullResponse(suggest_which_broker_id=0, next_begin_offset=end, max_offset=end, min_offset=0)
     rows = [(topic_field("T"), queue.queue_id, n, 0, 1, HOST, 0, [(0, b"%d" % n, b"")]) for n in range(first, end)]
-    return request(11).answer(0, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
+    return request(11).response(0, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
 
 
 def moved(to: int) -> Command:
-    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=to, max_offset=to, min_offset=0)
-    return request(11).answer(ResponseCode.PULL_OFFSET_MOVED, None, header.to_fields())
+    header = PullResponse(suggest_which_broker_id=0, next_begin_offset=to, max_offset=to, min_offset=0)
+    return request(11).response(ResponseCode.PULL_OFFSET_MOVED, None, header.to_fields())
 
 
 def core(

@@ -13,7 +13,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import ConsumerIds, LockAnswer, LockRequest
+from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest, LockResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -45,9 +45,9 @@ class FakeBroker:
         self._answers: dict[int, React] = {
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
-            RequestCode.CONSUMER_SEND_MSG_BACK: lambda link, command: command.answer(0),
+            RequestCode.CONSUMER_SEND_MSG_BACK: lambda link, command: command.response(0),
             RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: lambda link, command: command.answer(0),
+            RequestCode.UNLOCK_BATCH_MQ: lambda link, command: command.response(0),
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
@@ -91,10 +91,10 @@ class FakeBroker:
         else:
             queue.append((header.sys_flag, bytes(command.body), (header.properties or "").encode()))
         self.wake()
-        return command.answer(
+        return command.response(
             0,
             None,
-            headers.SendAnswer(
+            headers.SendResponse(
                 queue_id=header.queue_id, transaction_id=None, msg_id="F" * 32, queue_offset=offset
             ).to_fields(),
         )
@@ -142,33 +142,33 @@ class FakeBroker:
         return self._pulled(command, code, stop, first, end, encode_records(rows, 0, 2, HOST))
 
     def _pulled(self, command: Command, code: int, at: int, first: int, end: int, body: bytes = b"") -> Command:
-        answer = headers.PullAnswer(
+        answer = headers.PullResponse(
             suggest_which_broker_id=self.suggests, next_begin_offset=at, max_offset=end, min_offset=first
         )
-        return command.answer(code, None, answer.to_fields(), body)
+        return command.response(code, None, answer.to_fields(), body)
 
     def _query_offset(self, link: Link, command: Command) -> Command:
         header = headers.QueryOffsetHeader.of(command)
         offset = self.offsets.get((header.consumer_group, header.topic, header.queue_id))
         if offset is None:
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, "Not found")
-        return command.answer(0, None, headers.OffsetAnswer(offset=offset).to_fields())
+            return command.response(ResponseCode.QUERY_NOT_FOUND, "Not found")
+        return command.response(0, None, headers.OffsetResponse(offset=offset).to_fields())
 
     def _update_offset(self, link: Link, command: Command) -> Command:
         header = headers.UpdateOffsetHeader.of(command)
         self.offsets[header.consumer_group, header.topic, header.queue_id] = header.commit_offset
-        return command.answer(0)
+        return command.response(0)
 
     def _min_offset(self, link: Link, command: Command) -> Command:
         header = headers.QueueHeader.of(command)
-        return command.answer(0, None, {"offset": str(self.first.get((header.topic, header.queue_id), 0))})
+        return command.response(0, None, {"offset": str(self.first.get((header.topic, header.queue_id), 0))})
 
     def _max_offset(self, link: Link, command: Command) -> Command:
         header = headers.QueueHeader.of(command)
-        return command.answer(0, None, {"offset": str(len(self.queues.get((header.topic, header.queue_id), [])))})
+        return command.response(0, None, {"offset": str(len(self.queues.get((header.topic, header.queue_id), [])))})
 
     def _search(self, link: Link, command: Command) -> Command:
-        return command.answer(0, None, {"offset": str(headers.SearchOffsetHeader.of(command).timestamp % 100)})
+        return command.response(0, None, {"offset": str(headers.SearchOffsetHeader.of(command).timestamp % 100)})
 
     def _heartbeat(self, link: Link, command: Command) -> Command:
         heartbeat = dialect.read_as(bytes(command.body), Heartbeat)
@@ -178,14 +178,14 @@ class FakeBroker:
             if heartbeat.client_id not in members:
                 members[heartbeat.client_id] = link
                 self._notify(group.name)
-        return command.answer(0)
+        return command.response(0)
 
     def _unregister(self, link: Link, command: Command) -> Command:
         header = headers.UnregisterClientHeader.of(command)
         if header.consumer_group is not None:
             self.members.get(header.consumer_group, {}).pop(header.client_id, None)
             self._notify(header.consumer_group)
-        return command.answer(0)
+        return command.response(0)
 
     def _notify(self, group: str) -> None:
         for link in self.members.get(group, {}).values():
@@ -194,13 +194,13 @@ class FakeBroker:
     def _lock(self, link: Link, command: Command) -> Command:
         asked = dialect.read_as(bytes(command.body), LockRequest)
         taken = [queue for queue in asked.queues if queue not in self.not_locked]
-        return command.answer(0, body=dialect.write(LockAnswer(taken)))
+        return command.response(0, body=dialect.write(LockResponse(taken)))
 
     def _ids(self, link: Link, command: Command) -> Command:
         members = self.members.get(headers.ConsumerGroupHeader.of(command).consumer_group)
         if not members:
-            return command.answer(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
-        return command.answer(0, body=dialect.write(ConsumerIds(list(members))))
+            return command.response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        return command.response(0, body=dialect.write(ConsumerIds(list(members))))
 
 
 class FakeCluster:

@@ -13,7 +13,7 @@ from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -78,7 +78,7 @@ def count_steps(requests: NameRequests, command: Command) -> int:
 
 def registration(compressed: bool) -> Command:
     topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2")}
-    body = encode_registration(Registration(TopicTableAnswer(DataVersion(0, 7, 1), topics)), compressed=compressed)
+    body = encode_registration(Registration(TopicTableResponse(DataVersion(0, 7, 1), topics)), compressed=compressed)
     header = RegisterBrokerHeader(
         broker_name="n",
         broker_addr="n:1",

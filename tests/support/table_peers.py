@@ -48,7 +48,7 @@ class Master(Desk):
         pass
 
     def refuse(self, code: int) -> None:
-        self.react[code] = lambda command: command.answer(1, "not now")
+        self.react[code] = lambda command: command.response(1, "not now")
 
 
 class Slave(Desk):

@@ -20,7 +20,7 @@ from support.copied_offsets import take_over
 from support.frames import decode
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode
 
@@ -58,7 +58,7 @@ def original() -> Desk:
     desk = Desk(replace(MASTER, store=SETTINGS), SETTINGS)
     desk.shelf.store.append_raw(0, LOG)
     desk.shelf.settle()
-    desk.tables.topics.replace(dialect.read_as(body_of("all_topic_config"), TopicTableAnswer))
+    desk.tables.topics.replace(dialect.read_as(body_of("all_topic_config"), TopicTableResponse))
     desk.tables.groups.replace(dialect.read_as(body_of("all_subscription_group"), GroupTable))
     offsets = dialect.read_as(body_of("all_consumer_offset"), OffsetTable)
     take_over(desk.tables.offsets, OffsetTable(offsets.version, {}, offsets.pull_offsets))
@@ -152,4 +152,4 @@ def test_no_request_of_a_stranger_makes_it_raise() -> None:
         code = rng.choice([command.code, int(rng.choice(list(RequestCode)))])
         command = Command(code, ext=fields, body=rng.choice([b"", bytes(command.body), b"{", b"[]", rng.randbytes(9)]))
         answer = desk.handle(command)
-        assert answer.is_answer, f"seed {seed}"
+        assert answer.is_response, f"seed {seed}"

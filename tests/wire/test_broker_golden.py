@@ -90,7 +90,7 @@ async def test_the_recorded_answers_in_their_order_are_ours_too(tmp_path: Path) 
         for name in IN_ORDER:
             question, answer = recorded(name)
             ours = await peer.ask(shortened(question) if name == "pull_hold_1s" else question)
-            assert ours.is_answer
+            assert ours.is_response
             if name in OWN_REMARKS:
                 assert (ours.code, ours.remark) == (answer.code, OWN_REMARKS[name])
             else:

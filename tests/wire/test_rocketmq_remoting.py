@@ -13,7 +13,7 @@ from support import frames
 from tallystick.rocketmq.wire import bodies, dialect, headers, operator_headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
-from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding, encode_registration
+from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration, encode_registration
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import (
@@ -36,34 +36,34 @@ FRAMES = REQUESTS | {f"{name} {which}": pair[i] for name, pair in EXCHANGES.item
 # By request code: its header, the header of its answer, the body of the request, that of the answer.
 Kind = type[Any] | None
 KINDS: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
-    RequestCode.SEND_MESSAGE: (headers.SendHeader, headers.SendAnswer, None, None),
-    RequestCode.SEND_MESSAGE_V2: (headers.SendHeader, headers.SendAnswer, None, None),
-    RequestCode.SEND_BATCH_MESSAGE: (headers.SendHeader, headers.SendAnswer, None, None),
-    RequestCode.PULL_MESSAGE: (headers.PullHeader, headers.PullAnswer, None, None),
-    RequestCode.LITE_PULL_MESSAGE: (headers.PullHeader, headers.PullAnswer, None, None),
-    RequestCode.QUERY_MESSAGE: (headers.QueryMessageHeader, headers.QueryMessageAnswer, None, None),
+    RequestCode.SEND_MESSAGE: (headers.SendHeader, headers.SendResponse, None, None),
+    RequestCode.SEND_MESSAGE_V2: (headers.SendHeader, headers.SendResponse, None, None),
+    RequestCode.SEND_BATCH_MESSAGE: (headers.SendHeader, headers.SendResponse, None, None),
+    RequestCode.PULL_MESSAGE: (headers.PullHeader, headers.PullResponse, None, None),
+    RequestCode.LITE_PULL_MESSAGE: (headers.PullHeader, headers.PullResponse, None, None),
+    RequestCode.QUERY_MESSAGE: (headers.QueryMessageHeader, headers.QueryMessageResponse, None, None),
     RequestCode.VIEW_MESSAGE_BY_ID: (headers.ViewMessageHeader, None, None, None),
-    RequestCode.QUERY_CONSUMER_OFFSET: (headers.QueryOffsetHeader, headers.OffsetAnswer, None, None),
+    RequestCode.QUERY_CONSUMER_OFFSET: (headers.QueryOffsetHeader, headers.OffsetResponse, None, None),
     RequestCode.UPDATE_CONSUMER_OFFSET: (headers.UpdateOffsetHeader, None, None, None),
-    RequestCode.GET_MAX_OFFSET: (headers.QueueHeader, headers.OffsetAnswer, None, None),
-    RequestCode.GET_MIN_OFFSET: (headers.QueueHeader, headers.OffsetAnswer, None, None),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (headers.SearchOffsetHeader, headers.OffsetAnswer, None, None),
-    RequestCode.HEART_BEAT: (None, headers.HeartbeatAnswer, Heartbeat, None),
+    RequestCode.GET_MAX_OFFSET: (headers.QueueHeader, headers.OffsetResponse, None, None),
+    RequestCode.GET_MIN_OFFSET: (headers.QueueHeader, headers.OffsetResponse, None, None),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (headers.SearchOffsetHeader, headers.OffsetResponse, None, None),
+    RequestCode.HEART_BEAT: (None, headers.HeartbeatResponse, Heartbeat, None),
     RequestCode.UNREGISTER_CLIENT: (headers.UnregisterClientHeader, None, None, None),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (headers.ConsumerGroupHeader, None, None, bodies.ConsumerIds),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: (headers.ConsumerGroupHeader, None, None, None),
     RequestCode.CONSUMER_SEND_MSG_BACK: (headers.SendBackHeader, None, None, None),
-    RequestCode.LOCK_BATCH_MQ: (None, None, bodies.LockRequest, bodies.LockAnswer),
+    RequestCode.LOCK_BATCH_MQ: (None, None, bodies.LockRequest, bodies.LockResponse),
     RequestCode.UNLOCK_BATCH_MQ: (None, None, bodies.LockRequest, None),
     RequestCode.GET_ALL_TOPIC_CONFIG: (
         headers.TopicPageHeader,
-        headers.TopicPageAnswer,
+        headers.TopicPageResponse,
         None,
-        bodies.TopicTableAnswer,
+        bodies.TopicTableResponse,
     ),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (
         headers.GroupPageHeader,
-        headers.GroupPageAnswer,
+        headers.GroupPageResponse,
         None,
         bodies.GroupTable,
     ),
@@ -82,13 +82,13 @@ KINDS: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (None, None, None, bodies.TopicNames),
     RequestCode.GET_BROKER_MEMBER_GROUP: (headers.MemberGroupHeader, None, None, bodies.MemberGroup),
     RequestCode.PUT_KV_CONFIG: (headers.KvHeader, None, None, None),
-    RequestCode.GET_KV_CONFIG: (headers.KvHeader, headers.ValueAnswer, None, None),
+    RequestCode.GET_KV_CONFIG: (headers.KvHeader, headers.ValueResponse, None, None),
     RequestCode.GET_KVLIST_BY_NAMESPACE: (headers.NamespaceHeader, None, None, bodies.KvTable),
-    RequestCode.QUERY_DATA_VERSION: (headers.BrokerHeader, headers.ChangedAnswer, DataVersion, DataVersion),
-    RequestCode.REGISTER_BROKER: (headers.RegisterBrokerHeader, headers.RegisterBrokerAnswer, Registration, None),
+    RequestCode.QUERY_DATA_VERSION: (headers.BrokerHeader, headers.DataVersionResponse, DataVersion, DataVersion),
+    RequestCode.REGISTER_BROKER: (headers.RegisterBrokerHeader, headers.RegisterBrokerResponse, Registration, None),
     RequestCode.UNREGISTER_BROKER: (headers.BrokerHeader, None, None, None),
     RequestCode.BROKER_HEARTBEAT: (headers.BrokerHeartbeatHeader, None, None, None),
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (headers.BrokerNameHeader, headers.WipeAnswer, None, None),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (headers.BrokerNameHeader, headers.WipeWriteResponse, None, None),
 }
 # What ours need not know of a request: lite-pull's mark, a static topic's, one that 5.5.0 ignores for plain topics.
 PASSED_OVER = {"ReqT", "lo", "committed"}
@@ -154,7 +154,7 @@ def test_every_recorded_answer_is_made_from_its_values(name: str) -> None:
     quoted = request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and standard
     content = rebuilt(recorded, body, quoted=quoted) if recorded.body else b""
 
-    answer = request.answer(recorded.code, recorded.remark, fields, content)
+    answer = request.response(recorded.code, recorded.remark, fields, content)
     answer.language = Language.JAVA
     assert remoting.encode(answer) == bytes.fromhex(EXCHANGES[name][1])
 
@@ -176,9 +176,11 @@ def test_a_recorded_registration_survives_compression_and_its_check_sum_is_right
     request = decode(EXCHANGES["broker-ns_103"][0])
     header = headers.RegisterBrokerHeader.of(request)
     assert body_crc(bytes(request.body)) == header.body_crc32
-    registration = finished(decoding(bytes(request.body), compressed=header.compressed, version=request.version))
+    registration = finished(
+        decode_registration(bytes(request.body), compressed=header.compressed, version=request.version)
+    )
     packed = encode_registration(registration, compressed=True)
-    unpacked = finished(decoding(packed, compressed=True, version=request.version))
+    unpacked = finished(decode_registration(packed, compressed=True, version=request.version))
     assert unpacked.table.topics == registration.table.topics
     assert unpacked.table.version == registration.table.version
 

@@ -14,8 +14,8 @@ from tallystick.admin.brokers import BrokerProcess, Operator, list_processes
 from tallystick.admin.topics import topic_stats
 from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicTableAnswer
-from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader
+from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicTableResponse
+from tallystick.rocketmq.wire.headers import OffsetResponse, QueueHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.keyfile import parse_properties
 from tallystick.runtime.tasks import together
@@ -172,7 +172,7 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
         return None
     try:
         answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        topics = sorted(dialect.read_as(bytes(answer.body), TopicTableAnswer).topics)
+        topics = sorted(dialect.read_as(bytes(answer.body), TopicTableResponse).topics)
         stats = await together(topic_stats(operator, [master.process.address], topic) for topic in topics)
         there = {queue: one.max_offset for table in stats for queue, one in table.queues.items() if one.max_offset}
         # Not by the slave's own statistics: it may lack the topic, and have its messages all the same.
@@ -184,4 +184,4 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
 
 async def _end(operator: Operator, process: BrokerProcess, queue: MessageQueue) -> int:
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
-    return OffsetAnswer.of(await operator.ask(process.address, RequestCode.GET_MAX_OFFSET, header)).offset
+    return OffsetResponse.of(await operator.ask(process.address, RequestCode.GET_MAX_OFFSET, header)).offset

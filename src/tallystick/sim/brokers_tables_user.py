@@ -21,7 +21,7 @@ from tallystick.rocketmq.wire.headers import (
     UpdateOffsetHeader,
 )
 from tallystick.rocketmq.wire.operator_headers import ResetOffsetHeader
-from tallystick.rocketmq.wire.own_headers import CommitAnswer
+from tallystick.rocketmq.wire.own_headers import UpdateOffsetResponse
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import GroupConfig, Perm, RequestCode, ResponseCode, TopicConfig
 from tallystick.sim.brokers_hosts import PORT, BrokerHost
@@ -166,7 +166,7 @@ class TablesUser:
         answer = await self._ask(client, host, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return False
-        reset_to = CommitAnswer.of(answer).reset_to
+        reset_to = UpdateOffsetResponse.of(answer).reset_to
         self._positions[commit.topic, commit.queue_id] = commit.offset if reset_to is None else reset_to
         return reset_to is None
 

@@ -24,7 +24,7 @@ class FakeRemoting:
         code = self.codes[address]
         if code is None:
             raise RequestTimeout("no answer in time", address=address)
-        return command.answer(code)
+        return command.response(code)
 
 
 def operator(remoting: FakeRemoting) -> Operator:

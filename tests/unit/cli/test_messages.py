@@ -14,7 +14,7 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from tallystick import cli
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
-from tallystick.rocketmq.wire.headers import SendAnswer
+from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.machine import this_machine
 
@@ -133,8 +133,8 @@ def test_a_line_that_is_no_message_among_others_is_named_and_no_usage_error(
 
 
 def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = SendAnswer(queue_id=0, transaction_id=None, msg_id="F" * 32, queue_offset=4).to_fields()
-    beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: command.answer(
+    answer = SendResponse(queue_id=0, transaction_id=None, msg_id="F" * 32, queue_offset=4).to_fields()
+    beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: command.response(
         ResponseCode.FLUSH_SLAVE_TIMEOUT, None, answer
     )
     assert cli.main(["message", "send", "T", "x"]) == cli.NOT_WELL
@@ -147,7 +147,9 @@ def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytes
 def test_what_was_stored_before_a_failure_is_told(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
     store = beside.broker._answers[RequestCode.SEND_MESSAGE_V2]
     beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: (
-        command.answer(ResponseCode.MESSAGE_ILLEGAL, "not this one") if command.body == b"bad" else store(link, command)
+        command.response(ResponseCode.MESSAGE_ILLEGAL, "not this one")
+        if command.body == b"bad"
+        else store(link, command)
     )
     assert cli.main(["message", "send", "T", "good", "bad", "good"]) == 1
     printed = capsys.readouterr()

@@ -17,7 +17,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
-from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
@@ -44,7 +44,7 @@ def judge(answer: Command, queue: MessageQueue, offset: int) -> Pulled:
     NoSuchTopic and BrokerError for a refusal; RemoteProtocolError for records that are damaged.
     """
     if answer.code in NOTHING_THERE:
-        said = PullAnswer.of(answer)
+        said = PullResponse.of(answer)
         raise NoSuchMessage(
             "the queue does not reach to this offset (any more)",
             queue=queue, offset=offset, first=said.min_offset, end=said.max_offset, said=answer.remark,

@@ -50,7 +50,7 @@ def _of_slaves(handler: Handler, instance: str) -> Handler:
 
     def handle(link: Link, command: Command, reply: Reply) -> Command | None:
         if command.fields.get(INSTANCE, instance) != instance:
-            return command.answer(ResponseCode.SYSTEM_ERROR, "another process is the master here by now")
+            return command.response(ResponseCode.SYSTEM_ERROR, "another process is the master here by now")
         return handler(link, command, reply)
 
     return handle

@@ -51,7 +51,7 @@ def left_to_master(command: Command) -> Command:
     The original's tools ask each broker in turn, so it is no refusal. Only the master knows which records are from
     before a deletion: what it tells of comes with the next copy of the tables, and of nothing else.
     """
-    return command.answer(OK, "This is a slave: it deletes what its master deletes.")
+    return command.response(OK, "This is a slave: it deletes what its master deletes.")
 
 
 def check_deletions(parts: Parts) -> None:
@@ -97,7 +97,7 @@ def answer_in_slices(
     """
 
     def made(pieces: list[bytes] | Exception) -> None:
-        if not reply.wanted:
+        if not reply.is_wanted:
             return
         if isinstance(pieces, Exception):
             _failed(answer, pieces)
@@ -120,7 +120,7 @@ def _bounded(pieces: Iterable[bytes], too_long: str, reply: Reply) -> Iterator[b
     """They end when nobody waits for them. Raises BrokerError when they are more than a frame takes."""
     size = 0
     for piece in pieces:
-        if not reply.wanted:
+        if not reply.is_wanted:
             return
         size += len(piece)
         if size > MAX_BODY_BYTES:

@@ -48,7 +48,7 @@ from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.memory import Memory
-from tallystick.rocketmq.remoting.questions import Questions
+from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.slices import Slices
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
@@ -219,8 +219,8 @@ class Broker:
         )  # fmt: skip
         self._pulls = Pulls(parts, self.counts)
         self._stack.callback(self._pulls.close)
-        self._questions = Questions()
-        clients = ClientRequests(parts, self._questions)
+        self._server_requests = ServerRequests()
+        clients = ClientRequests(parts, self._server_requests)
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
@@ -234,7 +234,7 @@ class Broker:
         store = outside.open_files // STORE_SHARE
         room = (outside.open_files - store - OTHER_FILES) // 2  # for each of two ports
         remoting = replace(settings.remoting, max_connections=min(settings.remoting.max_connections, room))
-        self._server = BrokerServer(outside, self._requests, remoting, self._questions)
+        self._server = BrokerServer(outside, self._requests, remoting, self._server_requests)
         self._stack.push_async_callback(self._server.close)
         try:
             await self._server.start(*self.address)

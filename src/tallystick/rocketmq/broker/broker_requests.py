@@ -43,28 +43,30 @@ class BrokerRequests:
         port = self._parts.identity.address.rpartition(":")[2]
         settings = SCHEMA.texts(self._parts.settings) | {"listenPort": port}
         text = "".join(f"{name}={settings[name]}\n" for name in sorted(settings))
-        fields = headers.ConfigAnswer(dialect.write(self._version).decode()).to_fields()
-        return command.answer(OK, None, fields, text.encode())
+        fields = headers.ConfigResponse(dialect.write(self._version).decode()).to_fields()
+        return command.response(OK, None, fields, text.encode())
 
     def _update_config(self, link: Link, command: Command, reply: Reply) -> Command:
         remark = "The settings of this broker are read when it starts: change its file and start it again."
         raise refusal(ResponseCode.NO_PERMISSION, remark)
 
     def _ha_status(self, link: Link, command: Command, reply: Reply) -> Command:
-        return command.answer(OK, body=dialect.write(self._parts.ha_status()))
+        return command.response(OK, body=dialect.write(self._parts.ha_status()))
 
     def _timer_checkpoint(self, link: Link, command: Command, reply: Reply) -> Command:
         # A slave that becomes a master goes through its timers from this moment on, so it is now, not 1970.
         now_ms = self._parts.clock.wall_ms()
         checkpoint = TimerCheckpoint(last_read_time_ms=now_ms - now_ms % 1000, version=self._version)
-        return command.answer(OK, body=checkpoint.encode())
+        return command.response(OK, body=checkpoint.encode())
 
     def _timer_metrics(self, link: Link, command: Command, reply: Reply) -> Command:
-        return command.answer(OK, body=dialect.write(TimerMetrics(self._version)))
+        return command.response(OK, body=dialect.write(TimerMetrics(self._version)))
 
     def _runtime_info(self, link: Link, command: Command, reply: Reply) -> Command:
         table = self._clocks() | self._log() | self._traffic() | _idle()
-        return command.answer(OK, None, {}, dialect.write(KvTable({name: str(table[name]) for name in sorted(table)})))
+        return command.response(
+            OK, None, {}, dialect.write(KvTable({name: str(table[name]) for name in sorted(table)}))
+        )
 
     # What the runtime information says, in the names and units that the original's tools take apart
 

@@ -14,7 +14,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.questions import Questions
+from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
@@ -46,8 +46,8 @@ _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 class ClientRequests:
     """``start`` it, and ``close`` it."""
 
-    def __init__(self, parts: Parts, questions: Questions) -> None:
-        self._parts, self._clients, self._questions = parts, parts.clients, questions
+    def __init__(self, parts: Parts, server_requests: ServerRequests) -> None:
+        self._parts, self._clients, self._server_requests = parts, parts.clients, server_requests
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
         self._said_full = False  # that no locks are left
         self._changed: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
@@ -103,7 +103,7 @@ class ClientRequests:
         kept = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.held(link)
         link.keep(kept - self._beats.get(link, 0))
         self._beats[link] = kept
-        return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
+        return command.response(ResponseCode.SUCCESS, None, headers.HeartbeatResponse(True, wanted).to_fields())
 
     def _may_consume(self, link: Link, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
         """Those that may have retry topics from now on; what is new is made in one step, which bounds how many."""
@@ -114,7 +114,7 @@ class ClientRequests:
     def _leave(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.UnregisterClientHeader.of(command)
         self._notify(self._clients.left(link, header.producer_group, header.consumer_group))
-        return command.answer(ResponseCode.SUCCESS)
+        return command.response(ResponseCode.SUCCESS)
 
     def _notify(self, changed: Iterable[str]) -> None:
         if not self._parts.settings.notify_ids_changed:
@@ -145,7 +145,7 @@ class ClientRequests:
                 del groups[group]
                 left -= 1
                 fields = headers.ConsumerGroupHeader(group).to_fields()
-                self._questions.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
+                self._server_requests.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
             if groups:
                 self._to_tell[link] = groups
         is_more = self._changed or self._to_tell
@@ -171,16 +171,16 @@ class ClientRequests:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+            return command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
+        return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command | None:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
-            return command.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        answer = command.answer(ResponseCode.SUCCESS)
+            return command.response(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        answer = command.response(ResponseCode.SUCCESS)
         answer_in_slices(self._parts, answer, consumer_pieces(known), f"the members of group {group}", reply)
         return None
 
@@ -188,8 +188,8 @@ class ClientRequests:
         group = headers.ProducerGroupHeader.of(command).producer_group
         members = self._clients.producers(group)
         if members is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-        answer = command.answer(ResponseCode.SUCCESS)
+            return command.response(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        answer = command.response(ResponseCode.SUCCESS)
         answer_in_slices(self._parts, answer, producer_pieces(members), f"the members of group {group}", reply)
         return None
 
@@ -197,7 +197,7 @@ class ClientRequests:
         clock = self._parts.clock
         started_ms = clock.wall_ms() - int(clock.now() * 1000)  # when ``heard`` was 0
         pieces = all_producer_pieces(self._clients.producer_groups, started_ms)
-        answer_in_slices(self._parts, command.answer(ResponseCode.SUCCESS), pieces, "all producers", reply)
+        answer_in_slices(self._parts, command.response(ResponseCode.SUCCESS), pieces, "all producers", reply)
 
     def _running_info(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """The consumer is asked; its answer is the answer."""
@@ -210,8 +210,8 @@ class ClientRequests:
         members = known.members.items() if known is not None else ()
         found = next((link for link, member in members if member.client_id == client), None)
         if found is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
-        answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
+            return command.response(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
+        answer = command.response(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
         asked = request(command.code, dict(command.fields))
 
         def done(told: Command | None) -> None:
@@ -219,8 +219,8 @@ class ClientRequests:
                 answer.code, answer.remark, answer.body = told.code, told.remark, told.body
             reply(answer)
 
-        if reply.wanted and not self._questions.ask(found, asked, CALL_S, done):
-            return command.answer(ResponseCode.SYSTEM_BUSY, "too many questions to consumers wait")
+        if reply.is_wanted and not self._server_requests.ask(found, asked, CALL_S, done):
+            return command.response(ResponseCode.SYSTEM_BUSY, "too many questions to consumers wait")
         return None
 
     # Locks
@@ -230,7 +230,7 @@ class ClientRequests:
         asked = dialect.read_short(command.body, LockRequest)
         _check_lock_name("a client's id", asked.client_id)
         _check_lock_name("a group's name", asked.group)
-        answer, then = command.answer(ResponseCode.SUCCESS), self._when_saved(asked, reply)
+        answer, then = command.response(ResponseCode.SUCCESS), self._when_saved(asked, reply)
         if len(asked.queues) > LOCK_AT_ONCE:
             pieces = self._locking(link, asked)
             answer_in_slices(self._parts, answer, pieces, "the queues that are locked", reply, then=then)
@@ -255,7 +255,7 @@ class ClientRequests:
         return wait
 
     def _locking(self, link: Link, asked: LockRequest) -> Iterator[bytes]:
-        """In steps; what they yield is a ``LockAnswer``."""
+        """In steps; what they yield is a ``LockResponse``."""
         locks, between = self._parts.locks, b'{"lockOKMQSet":['
         for start in range(0, len(asked.queues), LOCK_AT_ONCE):
             if taken := self._lock_some(link, asked, asked.queues[start : start + LOCK_AT_ONCE]):
@@ -286,7 +286,7 @@ class ClientRequests:
     def _unlock(self, link: Link, command: Command, reply: Reply) -> Command:
         asked = dialect.read_short(command.body, LockRequest)
         self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
-        return command.answer(ResponseCode.SUCCESS)
+        return command.response(ResponseCode.SUCCESS)
 
 
 def _check_lock_name(what: str, name: str) -> None:

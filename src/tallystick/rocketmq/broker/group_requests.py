@@ -69,7 +69,7 @@ class GroupRequests:
         else:
             for config in changed:
                 self._parts.events.emit("group changed", group=config.name, peer=peer)
-        return command.answer(OK)
+        return command.response(OK)
 
     def _checked(self, asked: GroupConfig) -> GroupConfig:
         """The group as it is to be. Raises BrokerError."""
@@ -92,7 +92,7 @@ class GroupRequests:
         steps = offsets.forgetting_resets(header.group)
         if header.clean_offset:
             steps = offsets.forgetting_group(header.group, was_there=was_there)
-        answer_behind(self._parts, command.answer(OK), steps, reply)
+        answer_behind(self._parts, command.response(OK), steps, reply)
         return None
 
     def _all(self, link: Link, command: Command, reply: Reply) -> Command:
@@ -102,19 +102,19 @@ class GroupRequests:
             header = headers.GroupPageHeader.of(command)
             groups = page(groups, table.version, header.data_version, header.group_seq, header.max_group_num)
         forbidden = {name: bits for name, bits in table.forbidden.items() if name in groups}
-        fields = headers.GroupPageAnswer(len(table.groups)).to_fields()
-        return command.answer(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))
+        fields = headers.GroupPageResponse(len(table.groups)).to_fields()
+        return command.response(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))
 
     def _one(self, link: Link, command: Command, reply: Reply) -> Command:
         config = self._parts.groups.get(headers.GroupHeader.of(command).group, link.peer)
         if config is None:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
-        return command.answer(OK, body=dialect.write(config))
+        return command.response(OK, body=dialect.write(config))
 
     def _request_modes(self, link: Link, command: Command, reply: Reply) -> Command:
-        return command.answer(OK, body=dialect.write(RequestModeTable()))
+        return command.response(OK, body=dialect.write(RequestModeTable()))
 
     def _topics(self, link: Link, command: Command, reply: Reply) -> Command:
         """What the group ever consumed here."""
         topics = self._parts.offsets.topics_of(headers.GroupHeader.of(command).group)
-        return command.answer(OK, body=dialect.write_strict(TopicNames(topics, self._parts.identity.address)))
+        return command.response(OK, body=dialect.write_strict(TopicNames(topics, self._parts.identity.address)))

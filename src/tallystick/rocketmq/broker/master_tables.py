@@ -190,7 +190,7 @@ class MasterTables:
                 raise RequestTimeout("the master's table kept changing", table=table)
             header = headers.TablePageHeader(table=table, start=start, snapshot=snapshot)
             answer = await self._good(request(RequestCode.GET_TABLE_PAGE, header.to_fields()))
-            told = headers.TablePageAnswer.of(answer)
+            told = headers.TablePageResponse.of(answer)
             is_first, snapshot = told.snapshot != snapshot, told.snapshot
             if told.next is not None and told.next <= (0 if is_first else start):
                 raise RemoteProtocolError("the pages of the master's table go back", table=table, next=told.next)

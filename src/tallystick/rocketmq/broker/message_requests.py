@@ -12,7 +12,7 @@ from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import headers
-from tallystick.rocketmq.wire.own_headers import LimitAnswer
+from tallystick.rocketmq.wire.own_headers import QueueLimitResponse
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -44,7 +44,7 @@ class MessageRequests:
         found = self._store.look_for(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp, kind
         )  # fmt: skip
-        answer = command.answer(OK, None, headers.QueryMessageAnswer(*self._store.indexed).to_fields())
+        answer = command.response(OK, None, headers.QueryMessageResponse(*self._store.indexed).to_fields())
         pieces = _bounded(found)
         try:
             at_once = list(islice(pieces, _STEPS_AT_ONCE))
@@ -63,31 +63,31 @@ class MessageRequests:
         record = self._store.record(offset)
         if record is None:
             raise refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return command.answer(OK, body=record)
+        return command.response(OK, body=record)
 
     def _search(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.SearchOffsetHeader.of(command)
         boundary = TimeBoundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else TimeBoundary.LOWER
         offset = self._store.offset_at(header.topic, header.queue_id, header.timestamp, boundary)
-        return command.answer(OK, None, headers.OffsetAnswer(offset).to_fields())
+        return command.response(OK, None, headers.OffsetResponse(offset).to_fields())
 
     def _max_offset(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         _, end = self._store.queue_range(header.topic, header.queue_id)
         lacking = (not end and self._store.lacks_beginning(header.topic, header.queue_id)) or None
-        return command.answer(OK, None, LimitAnswer(end, lacking).to_fields())
+        return command.response(OK, None, QueueLimitResponse(end, lacking).to_fields())
 
     def _min_offset(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         first, _ = self._store.queue_range(header.topic, header.queue_id)
         lacking = self._store.lacks_beginning(header.topic, header.queue_id) or None
-        return command.answer(OK, "", LimitAnswer(first, lacking).to_fields())
+        return command.response(OK, "", QueueLimitResponse(first, lacking).to_fields())
 
     def _earliest(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         first, end = self._store.queue_range(header.topic, header.queue_id)
         stored_ms = self._store.stored_at(header.topic, header.queue_id, first) if end > first else -1
-        return command.answer(OK, None, headers.TimestampAnswer(stored_ms).to_fields())
+        return command.response(OK, None, headers.TimestampResponse(stored_ms).to_fields())
 
 
 def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -138,7 +138,9 @@ def _connections(view: View) -> Iterator[Metric]:
     held.add_metric(["kept"], view.memory.kept_bytes)
     yield held
     yield CounterMetricFamily(
-        "broker_connections_dropped_total", "Connections closed for what they made it hold", view.memory.dropped
+        "broker_connections_dropped_total",
+        "Connections closed for what they made it hold",
+        view.memory.dropped_connections,
     )
 
 

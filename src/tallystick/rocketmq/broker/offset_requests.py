@@ -14,7 +14,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader, ConsumeStatsHeader
-from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer
+from tallystick.rocketmq.wire.own_headers import QueryOffsetResponse, UpdateOffsetResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
@@ -49,10 +49,10 @@ class OffsetRequests:
                 raise refusal(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
         if header.mark is None:
-            return command.answer(OK, None, CommittedAnswer(offset).to_fields())
+            return command.response(OK, None, QueryOffsetResponse(offset).to_fields())
         mark = self._parts.store.mark_before(header.topic, header.queue_id, offset)
         resets = self._parts.offsets.counter(f"{header.topic}@{header.consumer_group}", header.queue_id)
-        return command.answer(OK, None, CommittedAnswer(offset, mark, resets or None).to_fields())
+        return command.response(OK, None, QueryOffsetResponse(offset, mark, resets or None).to_fields())
 
     def _begins_in_memory(self, topic: str, queue_id: int) -> bool:
         first, end = self._parts.store.queue_range(topic, queue_id)
@@ -90,12 +90,12 @@ class OffsetRequests:
             f"{topic}@{group}", header.queue_id, header.commit_offset, link.peer, parts.clock.now(), commits=True
         )
         if reset_to is not None:
-            return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
+            return command.response(OK, "Offset has been previously reset", UpdateOffsetResponse(reset_to).to_fields())
         went_back = header.went_back is True
         if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset, went_back=went_back):
             raise self._no_room()
         resets = parts.offsets.counter(f"{topic}@{group}", header.queue_id)
-        return command.answer(OK, None, CommitAnswer(resets=resets or None).to_fields())
+        return command.response(OK, None, UpdateOffsetResponse(resets=resets or None).to_fields())
 
     def _take(self, command: Command, commit: Commit) -> Command:
         """Told by a slave, which forgets what was set since, and keeps what there is no room for."""
@@ -108,7 +108,7 @@ class OffsetRequests:
         stands_at = offsets.get(commit.topic, commit.group, commit.queue_id)
         if stands_at is not None:
             offsets.resets.pending.moved(commit.key, commit.queue_id, stands_at)
-        return command.answer(OK, None, {})
+        return command.response(OK, None, {})
 
     def _no_room(self) -> Exception:
         remark = f"This broker keeps {self._parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
@@ -119,7 +119,7 @@ class OffsetRequests:
         too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
         pieces = dialect.write_lines(self._parts.offsets.table())
         failed = partial(self._refused, link.peer)
-        answer_in_slices(self._parts, command.answer(OK), pieces, too_long, reply, failed=failed)
+        answer_in_slices(self._parts, command.response(OK), pieces, too_long, reply, failed=failed)
 
     def _refused(self, peer: str, remark: str) -> None:
         """Said once a host: a slave asks every ten seconds."""
@@ -129,15 +129,15 @@ class OffsetRequests:
             self._parts.events.emit("offsets not sent", peer=peer, reason=remark)
 
     def _delays(self, link: Link, command: Command, reply: Reply) -> Command:
-        return command.answer(OK, body=dialect.write(self._parts.delays.table))
+        return command.response(OK, body=dialect.write(self._parts.delays.table))
 
     def _stats(self, link: Link, command: Command, reply: Reply) -> None:
         header, parts = ConsumeStatsHeader.of(command), self._parts
         pieces = group_pieces(parts, header.consumer_group, consumed(parts, header.consumer_group, header.topic))
         too_long = f"the queues of group {header.consumer_group}; ask for one topic"
-        answer_in_slices(parts, command.answer(OK), pieces, too_long, reply)
+        answer_in_slices(parts, command.response(OK), pieces, too_long, reply)
 
     def _broker_stats(self, link: Link, command: Command, reply: Reply) -> None:
         pieces = broker_pieces(self._parts, only_ordered=BrokerConsumeStatsHeader.of(command).is_order)
         too_long = "the queues of all groups; ask for one group"
-        answer_in_slices(self._parts, command.answer(OK), pieces, too_long, reply)
+        answer_in_slices(self._parts, command.response(OK), pieces, too_long, reply)

@@ -8,7 +8,7 @@ from tallystick.rocketmq.broker.answers import OK, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.wire.headers import TablePageAnswer, TablePageHeader
+from tallystick.rocketmq.wire.headers import TablePageHeader, TablePageResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
@@ -27,4 +27,4 @@ class PageRequests:
             raise refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"no table {header.table} has pages here")
         snapshot = f"{self._instance}:{table.snapshot}"
         page = table.page(max(0, header.start) if header.snapshot == snapshot else 0)
-        return command.answer(OK, None, TablePageAnswer(snapshot=snapshot, next=page.next).to_fields(), page.body)
+        return command.response(OK, None, TablePageResponse(snapshot=snapshot, next=page.next).to_fields(), page.body)

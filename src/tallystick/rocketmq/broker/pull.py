@@ -21,10 +21,10 @@ from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome, tag_c
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.refused import Refused
+from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
-from tallystick.rocketmq.wire.own_headers import MovedAnswer
+from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.alarm import Alarm
@@ -68,7 +68,7 @@ class Pulls:
     """Answers go to the links. Everything runs on the loop."""
 
     def __init__(self, parts: Parts, counts: Counts) -> None:
-        self._parts, self._counts, self._refused = parts, counts, Refused(parts.events)
+        self._parts, self._counts, self._refusals = parts, counts, Refusals(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
         self._told_brief, self._told_beyond = Once(), Once()  # hosts; topics and groups
         self._removals = parts.topics.removals
@@ -231,7 +231,7 @@ class Pulls:
                 self._has_time()  # of this turn or, when it has none left, of the next one
             else:
                 remark = f"the group was made, but cannot be saved: {error}"
-                pull.reply(pull.command.answer(ResponseCode.SYSTEM_ERROR, remark))
+                pull.reply(pull.command.response(ResponseCode.SYSTEM_ERROR, remark))
 
         self._parts.saves.when_saved(saved)
 
@@ -251,7 +251,7 @@ class Pulls:
     def _failed(self, pull: _Pull, error: Exception) -> Command:
         peer, code = pull.link.peer, pull.command.code
         self._parts.events.emit("request failed", peer=peer, code=code, reason=repr(error))
-        return pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return pull.command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # One pull
 
@@ -269,8 +269,8 @@ class Pulls:
             parts.clients,
         )
         if isinstance(allowed, Refusal):
-            answer = pull.command.answer(allowed.code, allowed.remark)
-            self._refused.answered(pull.link.peer, pull.command, answer)
+            answer = pull.command.response(allowed.code, allowed.remark)
+            self._refusals.responded(pull.link.peer, pull.command, answer)
             parts.saves.send(pull.reply, answer, before)
             return None
         return allowed
@@ -313,8 +313,8 @@ class Pulls:
             parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
         fields = said.to_fields()
         if reset_to is not None and code is ResponseCode.PULL_OFFSET_MOVED:
-            fields |= MovedAnswer(reset=True).to_fields()
-        return pull.command.answer(code, found.status.name, fields, parts=found.buffers)
+            fields |= OffsetMovedResponse(reset=True).to_fields()
+        return pull.command.response(code, found.status.name, fields, parts=found.buffers)
 
     def _reset_to(self, pull: _Pull) -> int | None:
         """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""

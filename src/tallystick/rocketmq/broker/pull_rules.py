@@ -17,7 +17,7 @@ from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Found, GetStatus
-from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
     GroupConfig,
@@ -158,7 +158,7 @@ def outcome(
     settings: BrokerSettings,
     standing: Standing,
     mark: str | None = None,
-) -> tuple[ResponseCode, PullAnswer]:
+) -> tuple[ResponseCode, PullResponse]:
     """Code and header of the answer; its remark is the status."""
     code = _CODES.get(found.status)
     if code is None:  # a queue without messages
@@ -169,7 +169,7 @@ def outcome(
     if code is ResponseCode.PULL_OFFSET_MOVED and standing.is_slave and not settings.store.offset_check_in_slave:
         # A slave may lag: it sends the reader back to the master and leaves its offset alone.
         code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, allowed.group.broker_id
-    return code, PullAnswer(
+    return code, PullResponse(
         suggest_which_broker_id=suggested, group_sys_flag=allowed.group.sys_flag, next_begin_offset=found.next_offset,
         max_offset=found.max_offset, min_offset=found.min_offset, topic_sys_flag=allowed.topic.sys_flag, mark=mark,
     )  # fmt: skip

@@ -26,9 +26,9 @@ from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.broker.registered_topics import fitting
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableResponse
 from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerHeader
-from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
+from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode, ResponseCode
@@ -72,7 +72,7 @@ class _NameServer:
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
         self.topics = 0  # that it was told last
         self.known = 0  # the number of the last change that it was told
-        self.answer: RegisteredAnswer | None = None  # the last one, while it is registered there
+        self.answer: OwnRegisterBrokerResponse | None = None  # the last one, while it is registered there
 
 
 class Registrar:
@@ -206,13 +206,13 @@ class Registrar:
             self._waiting.remove(entry)
             entry[1]()
 
-    def _newest(self, told: Sequence[RegisteredAnswer]) -> Masters:
+    def _newest(self, told: Sequence[OwnRegisterBrokerResponse]) -> Masters:
         masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._identity.address]
         if not masters:
             return self._masters
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
 
-    async def _register(self, name: str, server: _NameServer) -> RegisteredAnswer | None:
+    async def _register(self, name: str, server: _NameServer) -> OwnRegisterBrokerResponse | None:
         server.refused = False
         try:
             command = await self._request(server)
@@ -221,7 +221,7 @@ class Registrar:
             server.refused = answer.code != ResponseCode.SUCCESS
             if server.refused:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
-            told = RegisteredAnswer.of(answer)
+            told = OwnRegisterBrokerResponse.of(answer)
         except TallyError as error:
             self._note(name, server, str(error))
             return None
@@ -264,7 +264,7 @@ class Registrar:
         table = await fitting(everything)
         self._note_left_out(len(everything.topics) - len(table.topics))
         server.topics = len(table.topics)
-        body = encode_registration(Registration(TopicTableAnswer(table.version, table.topics)))
+        body = encode_registration(Registration(TopicTableResponse(table.version, table.topics)))
         header = RegisterBrokerHeader(
             **self._header(),
             ha_server_addr=self._identity.ha_address,

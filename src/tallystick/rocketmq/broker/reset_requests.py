@@ -48,7 +48,7 @@ class ResetRequests:
         parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=link.peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
         pieces = dialect.write_pieces(ResetOffsets(table))
-        answer_in_slices(parts, command.answer(OK), pieces, f"the queues of topic {header.topic}", reply)
+        answer_in_slices(parts, command.response(OK), pieces, f"the queues of topic {header.topic}", reply)
 
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
         """Offset by queue id. Raises BrokerError."""

@@ -19,11 +19,11 @@ from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.refused import Refused
+from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.store.values import Draft, Put
-from tallystick.rocketmq.wire.headers import SendAnswer
+from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
-from tallystick.rocketmq.wire.own_headers import LateAnswer
+from tallystick.rocketmq.wire.own_headers import SendBackResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
@@ -76,7 +76,7 @@ class Sends:
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
         self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
         self._events, self._standing, self._refusal, self._fresh = events, standing, refusal, fresh
-        self._refused = Refused(events)
+        self._refusals = Refusals(events)
         self.handlers: Mapping[int, Handler] = dict.fromkeys(SENDS, self.take)
         self._limits = f"msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
         if file_bytes <= max_message_bytes:
@@ -122,7 +122,7 @@ class Sends:
             self._events.emit("request failed", reason=repr(error), requests=len(asked))
             for reply, command, _ in asked:
                 if reply.due:
-                    reply(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+                    reply(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _put(self, asked: Sequence[_Asked]) -> None:
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
@@ -158,7 +158,7 @@ class Sends:
                 elif settle.status is not _OK:
                     # It is stored: who hears of a failure stores it once more, and so does each of its deliveries.
                     answer.remark = settle.status.name
-                    answer.ext = LateAnswer(copy, settle.disk_late or None).to_fields()
+                    answer.ext = SendBackResponse(copy, settle.disk_late or None).to_fields()
                 if is_fresh:
                     self._send_saved(reply, answer)
                 else:
@@ -194,7 +194,7 @@ class Sends:
 
     def _wait_for(self, copied: Copied, command: Command, reply: Reply) -> None:
         """For the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
-        answer, is_fresh = command.answer(_SUCCESS), copied.topic in self._fresh
+        answer, is_fresh = command.response(_SUCCESS), copied.topic in self._fresh
         if command.is_one_way:
             return
         if self._log.waits:
@@ -230,12 +230,12 @@ class Sends:
         if put.status is not _OK:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:
-            return command.answer(_SUCCESS)
-        header = SendAnswer(
+            return command.response(_SUCCESS)
+        header = SendResponse(
             queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=self._ids_of(put.offsets),
             queue_offset=put.queue_offset,
         )  # fmt: skip
-        return command.answer(_SUCCESS, None, header.to_fields())
+        return command.response(_SUCCESS, None, header.to_fields())
 
     def _ids_of(self, offsets: Sequence[int]) -> str:
         digits = self._host_digits
@@ -246,7 +246,7 @@ class Sends:
 
     def _failure(self, command: Command, status: PutStatus) -> Command:
         if command.code == _SEND_BACK:
-            return command.answer(ResponseCode.SYSTEM_ERROR, status.name)
+            return command.response(ResponseCode.SYSTEM_ERROR, status.name)
         remark = status.name
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             remark = f"the message is illegal, maybe msg body or properties length not matched. {self._limits}"
@@ -254,15 +254,15 @@ class Sends:
             remark = f"service not available now: {self._refusal() or 'the store takes no messages'}"
         elif status is PutStatus.CREATE_MAPPED_FILE_FAILED:
             remark = "create mapped file failed, server is busy or broken."
-        return command.answer(status.response_code, remark, dict(_CHECKED_FIELDS))
+        return command.response(status.response_code, remark, dict(_CHECKED_FIELDS))
 
     def _refuse(self, command: Command, refusal: Refusal | None, reply: Reply) -> None:
         """To one that stores nothing; None: it need not."""
         if command.is_one_way:
             return
         if refusal is None:
-            reply(command.answer(ResponseCode.SUCCESS))
+            reply(command.response(ResponseCode.SUCCESS))
             return
-        answer = command.answer(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
-        self._refused.answered(reply.link.peer, command, answer)
+        answer = command.response(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
+        self._refusals.responded(reply.link.peer, command, answer)
         reply(answer)

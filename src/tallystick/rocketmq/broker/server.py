@@ -19,9 +19,9 @@ from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Handler, not_supported
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.memory import Memory
-from tallystick.rocketmq.remoting.questions import Questions
-from tallystick.rocketmq.remoting.refused import Refused
+from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.remoting.server import RemotingServer
+from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
@@ -37,7 +37,7 @@ class Requests:
         catch_up: Callable[[], None], saves: Saves, clock: Clock, events: Events,
     ) -> None:  # fmt: skip
         """``rooms`` have the handlers of all else. ``catch_up()`` makes what is stored visible to those who read."""
-        self._sends, self._pulls, self._clients, self._refused = sends, pulls, clients, Refused(events)
+        self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
         dispatch = Dispatch(events, self._answered)
         for handlers in (sends.handlers, pulls.handlers):  # they wait for what they have to themselves
             dispatch.add(handlers)
@@ -65,7 +65,7 @@ class Requests:
 
     def _answered(self, link: Link, command: Command, answer: Command) -> None:
         if not command.is_one_way:
-            self._refused.answered(link.peer, command, answer)
+            self._refusals.responded(link.peer, command, answer)
 
 
 class FastRequests:
@@ -87,12 +87,14 @@ class FastRequests:
 class BrokerServer:
     """Both ports: ``start``, then ``close``."""
 
-    def __init__(self, outside: Outside, requests: Requests, settings: RemotingSettings, questions: Questions) -> None:
+    def __init__(
+        self, outside: Outside, requests: Requests, settings: RemotingSettings, server_requests: ServerRequests
+    ) -> None:
         clock, events = outside.clock, outside.events
         self.memory = Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
 
         def server(handler: Requests | FastRequests) -> RemotingServer:
-            return RemotingServer(outside, handler, settings, self.memory, questions)
+            return RemotingServer(outside, handler, settings, self.memory, server_requests)
 
         self._main, self._fast = server(requests), server(FastRequests(requests))
 
@@ -102,7 +104,7 @@ class BrokerServer:
 
     @property
     def malformed(self) -> int:
-        return self._main.malformed + self._fast.malformed
+        return self._main.malformed_connections + self._fast.malformed_connections
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError."""

@@ -27,7 +27,7 @@ from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     FILTER_TYPES,
@@ -96,7 +96,7 @@ class TopicRequests:
         if changed:
             topics.put(*changed)
         self._tell(changed, peer)
-        self._parts.announced(lambda: reply(command.answer(OK, NOT_SET)))
+        self._parts.announced(lambda: reply(command.response(OK, NOT_SET)))
 
     def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
         if len(changed) > MAX_TOLD:
@@ -147,8 +147,8 @@ class TopicRequests:
         parts.offsets.forget_topic(topic, was_there=was_there)
         parts.traffic.forget_topics([topic])
         if not was_there:
-            return command.answer(OK)  # else each name that a stranger thinks of would be noted on the disk
-        answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK), reply)
+            return command.response(OK)  # else each name that a stranger thinks of would be noted on the disk
+        answer_after(parts, parts.store.delete_topics([topic]), command.response(OK), reply)
         return None
 
     # Questions
@@ -159,21 +159,21 @@ class TopicRequests:
         if PAGE_FIELDS & command.fields.keys():
             header = headers.TopicPageHeader.of(command)
             topics = page(topics, table.version, header.data_version, header.topic_seq, header.max_topic_num)
-        fields = headers.TopicPageAnswer(len(table.topics)).to_fields()
-        body = TopicTableAnswer(table.version, topics, mapping_version=self._mappings)
-        return command.answer(OK, None, fields, dialect.write_strict(body))
+        fields = headers.TopicPageResponse(len(table.topics)).to_fields()
+        body = TopicTableResponse(table.version, topics, mapping_version=self._mappings)
+        return command.response(OK, None, fields, dialect.write_strict(body))
 
     def _one(self, link: Link, command: Command, reply: Reply) -> Command:
         name = headers.TopicHeader.of(command).topic
         config = self._parts.topics.get(name)
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return command.answer(OK, body=dialect.write(config))
+        return command.response(OK, body=dialect.write(config))
 
     def _system(self, link: Link, command: Command, reply: Reply) -> Command:
         topics = self._parts.topics
         names = sorted(name for name in topics.all if topics.is_system(name))
-        return command.answer(OK, body=dialect.write(TopicNames(names)))
+        return command.response(OK, body=dialect.write(TopicNames(names)))
 
     def _stats(self, link: Link, command: Command, reply: Reply) -> None:
         name = headers.TopicHeader.of(command).topic
@@ -181,7 +181,7 @@ class TopicRequests:
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         pieces = topic_pieces(self._parts, config)
-        answer_in_slices(self._parts, command.answer(OK), pieces, f"the queues of topic {name}", reply)
+        answer_in_slices(self._parts, command.response(OK), pieces, f"the queues of topic {name}", reply)
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command:
         """Groups that are connected and want the topic, and those that once consumed it."""
@@ -190,4 +190,4 @@ class TopicRequests:
             group for group, known in self._parts.clients.consumer_groups.items() if topic in known.subscriptions
         )
         groups = dict.fromkeys([*connected, *self._parts.offsets.groups_of(topic)])
-        return command.answer(OK, body=dialect.write_strict(GroupNames(list(groups))))
+        return command.response(OK, body=dialect.write_strict(GroupNames(list(groups))))

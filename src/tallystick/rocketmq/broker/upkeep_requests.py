@@ -43,7 +43,7 @@ class UpkeepRequests:
     def _delete_expired(self, link: Link, command: Command, reply: Reply) -> Command:
         self._parts.events.emit("expired files are to go", peer=link.peer)
         self._parts.store.delete_expired()
-        return command.answer(OK)
+        return command.response(OK)
 
     def _clean_topics(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """Queues of topics that the table does not have, and what groups had consumed of them. On a slave its master's
@@ -54,14 +54,14 @@ class UpkeepRequests:
         unused = [topic for topic in parts.store.queues() if topic not in parts.topics.all]
         topics = unused[:MAX_UNUSED]
         if not topics:
-            return command.answer(OK)
+            return command.response(OK)
         for topic in topics:
             parts.events.emit("queues of a deleted topic removed", topic=topic, peer=link.peer)
             parts.offsets.forget_topic(topic)
         parts.traffic.forget_topics(topics)
         left = len(unused) - len(topics)
         remark = f"{left} more topics are unused: ask again" if left else None
-        answer_after(parts, parts.store.delete_topics(topics), command.answer(OK, remark), reply)
+        answer_after(parts, parts.store.delete_topics(topics), command.response(OK, remark), reply)
         return None
 
     def _queue(self, link: Link, command: Command, reply: Reply) -> Command:
@@ -78,4 +78,4 @@ class UpkeepRequests:
         first, end = parts.store.queue_range(header.topic, header.queue_id)
         body = QueueUnits(first, end, [QueueUnit(*unit) for unit in units], subscription, filtered)
         remark = None if units else f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
-        return command.answer(OK, remark, body=dialect.write(body))
+        return command.response(OK, remark, body=dialect.write(body))

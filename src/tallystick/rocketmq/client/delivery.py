@@ -26,7 +26,7 @@ from itertools import count, repeat
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
-from tallystick.rocketmq.wire.own_headers import MovedAnswer
+from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
@@ -159,7 +159,7 @@ class DeliveryCore:
         if queue is None or queue.pull is not pull:
             return False
         messages = pull.answered(answer)
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED and MovedAnswer.of(answer).reset:
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and OffsetMovedResponse.of(answer).reset:
             self._drop(queue, 0)  # an operator set the group: what is at hand of before, and below, is not wanted
         elif pull.corrected:  # backwards: from there on it is another queue, or will be pulled again
             self._drop(queue, pull.next_offset)

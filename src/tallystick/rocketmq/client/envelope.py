@@ -43,7 +43,7 @@ class Envelope(msgspec.Struct, eq=False):
 
     def command(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
         form = _form(self.group, self.topic, self.batch, self.new_topic_queues, queue.queue_id, queue.broker)
-        fields = form.filled(self.sys_flag, self.born_timestamp, self.flag, self.properties)
+        fields = form.fill(self.sys_flag, self.born_timestamp, self.flag, self.properties)
         return request(_BATCH if self.batch else _SINGLE, fields, self.body, one_way=one_way)
 
 
@@ -70,7 +70,7 @@ def batch_envelope(
         body = payload_bytes(member.body, "a message's body")
         if not body:
             raise UsageError("a body has at least 1 byte", topic=topic)
-        contents.append((member.flag, body, member.identified(next_id(now_ms))[0].encode()))
+        contents.append((member.flag, body, member.encode_with_id(next_id(now_ms))[0].encode()))
     encoded = encode_batch(contents)
     if len(encoded) > context.settings.max_message_bytes:
         raise UsageError("a batch has at most max_message_bytes", bytes=len(encoded))
@@ -92,7 +92,7 @@ def _envelope(
     settings = context.settings
     if queue is not None:
         check_queue(queue, message.topic)
-    properties, message_id = message.identified(context.ids.next(now_ms))
+    properties, message_id = message.encode_with_id(context.ids.next(now_ms))
     return Envelope(
         asyncio.get_running_loop().create_future(), Sending(message_id, 1 + settings.send_retries),
         group, message.topic, batch, settings.new_topic_queues, sys_flag, now_ms, message.flag, properties, body, queue,

@@ -15,7 +15,7 @@ from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.by_broker import by_broker
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import LockAnswer, LockRequest
+from tallystick.rocketmq.wire.bodies import LockRequest, LockResponse
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
@@ -81,7 +81,7 @@ class QueueLocks:
         context, asked, away = self._context, self._context.clock.now(), ("locking", self._group, broker)
         try:
             answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, queues)
-            locked = set(dialect.read_as(bytes(answer.body), LockAnswer).queues)
+            locked = set(dialect.read_as(bytes(answer.body), LockResponse).queues)
         except TallyError as error:
             context.tell_outage("queues not locked", away, error, group=self._group, broker=broker)
             return self.live(queue for queue in queues if queue in held)

@@ -102,7 +102,7 @@ class Membership:
                 self._consumers[group][1]()
         elif not command.is_one_way:
             text = f" request type {command.code} not supported"
-            link.send(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+            link.send(command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
 
     def _addresses(self, *, slaves: bool) -> list[str]:
         found = (

@@ -14,13 +14,13 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.topic import Connection
 from tallystick.rocketmq.wire.headers import (
     Header,
-    OffsetAnswer,
+    OffsetResponse,
     QueryOffsetHeader,
     QueueHeader,
     SearchOffsetHeader,
     UpdateOffsetHeader,
 )
-from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, LimitAnswer
+from tallystick.rocketmq.wire.own_headers import QueryOffsetResponse, QueueLimitResponse, UpdateOffsetResponse
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
@@ -34,7 +34,8 @@ NOT_COPIED = frozenset(
 class Stand:
     """Where a group stands in a queue. ``mark``: as a ``Pull`` has it. ``is_new``: it has begun just now.
 
-    ``connection``: over which a broker was told so, or said so; None: none knows it. ``resets``: ``CommitAnswer``.
+    ``connection``: over which a broker was told so, or said so; None: none knows it. ``resets``:
+    ``UpdateOffsetResponse``.
     """
 
     offset: int
@@ -142,7 +143,9 @@ def is_silent(context: BrokerContext, queue: MessageQueue) -> bool:
     return all(context.brokers.is_down(address, now) for address in addresses.values())
 
 
-async def _committed(context: BrokerContext, group: str, queue: MessageQueue) -> tuple[_Heard, CommittedAnswer | None]:
+async def _committed(
+    context: BrokerContext, group: str, queue: MessageQueue
+) -> tuple[_Heard, QueryOffsetResponse | None]:
     """None: who answers knows no offset of the group."""
     header = QueryOffsetHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker, mark=""
@@ -150,7 +153,7 @@ async def _committed(context: BrokerContext, group: str, queue: MessageQueue) ->
     heard = await _ask(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
     if heard.answer.code == ResponseCode.QUERY_NOT_FOUND:
         return heard, None
-    return heard, CommittedAnswer.of(checked(heard.answer, queue=queue))
+    return heard, QueryOffsetResponse.of(checked(heard.answer, queue=queue))
 
 
 async def commit(
@@ -176,7 +179,7 @@ async def commit(
             "this slave has not copied the topic, the group or the messages yet: wait for the master",
             queue=queue, group=group, offset=offset,
         )  # fmt: skip
-    said = CommitAnswer.of(checked(heard.answer, queue=queue))
+    said = UpdateOffsetResponse.of(checked(heard.answer, queue=queue))
     return Committed(heard.connection, said.reset_to, said.resets or 0)
 
 
@@ -192,14 +195,14 @@ async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int
     return first.offset, await end_offset(context, queue)
 
 
-async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, LimitAnswer]:
+async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, QueueLimitResponse]:
     """Where the queue begins for whoever answers, and whether that is its master."""
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
     heard = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    return heard.is_master, LimitAnswer.of(checked(heard.answer, queue=queue))
+    return heard.is_master, QueueLimitResponse.of(checked(heard.answer, queue=queue))
 
 
-def _without_beginning(queue: MessageQueue, said: LimitAnswer) -> BrokerUnavailable:
+def _without_beginning(queue: MessageQueue, said: QueueLimitResponse) -> BrokerUnavailable:
     return BrokerUnavailable(
         "the master of this queue is away, and its slave never had the first messages: wait for the master",
         queue=queue,
@@ -215,7 +218,7 @@ async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:
     """
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
     answer = await ask_broker(context, queue, RequestCode.GET_MAX_OFFSET, header)
-    said = LimitAnswer.of(checked(answer, queue=queue))
+    said = QueueLimitResponse.of(checked(answer, queue=queue))
     if said.lacking:
         raise _without_beginning(queue, said)
     return said.offset
@@ -231,7 +234,7 @@ async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: i
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER", broker=queue.broker
     )
     heard = await _ask(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    offset = OffsetAnswer.of(checked(heard.answer, queue=queue)).offset
+    offset = OffsetResponse.of(checked(heard.answer, queue=queue)).offset
     if heard.is_master:
         return offset
     is_master, first = await _first(context, queue)

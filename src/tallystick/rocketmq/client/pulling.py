@@ -18,7 +18,7 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
 from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
@@ -57,7 +57,7 @@ class Pull:
             ResponseCode.PULL_OFFSET_MOVED,
         ):
             raise refusal(answer, queue=self.queue)
-        header = PullAnswer.of(answer)
+        header = PullResponse.of(answer)
         self.broker_id = header.suggest_which_broker_id
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self.corrected = header.next_begin_offset != self.next_offset

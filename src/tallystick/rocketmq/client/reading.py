@@ -10,7 +10,7 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.pulling import EMPTY_PAUSE_S, Pull, ask
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.headers import PullResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
@@ -53,7 +53,7 @@ def _check_has(answer: Command, pull: Pull) -> None:
     """Raises BrokerUnavailable for a slave's answer that its first message is a later one, and the master may know."""
     if answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
         return
-    header = PullAnswer.of(answer)
+    header = PullResponse.of(answer)
     if max(pull.next_offset, header.next_begin_offset) < header.min_offset:
         pull.broker_id = header.suggest_which_broker_id
         raise BrokerUnavailable(

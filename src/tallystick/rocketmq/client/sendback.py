@@ -15,7 +15,7 @@ from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.wire.headers import SendBackHeader
-from tallystick.rocketmq.wire.own_headers import LateAnswer
+from tallystick.rocketmq.wire.own_headers import SendBackResponse
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import PutStatus, RequestCode
 
@@ -68,5 +68,5 @@ async def send_back(
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
     # Answered as a send is: when disk and slaves have it.
     answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
-    late = LateAnswer.of(answer)
+    late = SendBackResponse.of(answer)
     return None if late.copy is None else Late(late.copy, answer.remark, late.disk_late is True)

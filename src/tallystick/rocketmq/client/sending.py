@@ -13,7 +13,7 @@ import msgspec
 
 from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import refusal
-from tallystick.rocketmq.wire.headers import SendAnswer
+from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
@@ -71,7 +71,7 @@ class Sending(msgspec.Struct):
             status = _STATUS.get(result.code)
             if status is not None:
                 try:
-                    return self._result(queue, status, SendAnswer.of(result))
+                    return self._result(queue, status, SendResponse.of(result))
                 except RemoteProtocolError as error:
                     result = error
             else:
@@ -88,7 +88,7 @@ class Sending(msgspec.Struct):
     def may_retry(self) -> bool:
         return self.attempts_left > 0
 
-    def _result(self, queue: MessageQueue, status: SendStatus, answer: SendAnswer) -> SendResult:
+    def _result(self, queue: MessageQueue, status: SendStatus, answer: SendResponse) -> SendResult:
         twice = self.failure is not None and self.failure.ambiguous
         if answer.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker, answer.queue_id)

@@ -42,11 +42,13 @@ class _Collector:
         yield CounterMetricFamily(
             "nameserver_registrations_refused_total", "Brokers or topics there was no room for", self._refused()
         )
-        yield CounterMetricFamily("nameserver_malformed_total", "Connections closed for garbage", server.malformed)
+        yield CounterMetricFamily(
+            "nameserver_malformed_total", "Connections closed for garbage", server.malformed_connections
+        )
         yield CounterMetricFamily(
             "nameserver_connections_dropped_total",
             "Connections closed for what they made it hold",
-            server.memory.dropped,
+            server.memory.dropped_connections,
         )
 
 

@@ -11,9 +11,9 @@ from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, 
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
-from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
-from tallystick.rocketmq.wire.registration import body_crc, decoding
+from tallystick.rocketmq.wire.bodies import TopicTableResponse
+from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
+from tallystick.rocketmq.wire.registration import body_crc, decode_registration
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
@@ -53,7 +53,7 @@ class Registrations:
         header = headers.RegisterBrokerHeader.of(command)
         body = bytes(command.body)
         if header.body_crc32 and body_crc(body) != header.body_crc32:
-            return command.answer(FAILED, "crc32 not match")
+            return command.response(FAILED, "crc32 not match")
         yield
         digest = _digest(header, body)
         is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
@@ -68,7 +68,7 @@ class Registrations:
                 remark = self._refused(
                     link, header, f"{remark}: too many brokers are registered, or from one host, or of one name"
                 )
-            return command.answer(FAILED, remark)
+            return command.response(FAILED, remark)
         if is_new:
             self._events.emit(
                 "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
@@ -81,17 +81,17 @@ class Registrations:
             )  # fmt: skip
         if registered.left_out:
             remark = f"{registered.left_out} topics are left out: too many, or too many queues"
-            return command.answer(FAILED, self._refused(link, header, remark))
-        answer = RegisteredAnswer(registered.ha_address, registered.master_address, registered.displaced)
+            return command.response(FAILED, self._refused(link, header, remark))
+        answer = OwnRegisterBrokerResponse(registered.ha_address, registered.master_address, registered.displaced)
         ordered = self._order_topics() if self._settings().return_order_topics else b""
-        return command.answer(OK, None, answer.to_fields(), ordered)
+        return command.response(OK, None, answer.to_fields(), ordered)
 
     def _announced(
         self, header: headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes
     ) -> Steps[Announcement]:
-        table = TopicTableAnswer(DataVersion(), {})
+        table = TopicTableResponse(DataVersion(), {})
         if body:
-            table = (yield from decoding(body, compressed=header.compressed, version=version)).table
+            table = (yield from decode_registration(body, compressed=header.compressed, version=version)).table
         timeout_ms = header.heartbeat_timeout_millis
         announced = Announcement(
             header.cluster_name,
@@ -136,20 +136,20 @@ class Registrations:
                 "broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so",
                 peer=peer_of(link),
             )  # fmt: skip
-        return command.answer(OK)
+        return command.response(OK)
 
     def _heartbeat(self, link: Hashable, command: Command) -> Command:
         header = headers.BrokerHeartbeatHeader.of(command)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
-        return command.answer(OK)
+        return command.response(OK)
 
     def _data_version(self, link: Hashable, command: Command) -> Command:
         header = headers.BrokerHeader.of(command)
         theirs = dialect.read_short(command.body, DataVersion)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
-        fields = headers.ChangedAnswer(ours != theirs).to_fields()
-        return command.answer(OK, None, fields, b"" if ours is None else dialect.write(ours))
+        fields = headers.DataVersionResponse(ours != theirs).to_fields()
+        return command.response(OK, None, fields, b"" if ours is None else dialect.write(ours))
 
 
 def _digest(header: headers.RegisterBrokerHeader, body: bytes) -> bytes:

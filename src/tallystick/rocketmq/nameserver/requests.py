@@ -91,24 +91,24 @@ class NameRequests:
     # Itself
 
     def _settings_of(self, link: Hashable, command: Command) -> Command:
-        return command.answer(OK, body=SCHEMA.text(self._settings).encode())
+        return command.response(OK, body=SCHEMA.text(self._settings).encode())
 
     def _update_settings(self, link: Hashable, command: Command) -> Command:
         """What a running name server can change it changes; all of it or, if something is refused, nothing."""
         if len(command.body) > MAX_SETTINGS_BYTES:
             remark = f"settings have at most {MAX_SETTINGS_BYTES} bytes"
-            return command.answer(ResponseCode.INVALID_PARAMETER, remark)
+            return command.response(ResponseCode.INVALID_PARAMETER, remark)
         try:
             asked = keyfile.parse_properties(bytes(command.body).decode())
             fixed = sorted(asked.keys() - CHANGEABLE)
             if fixed:
                 remark = f"{', '.join(fixed)}: read when it starts; change its file and start it again."
-                return command.answer(ResponseCode.NO_PERMISSION, remark)
+                return command.response(ResponseCode.NO_PERMISSION, remark)
             self._settings = KEYS.change(self._settings, asked)
         except (UnicodeDecodeError, UsageError) as error:
-            return command.answer(ResponseCode.INVALID_PARAMETER, str(error))
+            return command.response(ResponseCode.INVALID_PARAMETER, str(error))
         self._events.emit("settings changed until the next start", **asked)
-        return command.answer(OK, "Until the next start: change its file too.")
+        return command.response(OK, "Until the next start: change its file too.")
 
     # Broker sets
 
@@ -116,15 +116,15 @@ class NameRequests:
         header = headers.MemberGroupHeader.of(command)
         addresses = self._routes.members(header.broker_name)
         group = MemberGroup(BrokerMembers(header.cluster_name, header.broker_name, addresses))
-        return command.answer(OK, "not set any response code", body=dialect.write(group))
+        return command.response(OK, "not set any response code", body=dialect.write(group))
 
     def _wipe_write(self, link: Hashable, command: Command) -> Steps[Command]:
         count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, False)
-        return command.answer(OK, None, headers.WipeAnswer(count).to_fields())
+        return command.response(OK, None, headers.WipeWriteResponse(count).to_fields())
 
     def _add_write(self, link: Hashable, command: Command) -> Steps[Command]:
         count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, True)
-        return command.answer(OK, None, headers.AddWriteAnswer(count).to_fields())
+        return command.response(OK, None, headers.AddWriteResponse(count).to_fields())
 
     # Topics
 
@@ -132,10 +132,10 @@ class NameRequests:
         header = headers.RouteHeader.of(command)
         settings = self._settings
         if settings.wait_for_service and self._clock.now() - self._started < settings.wait_for_service_s:
-            return command.answer(FAILED, "name server not ready")
+            return command.response(FAILED, "name server not ready")
         route = yield from self._routes.route(header.topic)
         if route is None:
-            return command.answer(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
+            return command.response(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
         if settings.order_message:
             order = self._config.get(ORDER_TOPICS, header.topic)
             route = msgspec.structs.replace(route, order_conf=order)
@@ -154,12 +154,12 @@ class NameRequests:
 
     def _all_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_all_topics:
-            return command.answer(FAILED, "disable")
+            return command.response(FAILED, "disable")
         return self._topic_names(command, None)
 
     def _cluster_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_topics:
-            return command.answer(FAILED, "disable")
+            return command.response(FAILED, "disable")
         return self._topic_names(command, headers.ClusterHeader.of(command).cluster)
 
     def _topic_names(self, command: Command, cluster: str | None) -> Steps[Command]:
@@ -184,7 +184,7 @@ class NameRequests:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
         if self._routes.delete_topic(topic, cluster or None):
             self._events.emit("topic removed from routes", topic=topic, cluster=cluster or "all", peer=peer_of(link))
-        return command.answer(OK)
+        return command.response(OK)
 
     # Configuration
 
@@ -193,11 +193,11 @@ class NameRequests:
 
         def done(error: Exception | None) -> None:
             if isinstance(error, BrokerError):
-                send(command.answer(error.response_code, error.message))
+                send(command.response(error.response_code, error.message))
             elif error is not None:
-                send(command.answer(FAILED, error.message if isinstance(error, TallyError) else repr(error)))
+                send(command.response(FAILED, error.message if isinstance(error, TallyError) else repr(error)))
             else:
-                send(command.answer(OK))
+                send(command.response(OK))
 
         try:
             header = headers.KvHeader.of(command)
@@ -207,7 +207,7 @@ class NameRequests:
         if command.code == RequestCode.DELETE_KV_CONFIG:
             self._config.delete(header.namespace, header.key, host, done)
         elif header.value is None:
-            send(command.answer(FAILED, "the custom field <value> is null"))
+            send(command.response(FAILED, "the custom field <value> is null"))
         else:
             self._config.put(header.namespace, header.key, header.value, host, done)
 
@@ -216,15 +216,15 @@ class NameRequests:
         value = self._config.get(header.namespace, header.key)
         if value is None:
             remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark)
-        return command.answer(OK, None, headers.ValueAnswer(value).to_fields())
+            return command.response(ResponseCode.QUERY_NOT_FOUND, remark)
+        return command.response(OK, None, headers.ValueResponse(value).to_fields())
 
     def _list_kv(self, link: Hashable, command: Command) -> Command:
         namespace = headers.NamespaceHeader.of(command).namespace
         body = self._config.body(namespace)
         if body is None:
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return command.answer(OK, body=body)
+            return command.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return command.response(OK, body=body)
 
 
 def _listed(command: Command, least_bytes: int, pieces: Iterable[bytes]) -> Steps[Command]:
@@ -243,11 +243,11 @@ def _of_pieces(command: Command, pieces: Iterable[bytes], hint: str) -> Steps[Co
         if size > MAX_BODY_BYTES:
             return _too_long(command, hint)
         yield
-    return command.answer(OK, body=b"".join(body))
+    return command.response(OK, body=b"".join(body))
 
 
 def _too_long(command: Command, hint: str) -> Command:
-    return command.answer(FAILED, f"more than the {MAX_BODY_BYTES} bytes of a frame: {hint}")
+    return command.response(FAILED, f"more than the {MAX_BODY_BYTES} bytes of a frame: {hint}")
 
 
 def _topic_names(names: list[str], address: str | None = None) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.refused import Refused
+from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
@@ -54,7 +54,7 @@ class NameServer:
         # connections leave some files to the process
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
         self._server = RemotingServer(outside, self, RemotingSettings(max_connections=room))
-        self._refused = Refused(events)
+        self._refusals = Refusals(events)
         self._slices = Slices(clock, most=room)  # requests
         self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers
         self._scanner: asyncio.TimerHandle | None = None
@@ -156,7 +156,7 @@ class NameServer:
         self._counts[code] = self._counts.get(code, 0) + 1
         if code == RequestCode.REGISTER_BROKER:
             self._tell_kept(link)
-        self._refused.answered(link.peer, command, answer)
+        self._refusals.responded(link.peer, command, answer)
 
     def _tell_kept(self, link: Link) -> None:
         """Whoever makes it keep most is closed first when it is too much."""

@@ -2,7 +2,7 @@
 
 A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one: one of
 each peer in turn (``runtime/turn_order.py``), in the order in which the peer sent them. While one of a peer's waits, no
-more is read from it; while the peer does not take its answers, none of its requests is served. So what it makes a
+more is read from it; while the peer does not take its responses, none of its requests is served. So what it makes a
 server hold is bounded by what one read brings, and by what one turn answers.
 """
 
@@ -18,12 +18,12 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.turn_order import TurnOrder
 
 TURN_S = 0.01
-FULL_S = 0.05  # how often peers that do not take their answers are looked at, where no other peer waits
-_WAITING_BYTES = 512  # that a request takes beside its body
+FULL_S = 0.05  # how often peers that do not take their responses are looked at, where no other peer waits
+_REQUEST_BYTES = 512  # that a request takes beside its body
 
 
 class Backlog:
-    """``received`` the requests of a turn; ``close`` it. Must be made on a running loop."""
+    """Give the requests of a turn to ``received``; ``close`` it. Must be made on a running loop."""
 
     def __init__(
         self, clock: Clock, serve: Callable[[Link, Command], None], begin: Callable[[], None] = lambda: None, *,
@@ -40,7 +40,7 @@ class Backlog:
         return sum(map(len, self._late.values()))
 
     def received(self, requests: Iterable[tuple[Link, Command]]) -> None:
-        """Serve what there is time for; what came before from the same peer goes first."""
+        """Serve those for which there is time; the earlier ones of the same peer go first."""
         self._begin()
         ends = self._clock.now() + TURN_S
         for link, command in requests:
@@ -52,7 +52,7 @@ class Backlog:
         self._continue_later(0.0)
 
     def close(self) -> None:
-        """What waits is served no more."""
+        """Drop the requests that wait."""
         if self._handle is not None:
             self._handle.cancel()
         self._late.clear()
@@ -61,7 +61,7 @@ class Backlog:
     def _put_off(self, link: Link, command: Command) -> None:
         self._late.setdefault(link, deque()).append(command)
         self._order.add(link, link.host, goes_on=False)
-        link.keep(len(command.body) + _WAITING_BYTES)
+        link.keep(len(command.body) + _REQUEST_BYTES)
         link.busy(+1)
 
     def _continue_later(self, pause_s: float) -> None:
@@ -72,7 +72,7 @@ class Backlog:
         self._handle = None
         self._begin()
         ends = self._clock.now() + TURN_S
-        full: list[Link] = []  # they take no answers
+        full: list[Link] = []  # their peers take no responses
         while self._order and self._clock.now() < ends:
             link = self._order.pop()
             if link.full and link.alive:
@@ -86,14 +86,14 @@ class Backlog:
         self._continue_later(pause_s)
 
     def _serve_next(self, link: Link) -> None:
-        """Serve a request of the peer whose turn it is; the others are before it then."""
+        """Serve a request of the peer whose turn it is; the other peers come before its next one."""
         commands = self._late[link]
         command = commands.popleft()
         if commands and link.alive:
             self._order.add(link, link.host, goes_on=True)
         else:
             del self._late[link]
-        link.keep(-len(command.body) - _WAITING_BYTES)
+        link.keep(-len(command.body) - _REQUEST_BYTES)
         link.busy(-1)
         if link.alive:
             self._serve(link, command)

@@ -1,7 +1,8 @@
-"""Requests to any number of addresses: connections made on demand, answers matched by opaque, time-outs by one timer.
+"""Requests to any number of addresses: connections made on demand, responses matched by opaque, time-outs by one timer.
 
-What has no answer (refused, lost, timed out) is an ``Unavailable``; its ``ambiguous`` says whether the peer may have
-done it. A peer that stays silent for the whole time-out of a request is disconnected: a new connection may do better.
+A request without a response (refused, lost, timed out) ends in an ``Unavailable``; its ``ambiguous`` says whether the
+peer may have done it. A peer that stays silent for the whole time-out of a request is disconnected: a new connection
+may do better.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from tallystick.runtime.outside import Outside
 
 MIN_TIMER_S = 0.005
 MAX_OPAQUE = 2**31 - 1
-_ANSWER = int(Flag.ANSWER)
+_RESPONSE = int(Flag.RESPONSE)
 
 Done = Callable[[Command | TallyError], None]
-_Question = tuple[float, float, Done]  # its deadline, when it was asked, who wants the answer
+_PendingRequest = tuple[float, float, Done]  # its deadline, when it was sent, who gets the response
 
 
 class _Peer:
-    """One connection and the questions that went over it."""
+    """One connection and the requests that were sent over it and have no response, by opaque."""
 
     def __init__(self, address: str, link: Link) -> None:
         self.address, self.link = address, link
         self.connected = False
         self.connecting: asyncio.Task[None] | None = None
-        self.questions: dict[int, _Question] = {}
+        self.pending_requests: dict[int, _PendingRequest] = {}
 
 
 class RemotingClient:
     """See the module. Made and used on one running loop; ``close`` it.
 
-    ``on_request`` gets what a server asks by itself: such a command can come before the answer to a question that was
-    sent earlier, and its opaque can equal that of a question. ``on_lost`` hears of each address whose connection ended.
+    ``on_request`` gets the requests of servers: such a command can come before the response to a request that was sent
+    earlier, and its opaque can equal that of a request. ``on_lost`` gets each address whose connection ended.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class RemotingClient:
         )
         self._peers: dict[str, _Peer] = {}
         self._of_link: dict[Link, _Peer] = {}
-        self._unreached: set[str] = set()  # addresses of which that has been said
+        self._unreached: set[str] = set()  # addresses of which that has been logged
         self._connecting: set[asyncio.Task[None]] = set()  # also those that were cancelled and have not ended yet
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -84,7 +85,7 @@ class RemotingClient:
         self._closed = False
 
     async def ask(self, address: str, command: Command, within_s: float) -> Command:
-        """The answer, whatever its code.
+        """Send a request. Returns the response, whatever its code.
 
         Raises Unavailable, ConnectionLost, RequestTimeout, and LocalProtocolError for what cannot be encoded.
         """
@@ -102,24 +103,24 @@ class RemotingClient:
         return await waiter
 
     def ask_nowait(self, address: str, command: Command, within_s: float, done: Done) -> None:
-        """``done`` is called once, on the loop, never inside this call."""
+        """Send a request. ``done`` is called once, on the loop, never inside this call."""
         peer = self._peer(address)
         self._opaque = opaque = (self._opaque + 1) & MAX_OPAQUE
         command.opaque = opaque
         now = self._clock.now()
         deadline = now + within_s
-        peer.questions[opaque] = (deadline, now, done)
+        peer.pending_requests[opaque] = (deadline, now, done)
         peer.link.send(command)
         if self._timer is None or deadline < self._wake_at:
             self._set_timer(deadline)
 
     def tell(self, address: str, command: Command) -> None:
-        """Send without an answer; nobody hears whether it arrived."""
+        """Send a request that has no response; nobody hears whether it arrived."""
         self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
         self._peer(address).link.send(command)
 
     async def close(self) -> None:
-        """End all connections; what is outstanding fails as lost."""
+        """End all connections; requests without a response fail as lost."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -128,7 +129,7 @@ class RemotingClient:
             peer.link.close()
         await asyncio.gather(*self._connecting, return_exceptions=True)  # cancelled with their links
         for peer in peers:
-            await peer.link.gone.wait()
+            await peer.link.disconnected.wait()
 
     # Connections
 
@@ -164,9 +165,9 @@ class RemotingClient:
         peer = self._of_link.pop(link)
         if self._peers.get(peer.address) is peer:
             del self._peers[peer.address]
-        if peer.connecting is not None:  # nobody waits for the attempt any longer; a later question makes its own
+        if peer.connecting is not None:  # nobody waits for the attempt any longer; a later request makes its own
             peer.connecting.cancel()
-        questions, peer.questions = peer.questions, {}
+        requests, peer.pending_requests = peer.pending_requests, {}
         if peer.connected and not self._closed:
             self._events.emit("connection ended", peer=peer.address, reason=reason)
         elif peer.address not in self._unreached and not self._closed:
@@ -174,10 +175,12 @@ class RemotingClient:
             self._events.emit("not reached", peer=peer.address, reason=reason)
         # What was never connected was never sent.
         kind = ConnectionLost if peer.connected else Unavailable
-        self._loop.call_soon(self._report_lost, peer, kind, reason, questions)
+        self._loop.call_soon(self._report_lost, peer, kind, reason, requests)
 
-    def _report_lost(self, peer: _Peer, kind: type[Unavailable], reason: str, questions: dict[int, _Question]) -> None:
-        for _, _, done in questions.values():
+    def _report_lost(
+        self, peer: _Peer, kind: type[Unavailable], reason: str, requests: dict[int, _PendingRequest]
+    ) -> None:
+        for _, _, done in requests.values():
             done(kind(reason, address=peer.address))
         if self._on_lost is not None and not self._closed:
             self._on_lost(peer.address)
@@ -186,19 +189,19 @@ class RemotingClient:
         self._events.emit("peer broke the protocol", peer=link.peer, reason=str(error))
 
     def _unsendable(self, link: Link, command: Command, error: LocalProtocolError) -> None:
-        question = self._of_link[link].questions.pop(command.opaque, None)
-        if question is not None:
-            self._loop.call_soon(question[2], error)
+        request = self._of_link[link].pending_requests.pop(command.opaque, None)
+        if request is not None:
+            self._loop.call_soon(request[2], error)
 
-    # Answers and time
+    # Responses and time
 
     def _received(self, link: Link) -> None:
-        questions = self._of_link[link].questions
+        requests = self._of_link[link].pending_requests
         for command in link.take():
-            if command.flag & _ANSWER:
-                question = questions.pop(command.opaque, None)  # None: it had timed out
-                if question is not None:
-                    question[2](command)
+            if command.flag & _RESPONSE:
+                request = requests.pop(command.opaque, None)  # None: it had timed out
+                if request is not None:
+                    request[2](command)
             elif self._on_request is not None:
                 self._on_request(link, command)
 
@@ -212,17 +215,17 @@ class RemotingClient:
         self._timer = None
         now = self._clock.now()
         for peer in tuple(self._of_link.values()):
-            late = [opaque for opaque, (deadline, _, _) in peer.questions.items() if deadline <= now]
+            late = [opaque for opaque, (deadline, _, _) in peer.pending_requests.items() if deadline <= now]
             silent = False
             for opaque in late:
-                _, since, done = peer.questions.pop(opaque)
-                silent = silent or peer.link.heard <= since
+                _, since, done = peer.pending_requests.pop(opaque)
+                silent = silent or peer.link.last_read <= since
                 done(RequestTimeout("no answer in time", address=peer.address))
             if silent and peer.link.alive:
                 peer.link.abort("the peer is silent")
-        pending = [deadline for peer in self._of_link.values() for deadline, _, _ in peer.questions.values()]
-        if pending and self._timer is None:
-            self._set_timer(min(pending))
+        deadlines = [deadline for peer in self._of_link.values() for deadline, _, _ in peer.pending_requests.values()]
+        if deadlines and self._timer is None:
+            self._set_timer(min(deadlines))
 
 
 _MAX_SHOWN = 100  # characters of an address that is none
@@ -230,7 +233,7 @@ _NOT_OF_A_HOST = re.compile(r"[\s/,;]")  # as in a URL, or in a list
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """``host:port``, also with an IPv6 host in brackets. Raises UsageError."""
+    """Returns host and port of ``host:port``, also with an IPv6 host in brackets. Raises UsageError."""
     host, _, port = address.rpartition(":")
     number = number_of(port)
     if not host or _NOT_OF_A_HOST.search(host) or number is None or number > 65535:
@@ -239,7 +242,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def addresses_in(text: str) -> tuple[str, ...]:
-    """Each ``host:port`` of a text that separates them by ``;`` or ``,``. Raises UsageError."""
+    """Returns each ``host:port`` of a text that separates them by ``;`` or ``,``. Raises UsageError."""
     addresses = tuple(address.strip() for address in re.split("[;,]", text) if address.strip())
     for address in addresses:
         parse_address(address)

@@ -3,7 +3,7 @@
 Thousands of connections may have a buffer full of small requests each, as after a pause. Those for which a turn has no
 time stay bytes, which take a fraction of the memory of requests. Hosts and connections take turns, a few requests each
 (``runtime/turn_order.py``); one that waits is not read on, and neither read nor cut while its requests are put off or
-its answers are not taken.
+its responses are not taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _BYTES_AT_ONCE = 256 * 1024
 
 
 class Source(Hashable, Protocol):
-    """A connection, as this module needs it. ``goes_on`` is set here: there was more of it than it had a turn for."""
+    """A connection, as this module needs it. ``goes_on`` is set here: it has more requests than its turn had time
+    for."""
 
     goes_on: bool
 
@@ -33,13 +34,13 @@ class Source(Hashable, Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether ``take`` may give something."""
+        """Whether ``take`` may return a request."""
         ...
 
     def take(self, *, most: int, most_bytes: int) -> list[Command]: ...
 
     def wait(self) -> None:
-        """Read no more until ``take`` was called for all that came."""
+        """Read no more until ``take`` returned all that came."""
         ...
 
 
@@ -47,35 +48,36 @@ S = TypeVar("S", bound=Source)
 
 
 class Intake(Generic[S]):
-    """Tell what ``received`` something, and call ``turn`` in the next turn of the loop while it is ``due``."""
+    """Call ``received`` for each connection that got bytes, and ``turn`` in the next turn of the loop while ``due``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: TurnOrder[S] = TurnOrder()
+        self._order: TurnOrder[S] = TurnOrder()
         self._fresh: dict[S, None] = {}  # those that came since the last turn
         self._share = _REQUESTS
 
     @property
     def due(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._order)
 
     def share(self, sources: int) -> None:
-        """There are so many: all that one sends in a turn may be put off, so it is less where there are many."""
+        """There are so many connections: each may have the fewer requests a turn, as all of them may be put off."""
         self._share = max(_REQUESTS_AT_ONCE, _REQUESTS // max(1, sources))
 
     def received(self, source: S) -> None:
-        """There may be requests of it."""
-        self._waiting.add(source, source.host, goes_on=source.goes_on)
+        """The connection got bytes: there may be requests in them."""
+        self._order.add(source, source.host, goes_on=source.goes_on)
         self._fresh[source] = None
 
     def turn(self) -> list[tuple[S, Command]]:
-        """The requests of one turn, in order for each connection. Those that still wait are not read on."""
+        """Returns the requests of one turn, in order for each connection. Connections that still wait are not read
+        on."""
         requests: list[tuple[S, Command]] = []
-        taken: dict[S, int] = {}
-        had_share: list[S] = []
+        counts: dict[S, int] = {}
+        with_full_share: list[S] = []
         ends, left_bytes = self._clock.now() + TURN_S, TURN_BYTES
-        while self._waiting and len(requests) < TURN_REQUESTS and left_bytes > 0:
-            source = self._waiting.pop()
+        while self._order and len(requests) < TURN_REQUESTS and left_bytes > 0:
+            source = self._order.pop()
             if source.ready:  # else it has ended, or tells when it may go on
                 commands = source.take(
                     most=min(_REQUESTS_AT_ONCE, TURN_REQUESTS - len(requests)), most_bytes=_BYTES_AT_ONCE
@@ -83,18 +85,18 @@ class Intake(Generic[S]):
                 requests += [(source, command) for command in commands]
                 source.goes_on = source.ready
                 left_bytes -= sum(len(command.body) for command in commands)
-                taken[source] = taken.get(source, 0) + len(commands)
-                if taken[source] >= self._share:
-                    had_share.append(source)
+                counts[source] = counts.get(source, 0) + len(commands)
+                if counts[source] >= self._share:
+                    with_full_share.append(source)
                 elif source.ready:
                     self.received(source)
             if self._clock.now() >= ends:
                 break
-        for source in had_share:
+        for source in with_full_share:
             if source.ready:
                 self.received(source)
         for source in self._fresh:
-            if source in self._waiting:
+            if source in self._order:
                 source.wait()
         self._fresh.clear()
         return requests

@@ -1,8 +1,9 @@
 """One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick.
 
-What comes is kept until somebody takes it as commands: a client at once, a server when it has time (``intake.py``).
+Received bytes are kept until somebody takes them as commands: a client at once, a server when it has time
+(``intake.py``).
 
-Commands are encoded as the peer takes them, a piece at a time: until then the answer to a pull is some views of the
+Commands are encoded as the peer takes them, a piece at a time: until then the response to a pull is some views of the
 log, and a peer that takes nothing costs ``write_high_bytes``, whatever it asked for. A server's link stops reading such
 a peer. A client's never does: then both sides would wait.
 """
@@ -30,7 +31,7 @@ _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory 
 
 
 class Outbox:
-    """Which links have something to send: each writes once per loop tick."""
+    """The links that have something to send: each writes once per loop tick."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,14 +56,14 @@ class Outbox:
 
 
 class Arena:
-    """Where every read lands, to be copied out at once. ``buffer`` is what one read may fill."""
+    """The memory into which every read goes, to be copied out at once; one read may fill ``buffer``."""
 
     def __init__(self) -> None:
         self._all = memoryview(bytearray(ARENA_BYTES))
         self.buffer = self._all
 
     def share(self, read_bytes: int) -> None:
-        """One read brings so many bytes at most."""
+        """Let one read bring so many bytes at most."""
         self.buffer = self._all[: max(LEAST_READ_BYTES, read_bytes)]
 
 
@@ -90,58 +91,59 @@ class Link(asyncio.BufferedProtocol):
         self.peer = self.host = "unknown"
         self.goes_on = False  # when a server last took requests of it, more of them were there
         self.alive = True  # until it ends, for whatever reason
-        self.gone = asyncio.Event()  # set while there is no transport
-        self.gone.set()
-        self.touched = around.clock.now()  # the last byte either way
-        self.heard = self.touched  # the last byte from the peer
+        self.disconnected = asyncio.Event()  # set while there is no transport
+        self.disconnected.set()
+        self.last_active = around.clock.now()  # the last byte either way
+        self.last_read = self.last_active  # the last byte from the peer
         self._around = around
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[Command] = []
-        self._out_wire = self._out_held = 0  # bytes of these on the wire, and in memory
-        self._more_held = 0  # since the memory was told, had the peer taken nothing
-        self._waiting = 0  # bytes of requests that were read and wait to be served
-        self._late = 0  # requests that a server puts off
-        self._unfinished = 0  # as the memory was told
+        self._out_wire_bytes = self._out_memory_bytes = 0  # bytes of these on the wire, and in memory
+        self._new_memory_bytes = 0  # since the server's memory was told, had the peer taken nothing
+        self._request_bytes = 0  # bytes of requests that were read and wait to be served
+        self._late_requests = 0  # requests that a server puts off
+        self._unfinished_bytes = 0  # as the memory was told
         self._full = False  # the peer does not take what we send
-        self._waits = False  # with what was received for a server to have time for it
+        self._awaits_turn = False  # there are requests for which the server had no time
         self._ended = False
 
     def send(self, command: Command) -> None:
-        """Queue an answer or a request; it leaves at the end of this loop tick. Dropped when the link has ended."""
+        """Queue a response or a request; it leaves at the end of this loop tick, or is dropped if the link has
+        ended."""
         if not self.alive:
             return
         if not self._out:
             self._around.outbox.put(self)
         self._out.append(command)
-        wire = held = len(command.body) + _COMMAND_BYTES
+        wire_bytes = memory_bytes = len(command.body) + _COMMAND_BYTES
         if command.parts:
-            wire, held = _sizes(command)
-        self._out_wire += wire
-        self._out_held += held
-        self._more_held += held
-        if self._more_held >= _TELL_BYTES:
+            wire_bytes, memory_bytes = _sizes(command)
+        self._out_wire_bytes += wire_bytes
+        self._out_memory_bytes += memory_bytes
+        self._new_memory_bytes += memory_bytes
+        if self._new_memory_bytes >= _TELL_BYTES:
             self.tell_unsent()
 
-    def unsent_answers(self) -> set[int]:
-        """Opaques of the answers queued in this tick."""
-        return {command.opaque for command in self._out if command.is_answer}
+    def unsent_responses(self) -> set[int]:
+        """Returns the opaques of the responses queued in this tick."""
+        return {command.opaque for command in self._out if command.is_response}
 
     def keep(self, size: int) -> None:
-        """``size`` bytes more, or less if it is negative, are kept of requests that wait to be served."""
-        self._waiting += size
+        """Count ``size`` bytes more, or less if it is negative, of requests that wait to be served."""
+        self._request_bytes += size
         if self._around.memory is not None and self.alive:
-            self._around.memory.kept(self, self._waiting)
+            self._around.memory.kept(self, self._request_bytes)
 
     def busy(self, change: int) -> None:
-        """A server put off one request more, or one less: until all are served it reads no more of this peer."""
-        self._late += change
+        """A server put off one request more (+1) or one less (-1): until none is left it reads no more of this peer."""
+        self._late_requests += change
         self._read_or_not()
         self._go_on()
 
     def take(self, *, most: int = sys.maxsize, most_bytes: int = sys.maxsize) -> list[Command]:
-        """Commands that came, in order: some of them, as ``FrameReader.take`` has it. None of a peer that broke the
-        protocol: that ends the link."""
+        """Returns commands that came, in order, as ``FrameReader.take`` does. Of a peer that broke the protocol it
+        returns none, and the link ends."""
         try:
             commands = self._reader.take(most=most, most_bytes=most_bytes)
         except RemoteProtocolError as error:
@@ -149,22 +151,23 @@ class Link(asyncio.BufferedProtocol):
             self.abort(f"broke the protocol: {error}")
             return []
         self._tell_unfinished(progress=bool(commands))
-        if self._waits and not self._reader.ready:
-            self._waits = False
+        if self._awaits_turn and not self._reader.ready:
+            self._awaits_turn = False
             self._read_or_not()
         return commands
 
     def wait(self) -> None:
         """There is no time for what came: read no more of this peer until all of it was taken."""
-        if not self._waits:
-            self._waits = True
+        if not self._awaits_turn:
+            self._awaits_turn = True
             self._read_or_not()
             self._tell_unfinished(progress=False)
 
     @property
     def ready(self) -> bool:
-        """Whether a server may take more: there may be a whole request, none is put off, and answers are taken."""
-        return self.alive and not self._late and not self._full and self._reader.ready
+        """Whether a server may take more: there may be a whole request, none is put off, and the peer takes
+        responses."""
+        return self.alive and not self._late_requests and not self._full and self._reader.ready
 
     @property
     def full(self) -> bool:
@@ -197,65 +200,66 @@ class Link(asyncio.BufferedProtocol):
             return
         while self._out and not self._full:
             transport.write(self._encode_some())
-        self.touched = self._around.clock.now()
+        self.last_active = self._around.clock.now()
         self.tell_unsent()
 
     def tell_unsent(self) -> None:
         """Tell the server's memory what the peer has not taken."""
         memory = self._around.memory
         if memory is not None and self.alive:
-            written, self._more_held = self._more_held, 0
+            written_bytes, self._new_memory_bytes = self._new_memory_bytes, 0
             inside = self._transport.get_write_buffer_size() if self._transport is not None else 0
-            memory.unsent(self, inside + self._out_held, written=written)
+            memory.unsent(self, inside + self._out_memory_bytes, written_bytes=written_bytes)
 
     def _encode_some(self) -> bytes:
-        """The frames of the queued commands, or of so many of the first that they fill the transport."""
-        out, held = self._out, self._out_held
+        """Returns the frames of the queued commands, or of as many of the first as fill the transport."""
+        out, memory_bytes = self._out, self._out_memory_bytes
         high = self._around.settings.write_high_bytes
-        if self._out_wire <= high:
+        if self._out_wire_bytes <= high:
             self._drop_queued()
         else:
-            count = wire = held = 0
-            while count < len(out) and wire < high:
+            count = wire_bytes = memory_bytes = 0
+            while count < len(out) and wire_bytes < high:
                 sizes = _sizes(out[count])
-                wire, held, count = wire + sizes[0], held + sizes[1], count + 1
+                wire_bytes, memory_bytes, count = wire_bytes + sizes[0], memory_bytes + sizes[1], count + 1
             self._out = out[count:]
             out = out[:count]
-            self._out_wire -= wire
-            self._out_held -= held
+            self._out_wire_bytes -= wire_bytes
+            self._out_memory_bytes -= memory_bytes
         try:
             data = encode_many(out)
         except LocalProtocolError:  # of one of them; the others are other people's
             data = b"".join([self._encode_or_refuse(command) for command in out])
-        self._more_held += len(data) - held
+        self._new_memory_bytes += len(data) - memory_bytes
         return data
 
     def _encode_or_refuse(self, command: Command) -> bytes:
-        """An answer that cannot be sent becomes code 1. A request is left out, and whoever made it hears of it."""
+        """Encode a command. A response that cannot be sent becomes code 1; a request is left out, and its maker is
+        told."""
         try:
             return encode(command)
         except LocalProtocolError as error:
-            if command.is_answer:
-                return encode(command.answer(ResponseCode.SYSTEM_ERROR, str(error)))
+            if command.is_response:
+                return encode(command.response(ResponseCode.SYSTEM_ERROR, str(error)))
             if self._around.unsendable is not None:
                 self._around.unsendable(self, command, error)
             return b""
 
     def _drop_queued(self) -> None:
         self._out = []
-        self._out_wire = self._out_held = 0
+        self._out_wire_bytes = self._out_memory_bytes = 0
 
     def _tell_unfinished(self, *, progress: bool) -> None:
-        memory, size = self._around.memory, self._reader.kept_bytes
-        if memory is not None and self.alive and size != self._unfinished:
-            self._unfinished = size
+        memory, size = self._around.memory, self._reader.buffered_bytes
+        if memory is not None and self.alive and size != self._unfinished_bytes:
+            self._unfinished_bytes = size
             memory.unfinished(self, size, progress=progress)
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
-        self.gone.clear()
+        self.disconnected.clear()
         self._transport = transport
         if not self.alive:  # ended while connecting
             transport.abort()
@@ -270,7 +274,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self.gone.set()
+        self.disconnected.set()
         self._end(f"connection lost: {error}" if error else "the peer closed the connection")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -279,7 +283,7 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
             return
-        self.heard = self.touched = self._around.clock.now()
+        self.last_read = self.last_active = self._around.clock.now()
         had_some = self._reader.ready
         self._reader.put(self._around.arena.buffer[:nbytes])
         if had_some and not self._around.reads_on:  # a loop may read many times before anybody has a turn
@@ -300,14 +304,14 @@ class Link(asyncio.BufferedProtocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """With what came before something stood in the way."""
+        """Hand on what came while something stood in the way."""
         if self.ready:
             self._around.received(self)
 
     def _read_or_not(self) -> None:
         if self._transport is None or self._transport.is_closing() or self._around.reads_on:
             return
-        if self._full or self._late or self._waits:
+        if self._full or self._late_requests or self._awaits_turn:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -322,7 +326,8 @@ class Link(asyncio.BufferedProtocol):
 
 
 def _sizes(command: Command) -> tuple[int, int]:
-    """About how many bytes it has on the wire, and in memory: a view shows bytes that are there anyway."""
+    """Returns about how many bytes a command has on the wire, and in memory: a view shows bytes that are there
+    anyway."""
     size, parts = len(command.body) + _COMMAND_BYTES, command.parts
     if not parts:
         return size, size

@@ -1,4 +1,4 @@
-"""What all connections of one server make it hold, and the end of those that make it hold too much.
+"""The memory that all connections of one server take, and the end of those that take too much.
 
 The counting and the choice are ``Budget``'s; this is its shell: it looks once a second at what peers took, as
 transports tell nobody, and ends connections. A connection that must go takes nothing more at once, and is closed in the
@@ -25,22 +25,22 @@ class Holder(Hashable, Protocol):
     peer: str
 
     def tell_unsent(self) -> None:
-        """Call ``Memory.unsent`` with what is unsent now."""
+        """Call ``Memory.unsent`` with the bytes that are unsent now."""
         ...
 
     def condemn(self, reason: str) -> None:
-        """Drop what is held, take nothing more, and close soon."""
+        """Drop what is queued, take nothing more, and close soon."""
         ...
 
 
 class Memory:
-    """Of one server, whatever the number of its ports. ``close`` it behind the last of them."""
+    """The memory of one server, whatever the number of its ports. ``close`` it behind the last of them."""
 
     def __init__(self, clock: Clock, events: Events, limit_bytes: int, stalled_after_s: float) -> None:
-        self.dropped = 0  # connections that had to go
+        self.dropped_connections = 0  # connections that had to go
         self._clock, self._events = clock, events
         self._budget: Budget[Holder] = Budget(limit_bytes, stalled_after_s)
-        self._told = Once()
+        self._reports = Once()
         self._looker: asyncio.TimerHandle | None = None
 
     @property
@@ -55,9 +55,9 @@ class Memory:
     def kept_bytes(self) -> int:
         return self._budget.kept_bytes
 
-    def unsent(self, holder: Holder, size: int, *, written: int) -> None:
-        """``size`` bytes wait for the peer to take them; ``written`` were given to it since the last call."""
-        self._budget.unsent(holder, size, self._clock.now(), written=written)
+    def unsent(self, holder: Holder, size: int, *, written_bytes: int) -> None:
+        """``size`` bytes wait for the peer to take them; ``written_bytes`` were given to it since the last call."""
+        self._budget.unsent(holder, size, self._clock.now(), written=written_bytes)
         if size and self._looker is None:
             self._look_soon()
         if self._budget.over:
@@ -96,12 +96,12 @@ class Memory:
             self._look_soon()
 
     def _drop(self) -> None:
-        for found in self._budget.excess(self._clock.now()):
-            self.dropped += 1
-            self._tell(found.peer, found.reason, found.bytes)
-            found.peer.condemn(str(found.reason))
+        for offender in self._budget.excess(self._clock.now()):
+            self.dropped_connections += 1
+            self._tell(offender.peer, offender.reason, offender.bytes)
+            offender.peer.condemn(str(offender.reason))
 
     def _tell(self, holder: Holder, reason: CloseReason, size: int) -> None:
-        """Once a host and reason: a peer that is closed for it connects again and does the same."""
-        if self._told.is_new((holder.peer.rpartition(":")[0], reason)):
+        """Log it once for each host and reason: a peer that is closed connects again and does the same."""
+        if self._reports.is_new((holder.peer.rpartition(":")[0], reason)):
             self._events.emit("connection closed", peer=holder.peer, reason=str(reason), bytes=size)

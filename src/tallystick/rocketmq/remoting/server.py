@@ -1,6 +1,6 @@
 """One listening port of a broker or name server: the frames of all connections in one loop tick are one batch.
 
-However many producers there are, what they sent meanwhile becomes one call of the handler, and what it answers one
+However many producers there are, what they sent meanwhile becomes one call of the handler, and its responses become one
 write per connection. What is too much for one turn of the loop waits for the next ones (``intake.py``). A connection
 that sends garbage is closed, and nothing else notices.
 """
@@ -15,7 +15,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.remoting.intake import Intake
 from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
-from tallystick.rocketmq.remoting.questions import Questions
+from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -25,16 +25,16 @@ from tallystick.runtime.outside import Outside
 from tallystick.runtime.places import Places
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
-_DRAIN_S = 0.5  # for answers to leave when the server stops
+_DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
 class Handler(Protocol):
-    """What a server's requests go to."""
+    """Gets the requests that come to a server."""
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
-        """The requests of one loop tick, in order for each link; answers may be sent now or later.
+        """The requests of one loop tick, in order for each link; responses may be sent now or later.
 
-        What is raised answers all of them that have no answer yet with code 1.
+        If it raises, each of them that has no response yet gets one with code 1.
         """
         ...
 
@@ -52,22 +52,21 @@ class RemotingServer:
         handler: Handler,
         settings: RemotingSettings,
         memory: Memory | None = None,
-        questions: Questions | None = None,
+        server_requests: ServerRequests | None = None,
     ) -> None:
-        """``memory``: of a server with more ports than this one; whoever made it closes it. ``questions`` hears the
-        answers of clients."""
-        self._questions = questions
+        """``memory``: that of a server with more ports than this one; whoever made it closes it. ``server_requests``
+        gets the responses of clients."""
+        self._server_requests = server_requests
         self.memory = memory or Memory(outside.clock, outside.events, settings.held_limit_bytes, settings.stalled_s)
         self._owns_memory = memory is None
-        self.malformed = 0  # connections closed for garbage
-        self.refused = 0  # connections closed for being above the limit
+        self.malformed_connections = 0  # connections closed for garbage
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
-        self._places: Places[Link] = Places(settings.max_connections, lambda link: link.touched)
+        self._places: Places[Link] = Places(settings.max_connections, lambda link: link.last_active)
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
-        self._told = Once()  # of which hosts what was reported
+        self._reports = Once()  # the host and kind of each
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -76,7 +75,7 @@ class RemotingServer:
         return len(self._links)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Where it listens; port 0 takes a free one. Raises OSError."""
+        """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
         self._around = Surroundings(
@@ -96,7 +95,7 @@ class RemotingServer:
         return self._listener.address
 
     async def close(self) -> None:
-        """Accept nothing more; let queued answers go out, close all connections."""
+        """Accept nothing more; let queued responses go out, close all connections."""
         if self._listener is not None:
             await self._listener.close()
         if self._sweeper is not None:
@@ -107,7 +106,7 @@ class RemotingServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 for link in links:
-                    await link.gone.wait()
+                    await link.disconnected.wait()
         for link in links:
             link.abort("the server stops")
         if self._owns_memory:
@@ -117,8 +116,7 @@ class RemotingServer:
         self._links[link] = None
         excess = self._places.arrived(link, link.host)
         if excess is not None:
-            self.refused += 1
-            if self._told.is_new(("refused", excess.host)):
+            if self._reports.is_new(("refused", excess.host)):
                 self._events.emit("connection refused", peer=excess.peer, reason="too many connections")
             excess.abort("too many connections")
         self._share()
@@ -127,8 +125,8 @@ class RemotingServer:
         if link in self._links:
             del self._links[link]
             self._places.left(link)
-            if self._questions is not None:
-                self._questions.closed(link)
+            if self._server_requests is not None:
+                self._server_requests.closed(link)
             self._handler.closed(link)
             self._share()
 
@@ -138,8 +136,8 @@ class RemotingServer:
         self._intake.share(len(self._links))
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
-        self.malformed += 1
-        if self._told.is_new(("garbage", link.host)):
+        self.malformed_connections += 1
+        if self._reports.is_new(("garbage", link.host)):
             self._events.emit("connection closed", peer=link.peer, reason=str(error))
 
     def _received(self, link: Link) -> None:
@@ -153,32 +151,32 @@ class RemotingServer:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        taken = self._intake.turn()
+        commands = self._intake.turn()
         self._turn_soon()
-        self._handle([(link, command) for link, command in taken if not command.is_answer])
-        if self._questions is not None:
-            for link, command in taken:
-                if command.is_answer:
-                    self._questions.answered(link, command)
+        self._handle([(link, command) for link, command in commands if not command.is_response])
+        if self._server_requests is not None:
+            for link, command in commands:
+                if command.is_response:
+                    self._server_requests.responded(link, command)
 
     def _handle(self, requests: list[tuple[Link, Command]]) -> None:
         try:
             self._handler.received(requests)
         except Exception as error:  # a bug of the handler: the peers hear of it, the server lives
             self._events.emit("request failed", reason=repr(error), requests=len(requests))
-            self._answer_failed(requests, error)
+            self._fail_requests(requests, error)
         self._outbox.flush()
 
-    def _answer_failed(self, requests: list[tuple[Link, Command]], error: Exception) -> None:
-        answered = {link: link.unsent_answers() for link, _ in requests}
+    def _fail_requests(self, requests: list[tuple[Link, Command]], error: Exception) -> None:
+        queued_opaques = {link: link.unsent_responses() for link, _ in requests}
         for link, command in requests:
-            if not command.is_one_way and command.opaque not in answered[link]:
-                link.send(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+            if not command.is_one_way and command.opaque not in queued_opaques[link]:
+                link.send(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _sweep(self) -> None:
-        """Close what was idle for too long."""
+        """Close the connections that were idle for too long."""
         self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)
         oldest = self._clock.now() - self._settings.idle_s
         for link in tuple(self._links):
-            if link.touched < oldest:
+            if link.last_active < oldest:
                 link.abort("idle")

@@ -17,8 +17,8 @@ class RemotingSettings:
     idle_s: float = 120.0  # a connection without a byte either way is closed (serverChannelMaxIdleTimeSeconds)
     max_connections: int = 4096  # of one server; one more is closed at once
     write_high_bytes: int = 256 * 1024  # encoded and unsent, above which no more is encoded and a server reads no more
-    held_limit_bytes: int = 256 * 1024 * 1024  # unsent answers and unfinished requests of all connections of a server
-    stalled_s: float = 60.0  # who takes none of its answers for so long is closed by a server
+    held_limit_bytes: int = 256 * 1024 * 1024  # unsent responses and unfinished requests of all connections of a server
+    stalled_s: float = 60.0  # who takes none of its responses for so long is closed by a server
 
     def __post_init__(self) -> None:
         for field in fields(self):

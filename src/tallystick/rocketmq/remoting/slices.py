@@ -15,21 +15,21 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 
 SLICE_S = 0.005
-MAX_WAITING = 64  # texts that are asked for and not made
+MAX_WORKS = 64  # that wait or are under way
 
 T = TypeVar("T")
 
 
 async def in_slices(parts: Iterable[T], clock: Clock) -> list[T]:
-    """All parts. Each is made without a stop, so it has to be a small one; after ``SLICE_S`` others have their turn."""
-    made: list[T] = []
+    """Returns all parts. Each is made without a stop, so it must be small; after ``SLICE_S`` others have their turn."""
+    results: list[T] = []
     ends_at = clock.now() + SLICE_S
     for part in parts:
-        made.append(part)
+        results.append(part)
         if clock.now() >= ends_at:
             await asyncio.sleep(0)
             ends_at = clock.now() + SLICE_S
-    return made
+    return results
 
 
 class Slices:
@@ -39,10 +39,10 @@ class Slices:
     not made by then is not made any more.
     """
 
-    def __init__(self, clock: Clock, *, most: int = MAX_WAITING) -> None:
+    def __init__(self, clock: Clock, *, most: int = MAX_WORKS) -> None:
         """``most``: works that wait or are under way."""
         self._clock, self._most = clock, most
-        self._waiting: OrderedDict[str | None, deque[Coroutine[None, None, None]]] = OrderedDict()
+        self._works: OrderedDict[str | None, deque[Coroutine[None, None, None]]] = OrderedDict()
         self._of_host: Counter[str | None] = Counter()
         self._task: asyncio.Task[None] | None = None
 
@@ -57,40 +57,40 @@ class Slices:
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return
         self._of_host[host] += 1
-        self._waiting.setdefault(host, deque()).append(self._make(parts, done, host))
+        self._works.setdefault(host, deque()).append(self._make(parts, done, host))
         if self._task is None:
             self._next()
 
     async def close(self) -> None:
-        for works in self._waiting.values():
+        for works in self._works.values():
             for work in works:
                 work.close()
-        self._waiting.clear()
+        self._works.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _next(self, _: asyncio.Task[None] | None = None) -> None:
         self._task = None
-        if self._waiting:
-            host, works = self._waiting.popitem(last=False)
+        if self._works:
+            host, works = self._works.popitem(last=False)
             self._task = asyncio.get_running_loop().create_task(works.popleft())
             self._task.add_done_callback(self._next)
             if works:
-                self._waiting[host] = works
+                self._works[host] = works
 
     async def _make(
         self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None
     ) -> None:  # fmt: skip
-        made: list[T] | Exception
+        results: list[T] | Exception
         try:
-            made = await in_slices(parts, self._clock)
+            results = await in_slices(parts, self._clock)
         except Exception as error:
-            made = error
+            results = error
         self._of_host[host] -= 1
         if not self._of_host[host]:
             del self._of_host[host]
-        done(made)
+        done(results)
 
 
 def at_once(
@@ -98,7 +98,7 @@ def at_once(
 ) -> None:  # fmt: skip
     """As ``Slices.make`` where nobody has to have a turn."""
     try:
-        made: list[T] | Exception = list(parts)
+        results: list[T] | Exception = list(parts)
     except Exception as error:
-        made = error
-    done(made)
+        results = error
+    done(results)

@@ -1,4 +1,4 @@
-"""JSON bodies of requests and answers, and the texts of configuration files: one struct each.
+"""JSON bodies of requests and responses, and the texts of configuration files: one struct each.
 
 ``dialect.read_as(body, TopicTable)`` reads one; ``dialect.write(value)`` and ``write_lines(value)`` write one. What a
 table holds besides comes back out as it was; unknown members are passed over. Sources: ``remoting.protocol.body``,
@@ -37,8 +37,8 @@ class TopicTable(msgspec.Struct, frozen=True):
     topics: dict[str, TopicConfig] = field(name="topicConfigTable")
 
 
-class TopicTableAnswer(TopicTable, frozen=True):
-    """Of GET_ALL_TOPIC_CONFIG, and inside a registration. The mappings belong to static topics, which we have not."""
+class TopicTableResponse(TopicTable, frozen=True):
+    """To GET_ALL_TOPIC_CONFIG, and inside a registration. The mappings belong to static topics, which ours lacks."""
 
     mapping_version: DataVersion = field(default=DataVersion(), name="mappingDataVersion")
     mapping_details: dict[str, Any] = field(default_factory=dict, name="topicQueueMappingDetailMap")
@@ -52,7 +52,7 @@ class TopicList(msgspec.Struct, frozen=True):
 
 
 class GroupTable(msgspec.Struct, frozen=True):
-    """subscriptionGroup.json, and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """subscriptionGroup.json, and the response to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     version: DataVersion = field(name="dataVersion")
     groups: dict[str, GroupConfig] = field(name="subscriptionGroupTable")
@@ -60,7 +60,7 @@ class GroupTable(msgspec.Struct, frozen=True):
 
 
 class OffsetTable(msgspec.Struct, frozen=True):
-    """consumerOffset.json, and the answer to GET_ALL_CONSUMER_OFFSET. Offsets by ``topic@group``, then by queue id."""
+    """consumerOffset.json, and the response to GET_ALL_CONSUMER_OFFSET: offsets by ``topic@group``, then by queue."""
 
     version: DataVersion = field(name="dataVersion")
     offsets: dict[str, dict[Int32, Int64]] = field(name="offsetTable")
@@ -92,20 +92,20 @@ class OffsetTablePart(msgspec.Struct, frozen=True):
 
 
 class DelayTable(msgspec.Struct, frozen=True):
-    """delayOffset.json, and the answer to GET_ALL_DELAY_OFFSET: queue offset by delay level (1 to 18)."""
+    """delayOffset.json, and the response to GET_ALL_DELAY_OFFSET: queue offset by delay level (1 to 18)."""
 
     version: DataVersion = field(name="dataVersion")
     offsets: dict[Int32, Int64] = field(name="offsetTable")
 
 
 class RequestModeTable(msgspec.Struct, frozen=True):
-    """The answer to GET_ALL_MESSAGE_REQUEST_MODE."""
+    """The response to GET_ALL_MESSAGE_REQUEST_MODE."""
 
     modes: dict[str, Any] = field(default_factory=dict, name="messageRequestModeMap")
 
 
 class TimerMetrics(msgspec.Struct, frozen=True):
-    """The answer to GET_TIMER_METRICS."""
+    """The response to GET_TIMER_METRICS."""
 
     version: DataVersion = field(name="dataVersion")
     counts: dict[str, Any] = field(default_factory=dict, name="timingCount")
@@ -115,7 +115,7 @@ _TIMER_CHECKPOINT = struct.Struct(">7q")
 
 
 class TimerCheckpoint(msgspec.Struct, frozen=True):
-    """The answer to GET_TIMER_CHECK_POINT, which is no JSON: seven numbers."""
+    """The response to GET_TIMER_CHECK_POINT, which is no JSON: seven numbers."""
 
     last_read_time_ms: Int64 = 0
     last_log_flush: Int64 = 0
@@ -140,7 +140,7 @@ class TimerCheckpoint(msgspec.Struct, frozen=True):
 
 
 class ConsumerIds(msgspec.Struct, frozen=True):
-    """The answer to GET_CONSUMER_LIST_BY_GROUP."""
+    """The response to GET_CONSUMER_LIST_BY_GROUP."""
 
     ids: list[str] = field(name="consumerIdList")
 
@@ -155,7 +155,7 @@ class Connection(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConsumerConnections(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+    """The response to GET_CONSUMER_CONNECTION_LIST."""
 
     connection_set: list[Connection]
     consume_from_where: str
@@ -173,7 +173,9 @@ class LockRequest(msgspec.Struct, frozen=True):
     only_this_broker: bool = field(default=False, name="onlyThisBroker")
 
 
-class LockAnswer(msgspec.Struct, frozen=True):
+class LockResponse(msgspec.Struct, frozen=True):
+    """To LOCK_BATCH_MQ."""
+
     queues: list[MessageQueue] = field(name="lockOKMQSet")
 
 
@@ -184,7 +186,7 @@ class QueueStats(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TopicStats(msgspec.Struct, frozen=True):
-    """The answer to GET_TOPIC_STATS_INFO. Its keys are objects."""
+    """The response to GET_TOPIC_STATS_INFO. Its keys are objects."""
 
     queues: dict[MessageQueue, QueueStats] = field(name="offsetTable")
     put_tps: float = field(default=0.0, name="topicPutTps")
@@ -198,7 +200,7 @@ class QueueLag(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConsumeStats(msgspec.Struct, frozen=True):
-    """The answer to GET_CONSUME_STATS. Its keys are objects."""
+    """The response to GET_CONSUME_STATS. Its keys are objects."""
 
     queues: dict[MessageQueue, QueueLag] = field(name="offsetTable")
     consume_tps: float = field(default=0.0, name="consumeTps")
@@ -211,7 +213,7 @@ class GroupList(msgspec.Struct, frozen=True):
 
 
 class ResetOffsets(msgspec.Struct, frozen=True):
-    """The answer to INVOKE_BROKER_TO_RESET_OFFSET: where the group goes on. Its keys are objects."""
+    """The response to INVOKE_BROKER_TO_RESET_OFFSET: where the group goes on. Its keys are objects."""
 
     offsets: dict[MessageQueue, Int64] = field(name="offsetTable")
 
@@ -224,7 +226,7 @@ class QueueUnit(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueueUnits(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to QUERY_CONSUME_QUEUE."""
+    """The response to QUERY_CONSUME_QUEUE."""
 
     min_queue_index: Int64
     max_queue_index: Int64
@@ -240,14 +242,14 @@ class ProducerInfo(msgspec.Struct, frozen=True):
     address: str = field(name="remoteIP")
     language: str
     version: Int32
-    heard_ms: Int64 = field(name="lastUpdateTimestamp")
+    last_update_ms: Int64 = field(name="lastUpdateTimestamp")
 
 
 # Name servers
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):
-    """The answer to GET_BROKER_CLUSTER_INFO."""
+    """The response to GET_BROKER_CLUSTER_INFO."""
 
     brokers: dict[str, BrokerRoute] = field(name="brokerAddrTable")
     clusters: dict[str, list[str]] = field(name="clusterAddrTable")
@@ -260,26 +262,26 @@ class BrokerMembers(msgspec.Struct, frozen=True):
 
 
 class MemberGroup(msgspec.Struct, frozen=True):
-    """The answer to GET_BROKER_MEMBER_GROUP."""
+    """The response to GET_BROKER_MEMBER_GROUP."""
 
     members: BrokerMembers = field(name="brokerMemberGroup")
 
 
 class GroupNames(msgspec.Struct, frozen=True):
-    """The answer to QUERY_TOPIC_CONSUME_BY_WHO."""
+    """The response to QUERY_TOPIC_CONSUME_BY_WHO."""
 
     groups: list[str] = field(name="groupList")
 
 
 class TopicNames(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and its like."""
+    """The response to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and its like."""
 
     topics: list[str] = field(name="topicList")
     broker_address: str | None = field(default=None, name="brokerAddr")
 
 
 class KvTable(msgspec.Struct, frozen=True):
-    """The answer to GET_KVLIST_BY_NAMESPACE and GET_BROKER_RUNTIME_INFO."""
+    """The response to GET_KVLIST_BY_NAMESPACE and GET_BROKER_RUNTIME_INFO."""
 
     table: dict[str, str]
 
@@ -291,11 +293,11 @@ class SlaveLink(msgspec.Struct, frozen=True):
     """One slave, as its master sees it. The last three are ours: the original passes over them."""
 
     address: str = field(name="addr")
-    acked: Int64 = field(name="slaveAckOffset")
+    acked_offset: Int64 = field(name="slaveAckOffset")
     behind_bytes: Int64 = field(name="diff")
     in_sync: bool = field(name="inSync")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
-    sent: Int64 = field(default=0, name="transferFromWhere")  # up to here
+    sent_offset: Int64 = field(default=0, name="transferFromWhere")  # up to here
     slave_id: str | None = field(default=None, name="slaveId")
     behind_s: float | None = field(default=None, name="behindSeconds")
     why: str | None = None
@@ -327,10 +329,10 @@ class HaStatus(msgspec.Struct, frozen=True):
 
 
 def read_stats(data: bytes, kind: type[TopicStats] | type[ConsumeStats]) -> TopicStats | ConsumeStats:
-    """A body whose table has objects for keys. Raises RemoteProtocolError."""
-    found = dialect.read(data)
+    """Decode a body whose table has objects for keys. Raises RemoteProtocolError."""
+    document = dialect.read(data)
     try:
-        queues = {msgspec.convert(dict(key), MessageQueue): value for key, value in found["offsetTable"].items()}
-        return msgspec.convert({**found, "offsetTable": queues}, kind)
+        queues = {msgspec.convert(dict(key), MessageQueue): value for key, value in document["offsetTable"].items()}
+        return msgspec.convert({**document, "offsetTable": queues}, kind)
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
         raise RemoteProtocolError(f"not the statistics that were expected: {error}") from error

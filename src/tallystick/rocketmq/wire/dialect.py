@@ -39,10 +39,10 @@ PIECE_VALUES = 1000  # of a configuration file, in one piece: lines, and what ta
 
 
 def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = True, max_values: int | None = None) -> T:
-    """A text as a value of a type. Raises RemoteProtocolError.
+    """Decode a text as a value of a type. Raises RemoteProtocolError.
 
     ``bounded=False`` is for what no stranger wrote: a file of our own, a master's table. It may have any size.
-    ``max_values``: of a text that takes neither of the first two ways.
+    ``max_values`` bounds a text that takes neither of the first two ways.
 
     Strict JSON takes the first way. The tables with integer keys take the second: put the keys into quotes. That cannot
     turn one text into another one: inside a string the new quote ends it, and a digit after a string is an error.
@@ -81,18 +81,18 @@ _BARE_KEY = re.compile(rb"([{,]\s*+)(-?\d++)(?=\s*+:)")
 
 
 def _decoder(kind: type[T]) -> Callable[[bytes], T]:
-    wanted: Any = kind
-    decode: Callable[[bytes], T] = _made_decoder(wanted)
+    any_kind: Any = kind
+    decode: Callable[[bytes], T] = _cached_decoder(any_kind)
     return decode
 
 
 @functools.cache
-def _made_decoder(kind: Any) -> Callable[[bytes], Any]:
+def _cached_decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, strict=False).decode
 
 
 def read(data: bytes | str, *, bounded: bool = True, max_values: int | None = None) -> Any:
-    """A text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError, also above ``max_values``.
+    """Decode a text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError, also above ``max_values``.
 
     Keys are strings, bare numbers too; an object as key becomes a tuple of its (name, value) pairs.
     """
@@ -136,11 +136,11 @@ class _Parser:
         self.kind = 0  # of the last token: its group in _TOKEN, 0 at the end
 
     def token(self) -> str:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
             raise RemoteProtocolError("a text is no JSON", at=self.at)
-        self.at, self.kind = found.end(), found.lastindex or 0
-        return found[self.kind] if self.kind else ""
+        self.at, self.kind = match.end(), match.lastindex or 0
+        return match[self.kind] if self.kind else ""
 
     def value(self, token: str, depth: int) -> Any:
         self.values_left -= 1
@@ -159,15 +159,15 @@ class _Parser:
         raise RemoteProtocolError("a value is missing", at=self.at)
 
     def elements(self, depth: int) -> list[Any]:
-        found: list[Any] = []
+        values: list[Any] = []
         while (token := self.token()) != "]" or self.kind != 1:
-            found.append(self.value(token, depth))
+            values.append(self.value(token, depth))
             if self.separator("]"):
                 break
-        return found
+        return values
 
     def members(self, depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        table: dict[Any, Any] = {}
         while (token := self.token()) != "}" or self.kind != 1:
             key = token if self.kind == 3 else self.value(token, depth)
             if isinstance(key, dict) and all(isinstance(part, str | int | float) for part in key.values()):
@@ -178,13 +178,13 @@ class _Parser:
                 raise RemoteProtocolError("a colon is missing", at=self.at)
             value = self.value(self.token(), depth)
             if value is not None:
-                found[key] = value
+                table[key] = value
             if self.separator("}"):
                 break
-        return found
+        return table
 
     def separator(self, closing: str) -> bool:
-        """Take a comma (false) or the closing bracket (true)."""
+        """Take a comma (returns False) or the closing bracket (True)."""
         token = self.token()
         if self.kind != 1 or token not in ("," + closing):
             raise RemoteProtocolError("a comma or a bracket is missing", at=self.at)
@@ -202,15 +202,15 @@ class _Parser:
             raise RemoteProtocolError(f"a string with a bad escape: {error}", at=self.at) from error
 
 
-def _unescape(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _ESCAPED[found[2]]
+def _unescape(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _ESCAPED[match[2]]
 
 
 # Writing
 
 
 def write(value: Any, *, quoted: bool = False) -> bytes:
-    """A value as one line. ``quoted``: integer keys in quotes."""
+    """Encode a value as one line. ``quoted`` puts integer keys in quotes."""
     out: list[str] = []
     _write(value, out.append, '"' if quoted else "")
     return "".join(out).encode()
@@ -249,11 +249,11 @@ def _items(member: list[Any] | dict[Any, Any], quoted: bool) -> Iterator[bytes]:
 
 
 def write_lines(value: Any) -> Iterator[bytes]:
-    """A struct as the text of a configuration file: strict JSON, a line for each entry of its tables.
+    """Encode a struct as the text of a configuration file: strict JSON, a line for each entry of its tables.
 
     It comes in pieces of ``PIECE_VALUES`` (or one entry that has more), so that who writes large tables on a loop can
-    stop in between. A table is that of the moment when its first piece is taken, an entry that of the moment of its
-    own; one that went by then is left out.
+    stop in between. The keys of a table are those of the moment when its first piece is
+    taken, an entry is that of the moment of its own piece; an entry that was removed by then is left out.
     """
     opening = b"{\n"
     kind: Any = type(value)
@@ -295,8 +295,8 @@ def _quoted(key: Any) -> bytes:
 
 
 def write_strict(value: Any, *, by_name: bool = False) -> bytes:
-    """A value as strict JSON: all keys in quotes, nulls written, members in their struct's order or ``by_name``, views
-    of tables as lists.
+    """Encode a value as strict JSON: all keys in quotes, nulls written, members in their struct's order or ``by_name``,
+    views of tables as lists.
 
     It takes a thirtieth of the time of ``write``: for tables of many entries, whose readers take either.
     """
@@ -317,18 +317,18 @@ def _write(value: Any, put: Any, quote: str) -> None:
     elif isinstance(value, list | tuple):
         _write_all("[", [("", item) for item in value], "]", put, quote)
     elif isinstance(value, dict):
-        named = [(_key(key, quote), item) for key, item in value.items() if item is not None]
-        _write_all("{", named, "}", put, quote)
+        members = [(_key(key, quote), item) for key, item in value.items() if item is not None]
+        _write_all("{", members, "}", put, quote)
     else:
         kind: Any = type(value)
         members = [(head, item) for head, name in _members(kind) if (item := getattr(value, name)) is not None]
         _write_all("{", members, "}", put, quote)
 
 
-def _write_all(opening: str, named: list[tuple[str, Any]], closing: str, put: Any, quote: str) -> None:
+def _write_all(opening: str, members: list[tuple[str, Any]], closing: str, put: Any, quote: str) -> None:
     put(opening)
     between = ""
-    for head, item in named:
+    for head, item in members:
         if type(item) is int:  # most of what tables hold
             put(f"{between}{head}{item}")
         else:

@@ -1,8 +1,8 @@
-"""The typed headers of requests and answers: what stands in ``extFields``, by code.
+"""The typed headers of requests and responses: what stands in ``extFields``, by code.
 
 ``XHeader.of(command)`` reads one straight from the undecoded JSON (or from the fields of a binary header) and raises
 HeaderError if a mandatory field is missing or a value is none of its type; ``to_fields()`` writes one. Fields that are
-None are left out. The members of answers stand in the order in which the original's hash map happens to write them.
+None are left out. The members of responses stand in the order in which the original's hash map happens to write them.
 Sources: the classes of ``remoting.protocol.header``; facts of 5.5.0 where they differ (``bname``, ``maxMsgBytes``).
 """
 
@@ -24,20 +24,22 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, command: Command) -> Self:
-        """From a command's fields. Raises HeaderError."""
+        """Returns the header in a command's fields. Raises HeaderError."""
         ext = command.ext
         if isinstance(ext, Raw):
             try:
-                found: Self = _decoder(cls)(ext)
-                return found
+                header: Self = _decoder(cls)(ext)
+                return header
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # the tolerant way below succeeds or says what is wrong
         fields = command.fields
         try:
             return msgspec.convert(fields, cls, strict=False)
         except msgspec.ValidationError as error:
-            missing = [name for name in _mandatory(cls) if name not in fields]
-            raise HeaderError(f"the custom field <{missing[0]}> is null" if missing else str(error)) from error
+            missing_fields = [name for name in _mandatory(cls) if name not in fields]
+            raise HeaderError(
+                f"the custom field <{missing_fields[0]}> is null" if missing_fields else str(error)
+            ) from error
 
     def to_fields(self) -> dict[str, str]:
         return {
@@ -90,7 +92,7 @@ class SendHeader(Header, frozen=True, kw_only=True):
     broker: str | None = field(default=None, name="bname")
 
     def to_letters(self) -> dict[str, str]:
-        """The fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+        """Returns the fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
         return {
             letter: value if type(value) is str else _text(value)
             for letter, attribute in _LETTERS
@@ -120,11 +122,11 @@ _SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)  # a plain number: an enum's attri
 
 
 def read_send(command: Command) -> SendHeader:
-    """The header of any of the three requests that send. Raises HeaderError."""
+    """Returns the header of any of the three requests that send. Raises HeaderError."""
     return (SendHeader if command.code == _SEND_MESSAGE else _SendHeaderV2).of(command)
 
 
-class SendAnswer(Header, frozen=True, kw_only=True):
+class SendResponse(Header, frozen=True, kw_only=True):
     queue_id: Int32
     transaction_id: str | None = None  # the UNIQ_KEY of the message
     msg_id: str  # the offset message id; of a batch all of them, by commas
@@ -133,7 +135,7 @@ class SendAnswer(Header, frozen=True, kw_only=True):
     queue_offset: Int64
 
     def to_fields(self) -> dict[str, str]:
-        """One for each message that is sent, so spelled out: a third of the time of the general way."""
+        """As ``Header.to_fields``, spelled out as it is called for each message: it takes a third of the time."""
         fields = {"queueId": str(self.queue_id)}
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id
@@ -145,7 +147,7 @@ class SendAnswer(Header, frozen=True, kw_only=True):
 
 
 class SendBackHeader(Header, frozen=True, kw_only=True):
-    """Of CONSUMER_SEND_MSG_BACK. Ours is ``copy``: where it is stored since an earlier one (see ``LateAnswer``)."""
+    """Of CONSUMER_SEND_MSG_BACK. Ours is ``copy``: where an earlier request stored it (see ``SendBackResponse``)."""
 
     offset: Int64
     group: str
@@ -163,7 +165,7 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
 
 class PullHeader(Header, frozen=True, kw_only=True):
     """Of PULL_MESSAGE and LITE_PULL_MESSAGE. Ours is ``mark`` (see ``Reads.mark``): that of the last message that the
-    consumer had, or an empty one; the answer has one, too."""
+    consumer had, or an empty one; the response has one, too."""
 
     consumer_group: str
     topic: str
@@ -181,8 +183,9 @@ class PullHeader(Header, frozen=True, kw_only=True):
     mark: str | None = field(default=None, name="tallyMark")
 
 
-class PullAnswer(Header, frozen=True, kw_only=True):
-    """The status (FOUND …) is the remark. Ours is ``mark``: that of the message before ``next_begin_offset``."""
+class PullResponse(Header, frozen=True, kw_only=True):
+    """To PULL_MESSAGE and LITE_PULL_MESSAGE; the status (FOUND …) is the remark. Ours is ``mark``: that of the message
+    before ``next_begin_offset``."""
 
     suggest_which_broker_id: Int64
     group_sys_flag: Int32 = 0
@@ -206,16 +209,16 @@ class SearchOffsetHeader(QueueHeader, frozen=True, kw_only=True):
     boundary_type: str | None = None  # LOWER, which is what none means too, or UPPER
 
 
-class OffsetAnswer(Header, frozen=True):
+class OffsetResponse(Header, frozen=True):
     offset: Int64
 
 
-class TimestampAnswer(Header, frozen=True):
+class TimestampResponse(Header, frozen=True):
     timestamp: Int64
 
 
 class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
-    """Of QUERY_CONSUMER_OFFSET. Ours is ``mark``, an empty one: the answer is to have one."""
+    """Of QUERY_CONSUMER_OFFSET. Ours is ``mark``: an empty one asks for one in the response."""
 
     consumer_group: str
     set_zero_if_not_found: bool | None = None
@@ -223,7 +226,7 @@ class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
 
 
 class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
-    """Of UPDATE_CONSUMER_OFFSET. Ours are ``resets``: a slave tells of a commit made there, and what counter it knew;
+    """Of UPDATE_CONSUMER_OFFSET. Ours are ``resets``: a slave passes on a commit made there, with the counter it knew;
     ``went_back``: the client committed a higher offset before, perhaps at a slave; ``mark``: as in ``PullHeader``."""
 
     consumer_group: str
@@ -248,7 +251,7 @@ class QueryMessageHeader(Header, frozen=True, kw_only=True):
     unique_key: bool | None = field(default=None, name="_UNIQUE_KEY_QUERY")
 
 
-class QueryMessageAnswer(Header, frozen=True):
+class QueryMessageResponse(Header, frozen=True):
     last_offset: Int64 = field(name="indexLastUpdatePhyoffset")
     last_timestamp: Int64 = field(name="indexLastUpdateTimestamp")
 
@@ -271,7 +274,7 @@ class UnregisterClientHeader(Header, frozen=True, kw_only=True):
     consumer_group: str | None = None
 
 
-class HeartbeatAnswer(Header, frozen=True):
+class HeartbeatResponse(Header, frozen=True):
     second_form: bool = field(default=True, name="IS_SUPPORT_HEART_BEAT_V2")
     subscriptions_wanted: bool = field(default=True, name="IS_SUB_CHANGE")
 
@@ -319,7 +322,7 @@ class TopicPageHeader(Header, frozen=True, kw_only=True):
     max_topic_num: Int32 | None = None
 
 
-class TopicPageAnswer(Header, frozen=True):
+class TopicPageResponse(Header, frozen=True):
     total_topic_num: Int32
 
 
@@ -331,14 +334,14 @@ class GroupPageHeader(Header, frozen=True, kw_only=True):
     max_group_num: Int32 | None = None
 
 
-class GroupPageAnswer(Header, frozen=True):
+class GroupPageResponse(Header, frozen=True):
     total_group_num: Int32
 
 
 class TablePageHeader(Header, frozen=True, kw_only=True):
     """Of GET_TABLE_PAGE, ours alone: the entries of a table from place ``start`` on.
 
-    ``snapshot`` is that of the page before; under another one the answer begins at the first entry again.
+    ``snapshot`` is that of the page before; under another one the response begins at the first entry again.
     """
 
     table: str
@@ -346,8 +349,8 @@ class TablePageHeader(Header, frozen=True, kw_only=True):
     snapshot: str | None = None
 
 
-class TablePageAnswer(Header, frozen=True, kw_only=True):
-    """``next``: where the next page begins; None: this one is the last."""
+class TablePageResponse(Header, frozen=True, kw_only=True):
+    """``next`` is where the next page begins; None if this one is the last."""
 
     snapshot: str
     next: Int64 | None = None
@@ -373,8 +376,8 @@ class RegisterBrokerHeader(BrokerHeader, frozen=True, kw_only=True):
     body_crc32: Int32 = 0  # CRC32 & 0x7fffffff; 0 is not checked
 
 
-class RegisterBrokerAnswer(Header, frozen=True):
-    """For a slave, where its master is."""
+class RegisterBrokerResponse(Header, frozen=True):
+    """To REGISTER_BROKER: where a slave finds its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -403,11 +406,11 @@ class BrokerNameHeader(Header, frozen=True):
     broker_name: str
 
 
-class WipeAnswer(Header, frozen=True):
+class WipeWriteResponse(Header, frozen=True):
     wipe_topic_count: Int32
 
 
-class AddWriteAnswer(Header, frozen=True):
+class AddWriteResponse(Header, frozen=True):
     add_topic_count: Int32
 
 
@@ -417,8 +420,8 @@ class ClusterHeader(Header, frozen=True):
     cluster: str
 
 
-class ChangedAnswer(Header, frozen=True):
-    """Of QUERY_DATA_VERSION."""
+class DataVersionResponse(Header, frozen=True):
+    """To QUERY_DATA_VERSION."""
 
     changed: bool
 
@@ -437,11 +440,11 @@ class NamespaceHeader(Header, frozen=True):
     namespace: str
 
 
-class ConfigAnswer(Header, frozen=True):
-    """Of GET_BROKER_CONFIG."""
+class ConfigResponse(Header, frozen=True):
+    """To GET_BROKER_CONFIG."""
 
     version: str  # JSON
 
 
-class ValueAnswer(Header, frozen=True):
+class ValueResponse(Header, frozen=True):
     value: str

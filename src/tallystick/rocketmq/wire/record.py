@@ -30,7 +30,7 @@ MAX_PROPERTIES_BYTES = 32767  # their length is a signed short
 COMPRESSED = 1
 _COMPRESSION = 0x700
 _ZLIB = (0, 0x300)  # old clients name no kind
-_UNREAD = {0x100: "LZ4", 0x200: "ZSTD"}
+_UNREAD_COMPRESSIONS = {0x100: "LZ4", 0x200: "ZSTD"}
 MAX_BODY_BYTES = 64 * 1024 * 1024  # of one that was compressed: a few bytes may stand for gigabytes
 
 _HEAD = struct.Struct(">IIIiiqqiq")
@@ -49,7 +49,7 @@ class IndexType(enum.Enum):
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The stored form, in the mapping's order."""
+    """Encode properties as a record has them, in the mapping's order."""
     return _text_of(properties).encode()
 
 
@@ -62,9 +62,9 @@ _WAITS = {True: "true", False: "false"}
 _PLAIN = {wait: f"{WAIT}{_IS}{text}{_END}{UNIQ_KEY}{_IS}" for wait, text in _WAITS.items()}
 
 
-def decode_properties(stored: Buffer | str) -> dict[str, str]:
-    """The names and values; a part without a name or a value counts for nothing, as in the original."""
-    text = stored if isinstance(stored, str) else str(stored, "utf-8", "replace")
+def decode_properties(data: Buffer | str) -> dict[str, str]:
+    """Decode names and values; a part without a name or a value is left out, as in the original."""
+    text = data if isinstance(data, str) else str(data, "utf-8", "replace")
     pairs = (part.partition("\x01") for part in text.split("\x02"))
     return {name: value for name, _, value in pairs if name and value}
 
@@ -81,7 +81,7 @@ class Message(msgspec.Struct, frozen=True):
     wait_stored: bool = True
 
     def all_properties(self) -> dict[str, str]:
-        """The given ones, and those that the other fields stand for."""
+        """Returns ``properties`` with those that the other fields stand for."""
         properties = dict(self.properties)
         if self.keys:
             properties[KEYS] = KEY_SEPARATOR.join(self.keys)
@@ -90,8 +90,8 @@ class Message(msgspec.Struct, frozen=True):
         properties[WAIT] = _WAITS[self.wait_stored]
         return properties
 
-    def identified(self, message_id: str) -> tuple[str, str]:
-        """The stored form of all properties, with an id, and the id: this one unless they have one already.
+    def encode_with_id(self, message_id: str) -> tuple[str, str]:
+        """Returns all properties as a record has them, with an id, and the id: ``message_id`` unless they have one.
 
         Raises UsageError for properties that no broker takes.
         """
@@ -148,12 +148,12 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer's client gave."""
+        """The id that the producer's client made; None if it made none."""
         return self.properties.get(UNIQ_KEY)
 
     @property
     def offset_id(self) -> str:
-        """The id that tells where the broker stored it."""
+        """The id that says where the broker stored the message."""
         return encode_message_id(self.store_host, self.physical_offset)
 
     def body(self) -> bytes:
@@ -162,7 +162,7 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
 
 
 def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
-    """A body as it was before a producer compressed it.
+    """Returns a body as it was before a producer compressed it.
 
     Raises UsageError for a compression that is not read here, RemoteProtocolError for a damaged body, or for one that
     would be longer than ``MAX_BODY_BYTES``.
@@ -173,7 +173,7 @@ def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
     if kind not in _ZLIB:
         raise UsageError(
             "the message's body is compressed in a way that is not read: only zlib is; let its producer use that",
-            compression=_UNREAD.get(kind, "unknown"), offset=physical_offset,
+            compression=_UNREAD_COMPRESSIONS.get(kind, "unknown"), offset=physical_offset,
         )  # fmt: skip
     inflater = zlib.decompressobj()
     try:
@@ -190,7 +190,7 @@ def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
 
 
 def decode_messages(buffer: Buffer) -> list[StoredMessage]:
-    """Records one after another, as a pull's answer has them. Raises RemoteProtocolError for anything else."""
+    """Decode records one after another, as a pull's response has them. Raises RemoteProtocolError for anything else."""
     run = scan_pulled(bytes(buffer), verify=False)
     if run.end != len(buffer):
         raise RemoteProtocolError("no record of the CommitLog", position=run.end)
@@ -208,7 +208,7 @@ def decode_messages(buffer: Buffer) -> list[StoredMessage]:
 
 
 def decode_message(data: bytes, position: int = 0) -> StoredMessage:
-    """The record at ``position``. Raises RemoteProtocolError when there is no whole one."""
+    """Decode the record at ``position``. Raises RemoteProtocolError when there is no whole one."""
     try:
         size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = _HEAD.unpack_from(data, position)
         end = position + size
@@ -218,7 +218,7 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
         stored_at = born_at + (20 if sys_flag & BORN_V6 else 8)
         store_host_at = stored_at + _LONG.size
         times_at = store_host_at + (20 if sys_flag & STORE_V6 else 8)
-        reconsumed, prepared, body_size = _TIMES.unpack_from(data, times_at)
+        reconsume_times, prepared_offset, body_size = _TIMES.unpack_from(data, times_at)
         body_at = times_at + _TIMES.size
         topic_size_bytes = 1 if magic == V1 else 2
         topic_at = body_at + body_size + topic_size_bytes
@@ -228,7 +228,7 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
         return StoredMessage(
             data[topic_at:topic_end].decode(), queue_id, queue_offset, physical, flag, sys_flag,
             born, data[born_at:stored_at], _LONG.unpack_from(data, stored_at)[0], data[store_host_at:times_at],
-            reconsumed, prepared, crc, data[body_at : body_at + body_size],
+            reconsume_times, prepared_offset, crc, data[body_at : body_at + body_size],
             data[topic_end + 2 : end], size,
         )  # fmt: skip
     except (struct.error, ValueError) as error:
@@ -236,7 +236,7 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
 
 
 def encode_batch(messages: Sequence[Content]) -> bytes:
-    """The body of a batch: its members without topic, hosts and checksums."""
+    """Encode the body of a batch: its members without topic, hosts and checksums."""
     parts: list[Buffer] = []
     fixed = _BATCH_HEAD.size + _SHORT.size
     head, short = _BATCH_HEAD.pack, _SHORT.pack
@@ -248,7 +248,7 @@ def encode_batch(messages: Sequence[Content]) -> bytes:
 
 
 def decode_batch(body: Buffer, most: int = sys.maxsize) -> list[Content]:
-    """The members of a batch, the first ``most`` of them: what is behind those is not looked at.
+    """Decode the members of a batch, at most the first ``most``: what is behind those is not looked at.
 
     Raises RemoteProtocolError for anything else, also for one without members.
     """

@@ -1,4 +1,4 @@
-"""What a broker tells a name server: its topics, plain or compressed (``RegisterBrokerBody``).
+"""The body with which a broker registers: its topics, plain or compressed (``RegisterBrokerBody``).
 
 The compressed form is a zlib stream of::
 
@@ -19,7 +19,7 @@ from msgspec import field
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES
 from tallystick.rocketmq.wire.split import split
 from tallystick.rocketmq.wire.steps import Steps
@@ -42,12 +42,12 @@ _INT = struct.Struct(">i")
 class Registration(msgspec.Struct, frozen=True):
     """The body of REGISTER_BROKER."""
 
-    table: TopicTableAnswer = field(name="topicConfigSerializeWrapper")
+    table: TopicTableResponse = field(name="topicConfigSerializeWrapper")
     filter_servers: list[str] = field(default_factory=list, name="filterServerList")
 
 
 class _TablePart(msgspec.Struct, frozen=True):
-    """Some of a ``TopicTableAnswer``: what is None is in another part."""
+    """Some of a ``TopicTableResponse``: what is None is in another part."""
 
     version: DataVersion | None = field(default=None, name="dataVersion")
     topics: dict[str, TopicConfig] | None = field(default=None, name="topicConfigTable")
@@ -64,20 +64,20 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def topic_size(topic: TopicConfig) -> tuple[int, int]:
-    """How many bytes, and values as those who read them count them, a topic adds to a plain registration."""
+    """Returns how many bytes, and values as a reader counts them, a topic adds to a plain registration."""
     text = dialect.write_strict(topic)
     values = sum(map(text.count, (b",", b":", b"[", b"{")))
     return len(text) + len(dialect.write_strict(topic.name)) + 2, values + 2
 
 
 def topic_places(topic: TopicConfig) -> int:
-    """How many topics of a registration it stands for: 52,000 places fill one."""
+    """Returns how many places a topic takes in a registration: 52,000 places fill one."""
     size, values = topic_size(topic)
     return max(-(-size // PLACE_BYTES), -(-values // PLACE_VALUES))
 
 
 def body_crc(body: bytes) -> int:
-    """The check sum that goes with a body in the request's header."""
+    """Returns the checksum of a body, which the request's header has."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
@@ -85,21 +85,21 @@ def encode_registration(registration: Registration, *, compressed: bool = False)
     if not compressed:
         return dialect.write_strict(registration)
     table = registration.table
-    parts = [_counted(dialect.write(table.version)), _INT.pack(len(table.topics))]
-    parts += [_counted(_topic_text(topic).encode()) for topic in table.topics.values()]
-    parts += [_counted(dialect.write(registration.filter_servers)), _INT.pack(len(table.mapping_infos))]
-    parts += [_counted(dialect.write(info)) for info in table.mapping_infos.values()]
+    parts = [_with_length(dialect.write(table.version)), _INT.pack(len(table.topics))]
+    parts += [_with_length(_topic_text(topic).encode()) for topic in table.topics.values()]
+    parts += [_with_length(dialect.write(registration.filter_servers)), _INT.pack(len(table.mapping_infos))]
+    parts += [_with_length(dialect.write(info)) for info in table.mapping_infos.values()]
     return zlib.compress(b"".join(parts), 9)
 
 
-def decoding(body: bytes, *, compressed: bool, version: int) -> Steps[Registration]:
-    """What ``encode_registration`` wrote, in steps of about a millisecond; ``version`` is that of the command.
+def decode_registration(body: bytes, *, compressed: bool, version: int) -> Steps[Registration]:
+    """Decode what ``encode_registration`` wrote, in steps of about a millisecond; ``version`` is that of the command.
 
     Raises RemoteProtocolError.
     """
     if not compressed:
-        return (yield from _read_plain(body))
-    plain = yield from _inflated(body)
+        return (yield from _decode_plain(body))
+    plain = yield from _inflate(body)
     dialect.check_bounds(plain, dialect.MAX_LOOSE_VALUES)
     try:
         return (yield from _Plain(plain).registration(version))
@@ -107,7 +107,7 @@ def decoding(body: bytes, *, compressed: bool, version: int) -> Steps[Registrati
         raise RemoteProtocolError(f"a compressed registration is broken: {error}") from error
 
 
-def _read_plain(body: bytes) -> Steps[Registration]:
+def _decode_plain(body: bytes) -> Steps[Registration]:
     dialect.check_bounds(body, dialect.MAX_VALUES)
     yield
     if len(body) <= WHOLE_BYTES:
@@ -129,10 +129,10 @@ def _read_plain(body: bytes) -> Steps[Registration]:
         yield
     if not {"version", "topics"} <= table.keys():
         raise RemoteProtocolError("a registration has no version or no topics")
-    return Registration(TopicTableAnswer(**table), filter_servers)
+    return Registration(TopicTableResponse(**table), filter_servers)
 
 
-def _inflated(body: bytes) -> Steps[bytes]:
+def _inflate(body: bytes) -> Steps[bytes]:
     inflater, parts, size = zlib.decompressobj(), [], 0
     try:
         while body and size < MAX_PLAIN_BYTES:
@@ -146,7 +146,7 @@ def _inflated(body: bytes) -> Steps[bytes]:
     return b"".join(parts)
 
 
-def _counted(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     return _INT.pack(len(data)) + data
 
 
@@ -190,7 +190,7 @@ class _Plain:
             info = dialect.read_short(self.text(), dict[str, Any])
             infos[str(info.get("topic"))] = info
             yield
-        return Registration(TopicTableAnswer(data_version, topics, mapping_infos=infos), filter_servers)
+        return Registration(TopicTableResponse(data_version, topics, mapping_infos=infos), filter_servers)
 
     def number(self) -> int:
         (number,) = _INT.unpack_from(self.data, self.at)

@@ -1,4 +1,4 @@
-"""Commands: the frames of the remoting port, requests and answers alike (``RemotingCommand``, ``NettyDecoder``).
+"""Commands: the frames of the remoting port, requests and responses alike (``RemotingCommand``, ``NettyDecoder``).
 
 ::
 
@@ -7,7 +7,7 @@
               kind 1: code 2 language 1 version 2 opaque 4 flag 4 | remark 4+n | fields 4+n of [name 2+n value 4+n]…
 
 Values of ``extFields`` are strings. They stay undecoded until somebody asks: ``headers.py`` reads them straight into a
-typed header. Whatever the kind of a request, its answer has a JSON header, as the original's has.
+typed header. Whatever the kind of a request, its response has a JSON header, as the original's has.
 
 What breaks the format raises RemoteProtocolError, and the connection is to be closed. The original lets a header be as
 long as the frame; ours stops at MAX_HEADER_BYTES, which no client comes near (properties end at 32,767 bytes), and
@@ -37,7 +37,7 @@ MAX_LOOSE_BYTES = 64 * 1024
 MAX_FIELDS = 1024  # the largest requests have some thirty
 
 # Plain numbers and names: an IntFlag, and an enum's attribute, are slow per command.
-_ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)
+_RESPONSE, _ONE_WAY = int(Flag.RESPONSE), int(Flag.ONE_WAY)
 _IN_BINARY = Serialization.BINARY
 _HEAD = struct.Struct(">II")
 _BINARY = struct.Struct(">hBhii")
@@ -46,14 +46,14 @@ _INT = struct.Struct(">i")
 
 
 class HeaderError(RemoteProtocolError):
-    """The fields of a command are not those of its code. The text is the remark of an answer with code 1."""
+    """The fields of a command are not those of its code. The text is the remark of a response with code 1."""
 
     code = 1
 
 
 # What it holds never refers back to it, and a busy client or broker has thousands.
 class Command(msgspec.Struct, gc=False):
-    """A request or an answer. ``parts`` follow ``body`` on the wire; a command that was read has none."""
+    """A request or a response. ``parts`` follow ``body`` on the wire; a command that was read has none."""
 
     code: int
     opaque: int = 0
@@ -68,20 +68,20 @@ class Command(msgspec.Struct, gc=False):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The extFields by name; empty if there are none. Raises HeaderError."""
+        """The extFields by name; empty if the command has none. Raises HeaderError."""
         if isinstance(self.ext, Raw):
             self.ext = _read_fields(self.ext)
         return self.ext or {}
 
     @property
-    def is_answer(self) -> bool:
-        return bool(self.flag & _ANSWER)
+    def is_response(self) -> bool:
+        return bool(self.flag & _RESPONSE)
 
     @property
     def is_one_way(self) -> bool:
         return bool(self.flag & _ONE_WAY)
 
-    def answer(
+    def response(
         self,
         code: int,
         remark: str | None = None,
@@ -89,7 +89,7 @@ class Command(msgspec.Struct, gc=False):
         body: Buffer = b"",
         parts: Sequence[Buffer] = (),
     ) -> Command:
-        return Command(code, self.opaque, _ANSWER, remark, fields, body, parts)
+        return Command(code, self.opaque, _RESPONSE, remark, fields, body, parts)
 
 
 def request(
@@ -100,7 +100,7 @@ def request(
     one_way: bool = False,
     serialization: Serialization = Serialization.JSON,
 ) -> Command:
-    """A request; who sends it gives it its opaque."""
+    """Returns a request; its sender sets the opaque."""
     return Command(code, 0, _ONE_WAY if one_way else 0, None, fields, body, serialization=serialization)
 
 
@@ -124,7 +124,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame. Raises LocalProtocolError if it is too long, or a number or text cannot be encoded."""
+    """Encode the whole frame. Raises LocalProtocolError if it is too long, or a number or text cannot be encoded."""
     return b"".join(_pieces(command))
 
 
@@ -199,37 +199,38 @@ _decode_head = msgspec.json.Decoder(_Head, strict=False).decode
 
 
 class FrameReader:
-    """Cut what one connection receives into commands. After an error it is of no use any more."""
+    """Cuts what one connection receives into commands. After an error it is of no use any more."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()  # what was received and is not cut yet
-        self._wanted = 8  # so many bytes are needed before it makes sense to look again
+        self._buffer = bytearray()  # received and not cut yet
+        self._needed_bytes = 8  # so many bytes are needed before it makes sense to look again
 
     @property
-    def kept_bytes(self) -> int:
-        """What was received and is not cut yet."""
-        return len(self._kept)
+    def buffered_bytes(self) -> int:
+        """How many bytes were received and are not cut yet."""
+        return len(self._buffer)
 
     @property
     def ready(self) -> bool:
         """Whether there may be a whole frame."""
-        return len(self._kept) >= self._wanted
+        return len(self._buffer) >= self._needed_bytes
 
     def put(self, data: Buffer) -> None:
         """Keep what was received; nothing refers to ``data`` afterwards."""
-        self._kept += data
+        self._buffer += data
 
     def take(self, data: Buffer = b"", *, most: int = sys.maxsize, most_bytes: int = sys.maxsize) -> list[Command]:
-        """Also keep ``data``; the commands that are whole now, in order. Raises RemoteProtocolError.
+        """Keep ``data``, too. Returns the commands that are whole now, in order. Raises RemoteProtocolError.
 
-        At most ``most`` of them, and none behind the first ``most_bytes``: the others stay for the next call.
+        It returns at most ``most`` of them, and none behind the first ``most_bytes``: the others stay for the next
+        call.
         """
-        self._kept += data
+        self._buffer += data
         if not self.ready:
             return []
         commands: list[Command] = []
-        self._wanted = 8
-        with memoryview(self._kept) as view:
+        self._needed_bytes = 8
+        with memoryview(self._buffer) as view:
             at, end = 0, len(view)
             while end - at >= 8 and at < most_bytes and len(commands) < most:
                 size, mark = _HEAD.unpack_from(view, at)
@@ -240,13 +241,13 @@ class FrameReader:
                     raise RemoteProtocolError("a header of impossible length", bytes=header_size, frame_bytes=size)
                 stop = at + 4 + size
                 if stop > end:
-                    self._wanted = 4 + size
+                    self._needed_bytes = 4 + size
                     break
                 body = at + 8 + header_size
                 content = view[body:stop].tobytes() if body < stop else b""
                 commands.append(_decode(mark >> 24, view[at + 8 : body].tobytes(), content))
                 at = stop
-        del self._kept[:at]
+        del self._buffer[:at]
         return commands
 
 
@@ -267,12 +268,12 @@ def _decode(kind: int, header: bytes, body: bytes) -> Command:
 
 
 def _decode_loosely(header: bytes) -> _Head:
-    """A header in the dialect that is no strict JSON."""
-    found = _read_loosely(header)
+    """Decode a header in the dialect, which is no strict JSON."""
+    members = _read_loosely(header)
     try:
-        if isinstance(found.get("language"), int):
-            found["language"] = Language.of_number(found["language"]).value
-        return _decode_head(msgspec.json.encode(found))
+        if isinstance(members.get("language"), int):
+            members["language"] = Language.of_number(members["language"]).value
+        return _decode_head(msgspec.json.encode(members))
     except (msgspec.DecodeError, TypeError, AttributeError) as error:
         raise RemoteProtocolError(f"a header is not one: {error}") from error
 
@@ -325,11 +326,11 @@ def _read_fields(raw: Raw) -> dict[str, str]:
     try:
         return _decode_fields(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = _read_loosely(bytes(raw))
-    if found is None:
+        members = _read_loosely(bytes(raw))
+    if members is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise HeaderError("the extFields are no object")
     return {
-        str(name): value if isinstance(value, str) else dialect.write(value).decode() for name, value in found.items()
+        str(name): value if isinstance(value, str) else dialect.write(value).decode() for name, value in members.items()
     }

@@ -1,7 +1,7 @@
-"""The fields of the messages of one producer to one queue, written as JSON but for what differs between messages.
+"""The fields of the messages of one producer to one queue, encoded as JSON but for those that differ between messages.
 
-Most of the header of a send is the same each time, and a client that sends many has other work to do. What comes of
-``filled`` is what ``SendHeader.to_letters`` gives, encoded.
+Most of the header of a send is the same each time, and a client that sends many has other work to do. ``fill`` returns
+the fields of ``SendHeader.to_letters``, encoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIRST, _LAST = b',"f":"', b',"i":""'
 
 
 class SendForm:
-    """Of SEND_MESSAGE_V2, or of SEND_BATCH_MESSAGE if ``batch``."""
+    """The header fields of SEND_MESSAGE_V2, or of SEND_BATCH_MESSAGE if ``batch``."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class SendForm:
         text = _encode(header.to_letters())
         self._before, self._after = text[: text.index(_FIRST)], text[text.index(_LAST) + len(_LAST) :]
 
-    def filled(self, sys_flag: int, born_timestamp: int, flag: int, properties: str) -> msgspec.Raw:
-        """The extFields of one message."""
+    def fill(self, sys_flag: int, born_timestamp: int, flag: int, properties: str) -> msgspec.Raw:
+        """Returns the extFields of one message."""
         return msgspec.Raw(
             b'%b,"f":"%d","g":"%d","h":"%d","i":%b%b'
             % (self._before, sys_flag, born_timestamp, flag, _encode(properties), self._after)

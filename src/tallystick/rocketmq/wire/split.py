@@ -19,7 +19,7 @@ _TOKEN = re.compile(rb"[^\"'{}\[\],]{0,65536}+(%b|'(?:[^'\\]++|\\.)*+'|%b|[{}\[\
 
 
 def split(text: bytes, size: int, *, depth: int = 2, most: int = sys.maxsize) -> Iterator[bytes]:
-    """Texts with the same members as ``text``, and some of the entries of each: together all of them, in their order.
+    """Yields texts with the members of ``text``, and some of the entries of each: together all of them, in their order.
 
     ``depth``: of the tables that are cut between their entries; 1: the text itself, 2: its members, too. A part has
     about ``size`` bytes, or one longer entry; a member comes as often as it has parts. Raises RemoteProtocolError for a

@@ -11,7 +11,7 @@ Steps: TypeAlias = Generator[None, None, T]  # what it returns at the end is the
 
 
 def finished(steps: Steps[T]) -> T:
-    """The outcome, without a stop."""
+    """Run all steps without a stop. Returns the outcome."""
     while True:
         try:
             next(steps)

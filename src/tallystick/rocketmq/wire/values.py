@@ -1,6 +1,6 @@
 """The nouns of the primary-replica log: codes, flags, versions, topics, groups, queues, routes, heartbeats.
 
-Codes are only those that some part of ours sends, serves or tells apart; any other gets the original's answer for an
+Codes are only those that some part of ours sends, serves or tells apart; any other gets the original's response for an
 unsupported one. Values are frozen msgspec structs: beside a field stands its name in RocketMQ's JSON, and
 ``dialect.py`` reads and writes them as they are. A field that JSON leaves out or sets to null has its default.
 
@@ -33,7 +33,7 @@ MASTER_ID = 0  # the broker id of a master; a slave has a greater one
 VERSION = 513  # what 5.5.0 says of itself; to peers an opaque number, except for the two below
 RETRY_PREFIX = "%RETRY%"  # before a group: the topic of what its consumers gave back
 DLQ_PREFIX = "%DLQ%"  # before a group: the topic of what was given back too often
-FIRST_STANDARD_JSON_VERSION = 401  # from here on route answers quote their integer keys
+FIRST_STANDARD_JSON_VERSION = 401  # from here on route responses quote their integer keys
 FIRST_MAPPING_VERSION = 413  # from here on a compressed registration ends with queue mappings
 
 
@@ -160,11 +160,6 @@ class PutStatus(enum.Enum):
     def response_code(self) -> ResponseCode:
         return _OF_STATUS.get(self, ResponseCode.SYSTEM_ERROR)
 
-    @property
-    def stored(self) -> bool:
-        """The message is in the log, whatever its producer is told: the answer carries its ids (H9)."""
-        return self in _STORED
-
 
 _OF_STATUS = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -176,16 +171,13 @@ _OF_STATUS = {
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
-_STORED = frozenset(
-    (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
-)
 
 
 class Flag(enum.IntFlag):
     """Of a command."""
 
     NONE = 0
-    ANSWER = 1
+    RESPONSE = 1
     ONE_WAY = 2
 
 
@@ -274,7 +266,8 @@ class Serialization(enum.IntEnum):
 
 
 class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """Which state of a table this is. Tables are the same when their versions are equal; newer is not asked (H12)."""
+    """The state of a table. Two tables are the same when their versions are equal; which is newer is not asked
+    (H12)."""
 
     state_version: Int64 = 0
     timestamp: Int64 = 0  # ms
@@ -284,18 +277,18 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
-MAX_QUEUES = 65_536  # of one topic at one broker; the original has no limit, and asks each of them for some answers
+MAX_QUEUES = 65_536  # of one topic at one broker; the original has no limit, and asks each of them for some responses
 
 
 def _use_names(struct: msgspec.Struct, **names: Sequence[str]) -> None:
     """Make numbers of enums their names, by their order. Raises RemoteProtocolError for one too high."""
-    for attribute, known in names.items():
+    for attribute, constants in names.items():
         value = getattr(struct, attribute)
         number = value if isinstance(value, int) else number_of(value)
         if number is not None:
-            if not 0 <= number < len(known):
+            if not 0 <= number < len(constants):
                 raise RemoteProtocolError(f"{attribute} has no number {number}")
-            msgspec.structs.force_setattr(struct, attribute, known[number])
+            msgspec.structs.force_setattr(struct, attribute, constants[number])
 
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
@@ -388,7 +381,8 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """What a group wants of a topic. ``codes`` are the Java hashes of ``tags``; both empty: everything."""
+    """The messages of a topic that a group consumes. ``codes`` are the Java hashes of ``tags``; both empty:
+    everything."""
 
     topic: str
     expression: str = field(default="*", name="subString")

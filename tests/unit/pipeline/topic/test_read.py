@@ -136,14 +136,14 @@ async def test_a_queue_that_shrank_is_an_error(cluster: FakeCluster, first: int,
 
 async def test_a_topic_that_was_deleted_is_an_error(cluster: FakeCluster) -> None:
     broker = await cluster.add()
-    broker.react[PULL] = lambda link, command: command.answer(ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist")
+    broker.react[PULL] = lambda link, command: command.response(ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist")
     with pytest.raises(NoSuchTopic, match=r"^\[TALLY-NO-SUCH-TOPIC\] topic\[T\] not exist"):
         await read(partition((0, 0, 1), brokers=[broker]))
 
 
 async def test_another_refusal_is_an_error(cluster: FakeCluster) -> None:
     broker = await cluster.add()
-    broker.react[PULL] = lambda link, command: command.answer(ResponseCode.NO_PERMISSION, "forbidden")
+    broker.react[PULL] = lambda link, command: command.response(ResponseCode.NO_PERMISSION, "forbidden")
     with pytest.raises(BrokerError, match=r"^\[TALLY-BROKER-ERROR\] forbidden"):
         await read(partition((0, 0, 1), brokers=[broker]))
 

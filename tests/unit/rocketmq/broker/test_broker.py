@@ -340,4 +340,4 @@ async def test_ha_status_says_up_to_where_a_slave_was_sent(tmp_path: Path) -> No
         master, _ = await pair(bench)
         await fill(await bench.peer(master), 3)
         [slave] = master.log.ha_status().slaves
-        assert slave.sent == master.parts.store.end
+        assert slave.sent_offset == master.parts.store.end

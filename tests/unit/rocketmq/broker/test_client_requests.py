@@ -16,7 +16,7 @@ from tallystick.rocketmq.broker import client_requests, locks
 from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.questions import MAX_OF_LINK
+from tallystick.rocketmq.remoting.server_requests import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
 from tallystick.rocketmq.wire.remoting import Command, encode, request
@@ -293,7 +293,7 @@ async def test_a_consumer_is_asked_how_it_runs(tmp_path: Path) -> None:
         while not (asked := [each for each in consumer.pushed if each.code == RequestCode.GET_CONSUMER_RUNNING_INFO]):
             await consumer._read()
         assert asked[0].fields == fields
-        consumer.writer.write(encode(asked[0].answer(0, None, None, b'{"properties":{}}')))
+        consumer.writer.write(encode(asked[0].response(0, None, None, b'{"properties":{}}')))
         answer = await tool.answer(opaque)
         assert (answer.code, answer.body) == (0, b'{"properties":{}}')
         away = await tool.code(RequestCode.GET_CONSUMER_RUNNING_INFO, fields | {"clientId": "c2"})
@@ -309,7 +309,7 @@ async def test_a_consumer_is_not_asked_how_it_runs_where_nobody_waits_for_that(t
         tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, one_way=True))
         await tool.code(RequestCode.GET_BROKER_RUNTIME_INFO)
         await beat(consumer, "c1")
-        assert broker._questions.waiting == 0
+        assert broker._server_requests.in_flight == 0
         assert RequestCode.GET_CONSUMER_RUNNING_INFO not in [each.code for each in consumer.pushed]
 
 
@@ -323,10 +323,10 @@ async def test_a_consumer_that_does_not_say_how_it_runs(tmp_path: Path, monkeypa
         assert (await tool.code(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)).code == 207
         monkeypatch.setattr(client_requests, "CALL_S", 60.0)
         opaque = tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields))
-        await until(lambda: broker._questions.waiting == 1)
+        await until(lambda: broker._server_requests.in_flight == 1)
         consumer.writer.close()
         assert (await tool.answer(opaque)).code == 207, "it went away"
-        assert broker._questions.waiting == 0
+        assert broker._server_requests.in_flight == 0
 
 
 async def test_questions_to_a_consumer_are_bounded_in_number_and_size(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ async def test_members_are_told_of_many_groups_over_many_turns_and_once_of_each(
         requests = broker._requests._clients
         tell, told = requests._tell_some, list[str]()
         monkeypatch.setattr(
-            requests._questions, "tell", lambda link, command: told.append(command.fields["consumerGroup"])
+            requests._server_requests, "tell", lambda link, command: told.append(command.fields["consumerGroup"])
         )
 
         def counted() -> None:
@@ -398,7 +398,7 @@ async def test_a_heartbeat_does_not_cost_what_others_are_members_of(
             found[-1] += len(known.members) if known is not None else 0
             return find(group)
 
-        monkeypatch.setattr(requests._questions, "tell", lambda link, command: told.append(command.body))
+        monkeypatch.setattr(requests._server_requests, "tell", lambda link, command: told.append(command.body))
         monkeypatch.setattr(requests, "_tell_some", counted)
         monkeypatch.setattr(requests, "_find_members", counted_find)
         for number, peer in enumerate(peers):

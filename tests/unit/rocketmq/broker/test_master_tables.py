@@ -12,7 +12,7 @@ from tallystick.rocketmq.broker import master_tables, offset_pages, table_parts
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import bodies, dialect
-from tallystick.rocketmq.wire.bodies import GroupTable, OffsetTable, OffsetTablePart, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import GroupTable, OffsetTable, OffsetTablePart, TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, ResponseCode, TopicConfig
 
@@ -58,8 +58,8 @@ async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
 ) -> None:
     master.tables.topics.put(TopicConfig("T"))
     body = dialect.write({"table": {"commitLogMaxOffset": str(end)}})
-    master.react[28] = lambda command: command.answer(0, body=body)
-    master.react[31001] = lambda command: command.answer(3, "request type 31001 not supported")
+    master.react[28] = lambda command: command.response(0, body=body)
+    master.react[31001] = lambda command: command.response(3, "request type 31001 not supported")
     slave.link = replace(PROVEN, proven=False, told=None)
     failures = await slave.copy(master)
     assert (slave.tables.topics.get("T") is not None) is taken
@@ -109,7 +109,7 @@ async def test_offsets_that_change_between_two_pages_are_all_there(
 
 
 def without_pages(master: Master) -> None:
-    master.react[31001] = lambda command: command.answer(3, "request type 31001 not supported")
+    master.react[31001] = lambda command: command.response(3, "request type 31001 not supported")
 
 
 async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, slave: Slave) -> None:
@@ -121,7 +121,7 @@ async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, 
 
 async def test_a_master_whose_pages_do_not_go_on_is_not_asked_for_ever(master: Master, slave: Slave) -> None:
     fields = {"snapshot": "s", "next": "0"}
-    master.react[31001] = lambda command: command.answer(0, fields=fields, body=b"{}")
+    master.react[31001] = lambda command: command.response(0, fields=fields, body=b"{}")
     failures = await slave.copy(master)
     assert "go back" in failures["consumer offsets"]
     assert master.asked.count(31001) == 1
@@ -141,13 +141,13 @@ async def test_pages_without_end_are_refused_when_they_have_more_than_a_table_ca
             offset_pages.OFFSETS: offset_pages.OffsetPage(DataVersion(), {f"T{name}@g": {} for name in names}),
         }
         fields = {"snapshot": "s", "next": str(start + 10)}
-        return command.answer(0, fields=fields, body=dialect.write_strict(pages[command.fields["table"]]))
+        return command.response(0, fields=fields, body=dialect.write_strict(pages[command.fields["table"]]))
 
     def many(command: Command) -> Command:
         start = int(command.fields["topicSeq"])
         topics = {f"T{name}": TopicConfig(f"T{name}") for name in range(start, start + 10)}
-        return command.answer(
-            0, fields={"totalTopicNum": "1000000000"}, body=dialect.write(TopicTableAnswer(DataVersion(9), topics))
+        return command.response(
+            0, fields={"totalTopicNum": "1000000000"}, body=dialect.write(TopicTableResponse(DataVersion(9), topics))
         )
 
     master.react[31001], master.react[RequestCode.GET_ALL_TOPIC_CONFIG] = endless, many
@@ -170,7 +170,7 @@ async def test_the_loop_has_turns_while_all_offsets_are_read(
         )
     )
     without_pages(master)
-    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
+    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.response(0, body=text)
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
     monkeypatch.setattr(table_parts, "PART_BYTES", 10_000)
     turns = 0
@@ -203,12 +203,12 @@ async def test_the_loop_has_turns_while_a_page_of_whoever_is_called_a_master_is_
     offsets = {f"T{number}@g": {0: 1, 1: 2} for number in range(1000)}
     resets = ResetTable(7, {"T0@g": {0: 5}}, {"U": 6}, {f"g{number}": 7 for number in range(30)})
     page = offset_pages.OffsetPage(DataVersion(9), offsets, {"T1@g": {0: 3}}, resets)
-    master.react[21] = lambda command: command.answer(
-        0, body=dialect.write_strict(TopicTableAnswer(DataVersion(9), topics))
+    master.react[21] = lambda command: command.response(
+        0, body=dialect.write_strict(TopicTableResponse(DataVersion(9), topics))
     )
-    master.react[201] = lambda command: command.answer(0, body=dialect.write_strict(groups))
+    master.react[201] = lambda command: command.response(0, body=dialect.write_strict(groups))
     master.react[31001] = lambda command: (
-        command.answer(0, fields={"snapshot": "s"}, body=dialect.write_strict(page))
+        command.response(0, fields={"snapshot": "s"}, body=dialect.write_strict(page))
         if command.fields["table"] == offset_pages.OFFSETS
         else None
     )
@@ -237,7 +237,7 @@ async def test_a_page_of_ends_of_queues_has_a_bound(master: Master, slave: Slave
     slave.copy_queues()
     body = b'{"at":1,"ends":[%s]}' % b",".join([b'["T",0,1]'] * 30_000)
     master.react[31001] = lambda command: (
-        command.answer(0, fields={"snapshot": "s"}, body=body)
+        command.response(0, fields={"snapshot": "s"}, body=body)
         if command.fields["table"] != offset_pages.OFFSETS
         else None
     )
@@ -248,7 +248,7 @@ async def test_a_page_of_ends_of_queues_has_a_bound(master: Master, slave: Slave
 async def test_a_table_without_offsets_replaces_none(master: Master, slave: Slave, text: bytes) -> None:
     without_pages(master)
     slave.tables.offsets.commit("T", "g", 0, 7)
-    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
+    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.response(0, body=text)
     assert "consumer offsets" in await slave.copy(master)
     assert slave.tables.offsets.get("T", "g", 0) == 7
 
@@ -259,8 +259,8 @@ async def test_h13_only_for_a_group_that_the_master_lacks_it_is_made_by_a_pull(
     master: Master, slave: Slave, code: int, asked: list[int]
 ) -> None:
     codes = [code, 0]
-    master.react[15] = lambda command: command.answer(codes.pop(0))
-    master.react[11] = lambda command: command.answer(19)
+    master.react[15] = lambda command: command.response(codes.pop(0))
+    master.react[11] = lambda command: command.response(19)
     slave.tables.offsets.commit("T", "g", 0, 7)
     await slave.copy(master)
     assert [one for one in master.asked if one in (11, 15)] == asked
@@ -274,8 +274,8 @@ async def test_h13_a_group_that_the_master_may_make_later_keeps_its_commits(
 ) -> None:
     """A broker may forbid reads for a while: the pull makes no group then, and says why."""
     slave.tables.offsets.commit("T", "g", 0, 7)
-    master.react[15] = lambda command: command.answer(26)
-    master.react[11] = lambda command: command.answer(pulled)
+    master.react[15] = lambda command: command.response(26)
+    master.react[11] = lambda command: command.response(pulled)
     assert await slave.copy(master) == {}
     assert slave.tables.offsets.get("T", "g", 0) == kept
     master.tables.topics.put(TopicConfig("T", 1, 1))
@@ -289,7 +289,7 @@ async def test_h13_a_group_that_the_master_may_make_later_keeps_its_commits(
 async def test_h12_offsets_that_are_asked_for_again_are_proven_again(master: Master, slave: Slave) -> None:
     """After the master was told of commits made here its table is read once more."""
     slave.tables.offsets.commit("T", "g", 0, 7)
-    master.react[15] = lambda command: command.answer(0)
+    master.react[15] = lambda command: command.response(0)
 
     def lose(command: Command) -> None:
         if master.asked.count(31001) == 2:

@@ -13,7 +13,7 @@ from tallystick.rocketmq.broker.offset_keys import OffsetKeys
 from tallystick.rocketmq.broker.offset_merge import OffsetMerge
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, TopicConfig
 
@@ -24,7 +24,7 @@ async def test_h12_a_slave_has_all_that_its_master_has(master: Master, slave: Sl
     master.tables.groups.put(GroupConfig("g", retry_max_times=2))
     master.tables.offsets.commit("T", "g", 0, 7)
     delays = b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":5},"offsetTable":{2:1}}'
-    master.react[45] = lambda command: command.answer(0, body=delays)
+    master.react[45] = lambda command: command.response(0, body=delays)
     assert await slave.copy(master) == {}
     assert (slave.tables.topics.version, dict(slave.tables.topics.all)) == (
         master.tables.topics.version,
@@ -130,12 +130,12 @@ async def test_a_table_that_never_stands_still_is_left_for_the_next_round(
 
 
 async def test_a_table_that_ends_early_is_no_table(master: Master, slave: Slave) -> None:
-    page = TopicTableAnswer(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
-    rest = TopicTableAnswer(DataVersion(0, 1, 1), {})
+    page = TopicTableResponse(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
+    rest = TopicTableResponse(DataVersion(0, 1, 1), {})
 
     def short(command: Command) -> Command:
         body = dialect.write(page if master.asked.count(21) == 1 else rest)
-        return command.answer(0, None, {"totalTopicNum": "2"}, body)
+        return command.response(0, None, {"totalTopicNum": "2"}, body)
 
     master.react[21] = short
     assert "ends early" in (await slave.copy(master))["topics"]
@@ -143,8 +143,8 @@ async def test_a_table_that_ends_early_is_no_table(master: Master, slave: Slave)
 
 
 async def test_a_master_that_knows_no_pages_sends_all_at_once(master: Master, slave: Slave) -> None:
-    table = TopicTableAnswer(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
-    master.react[21] = lambda command: command.answer(0, body=dialect.write(table))
+    table = TopicTableResponse(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
+    master.react[21] = lambda command: command.response(0, body=dialect.write(table))
     assert await slave.copy(master) == {}
     assert slave.tables.topics.get("T") == TopicConfig("T")
 
@@ -181,7 +181,7 @@ async def test_h13_consumers_that_are_back_at_the_master_are_not_set_back(master
 async def test_a_commit_that_the_master_refuses_holds_up_no_other(master: Master, slave: Slave) -> None:
     master.tables.topics.put(TopicConfig("T", 1, 1))
     master.tables.groups.put(GroupConfig("g"))
-    master.react[RequestCode.PULL_MESSAGE] = lambda command: command.answer(26)  # groups do not make themselves
+    master.react[RequestCode.PULL_MESSAGE] = lambda command: command.response(26)  # groups do not make themselves
     slave.tables.offsets.commit("Gone", "g", 0, 4)
     slave.tables.offsets.commit("T", "other", 0, 4)
     slave.tables.offsets.commit("T", "g", 0, 4)

@@ -91,7 +91,7 @@ async def test_no_page_has_more_than_its_share_of_deletions(
 async def test_an_original_master_is_asked_for_each_topic(master: Master, slave: Slave) -> None:
     slave.copy_queues()
     await slave.copy(master)
-    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.response(3, " request type not supported")
     master.tables.topics.put(TopicConfig("Mine"))
     master.shelf.send(b"a", b"b", topic="Mine", queue_id=1)
     master.shelf.store.reput()
@@ -107,8 +107,8 @@ async def test_an_original_master_is_asked_for_each_topic_every_half_minute_not_
     clock = SteppingClock()
     slave.copy_queues(clock)
     slave.link = replace(PROVEN, proven=False, told=None)
-    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
-    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.answer(0, body=RUNTIME)
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.response(3, " request type not supported")
+    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.response(0, body=RUNTIME)
     asked = []
     for _ in range(6):
         assert await slave.copy(master) == {}
@@ -125,11 +125,11 @@ async def test_what_an_original_master_did_not_tell_is_asked_for_in_the_next_rou
     clock = SteppingClock()
     slave.copy_queues(clock)
     slave.link = replace(PROVEN, proven=False, told=None)
-    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.response(3, " request type not supported")
     master.refuse(RequestCode.GET_BROKER_RUNTIME_INFO)
     assert "queue ends" in await slave.copy(master)
     assert RequestCode.GET_TOPIC_STATS_INFO not in master.asked
-    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.answer(0, body=RUNTIME)
+    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.response(0, body=RUNTIME)
     clock.ms += 10_000
     assert await slave.copy(master) == {}
     assert RequestCode.GET_TOPIC_STATS_INFO in master.asked

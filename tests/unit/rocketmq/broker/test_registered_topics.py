@@ -10,7 +10,7 @@ from support.stores import SteppingClock
 from tallystick.rocketmq.broker import registered_topics
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
-from tallystick.rocketmq.wire.bodies import TopicTable, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicTable, TopicTableResponse
 from tallystick.rocketmq.wire.dialect import MAX_VALUES, check_bounds
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
@@ -21,7 +21,7 @@ ATTRIBUTES = {"message.type": "UNSPECIFIED", "queue.type": "SimpleCQ", "cleanup.
 
 def register(table: TopicTable) -> None:
     """Raises RemoteProtocolError or LocalProtocolError if it fits no frame, or no name server reads it."""
-    body = encode_registration(Registration(TopicTableAnswer(table.version, table.topics)))
+    body = encode_registration(Registration(TopicTableResponse(table.version, table.topics)))
     check_bounds(body, MAX_VALUES)
     encode(request(RequestCode.REGISTER_BROKER, {"brokerName": "b" * 127}, body))
 

@@ -18,7 +18,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.bodies import TopicTable
-from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
+from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import TopicConfig
@@ -176,8 +176,8 @@ async def test_a_slave_that_was_there_first_hears_of_its_master_soon(
 
 def test_a_broker_is_not_its_own_master() -> None:
     registrar = Registrar(None, Events(), MASTER, (), dict, list, 5.0)  # type: ignore[arg-type]  # it is never started
-    assert registrar._newest([RegisteredAnswer("127.0.0.1:1", MASTER.address)]) == Masters()
-    assert registrar._newest([RegisteredAnswer(), RegisteredAnswer(None, "m:1")]) == Masters("m:1")
+    assert registrar._newest([OwnRegisterBrokerResponse("127.0.0.1:1", MASTER.address)]) == Masters()
+    assert registrar._newest([OwnRegisterBrokerResponse(), OwnRegisterBrokerResponse(None, "m:1")]) == Masters("m:1")
 
 
 async def test_a_name_server_that_is_away_is_tried_again_and_complained_about_once(
@@ -295,7 +295,7 @@ class SlowNameServer:
     async def ask(self, name: str, command: Command, timeout_s: float) -> Command:
         self.asked.append(asyncio.get_running_loop().create_future())
         await self.asked[-1]
-        return command.answer(0)
+        return command.response(0)
 
     async def was_asked(self, times: int) -> None:
         await until(lambda: len(self.asked) == times)
@@ -364,10 +364,10 @@ class DoneWaiting:
             await asyncio.Event().wait()
         fails = self._fails.pop(0)
         if fails and self.refuses:
-            return command.answer(1, "no room")
+            return command.response(1, "no room")
         if fails:
             raise RequestTimeout("no answer")
-        return command.answer(0)
+        return command.response(0)
 
 
 @pytest.mark.parametrize(

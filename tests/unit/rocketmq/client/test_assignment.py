@@ -268,7 +268,7 @@ def _stands(fake: FakeBroker, offset: int, resets: int) -> None:
     """Others committed this, and went back on purpose so many times."""
     fake.offsets[COMMITTED] = offset
     fields = {"offset": str(offset), "tallyResets": str(resets)}
-    fake.react[QUERY] = lambda link, command: command.answer(0, None, fields)
+    fake.react[QUERY] = lambda link, command: command.response(0, None, fields)
 
 
 @pytest.mark.parametrize(("others", "resets"), [(7, 0), (2, 1), (7, 1)])
@@ -350,7 +350,7 @@ async def test_a_reset_is_heard_with_a_commit_where_no_pull_tells_of_it(cluster:
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         for message in await take(consumer, 10):
             consumer.ack(message)
-        fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+        fake.react[COMMIT] = lambda link, command: command.response(0, None, {"tallyResetTo": "4"})
         await consumer.commit()
         del fake.react[COMMIT]
         again = await take(consumer, 6)
@@ -367,7 +367,7 @@ async def test_a_reset_that_is_heard_while_a_queue_goes_is_left_to_who_gets_it(
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         [message] = await take(consumer, 1)
         consumer.ack(message)
-        fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+        fake.react[COMMIT] = lambda link, command: command.response(0, None, {"tallyResetTo": "4"})
         before = fake.count(COMMIT)
     assert fake.count(COMMIT) == before + 1, "it does not say that it heard"
     assert "offset moved" not in [event.kind for event in told]
@@ -384,10 +384,9 @@ async def test_where_an_operator_set_a_group_its_consumer_does_not_go_back_by_it
     def commit(link: Link, command: Command) -> Command:
         if not answers:
             return fake._update_offset(link, command)
-        fields = answers.pop(0)
-        return (
-            command.answer(ResponseCode.SYSTEM_ERROR, "not now") if fields is None else command.answer(0, None, fields)
-        )
+        if (fields := answers.pop(0)) is None:
+            return command.response(ResponseCode.SYSTEM_ERROR, "not now")
+        return command.response(0, None, fields)
 
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         consumer.seek(QUEUE, 4)
@@ -428,13 +427,13 @@ async def test_what_a_broker_says_of_the_last_message_goes_with_pulls_and_commit
     def pulled(link: Link, command: Command) -> Command | None:
         told.append((PULL, command.fields.get("tallyMark")))
         answer = fake._pull(link, command)
-        return answer and command.answer(answer.code, None, answer.fields | {"tallyMark": "4.e"}, answer.body)
+        return answer and command.response(answer.code, None, answer.fields | {"tallyMark": "4.e"}, answer.body)
 
     def committed(link: Link, command: Command) -> Command:
         told.append((COMMIT, command.fields.get("tallyMark")))
         return fake._update_offset(link, command)
 
-    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(
+    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.response(
         0, None, {"offset": "2", "tallyMark": "1.b"}
     )
     fake.react |= {PULL: pulled, COMMIT: committed}

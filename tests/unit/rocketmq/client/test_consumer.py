@@ -317,7 +317,7 @@ async def test_what_a_broker_asks_and_we_do_not_know_is_answered(cluster: FakeCl
         around = links[0]._around
 
         def received(link: Any) -> None:
-            answers.extend(command for command in link.take() if command.is_answer)
+            answers.extend(command for command in link.take() if command.is_response)
 
         links[0]._around = replace(around, received=received)
         links[0].send(request(307))
@@ -329,12 +329,12 @@ async def test_a_refused_pull_is_tried_again_and_a_hopeless_one_raised(
     cluster: FakeCluster, mq: RocketMQ, told: list[Any]
 ) -> None:
     fake = await cluster.add(queues=1)
-    fake.react[PULL] = lambda link, command: command.answer(ResponseCode.NO_PERMISSION, "not for you")
+    fake.react[PULL] = lambda link, command: command.response(ResponseCode.NO_PERMISSION, "not for you")
     consumer = mq.consumer("g", "T")
     with pytest.raises(BrokerError, match="not for you"):
         await anext(consumer)
     await consumer.close()
-    fake.react[PULL] = lambda link, command: command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+    fake.react[PULL] = lambda link, command: command.response(ResponseCode.SYSTEM_ERROR, "not now")
     async with mq.consumer("g", "T"):
         await until(lambda: [event for event in told if event.kind == "pull refused"])
 

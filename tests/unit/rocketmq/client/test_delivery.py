@@ -12,7 +12,7 @@ from tallystick.rocketmq.client.delivery import LATE_MOST_S, LATE_S, GiveBack
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
-from tallystick.rocketmq.wire.own_headers import MovedAnswer
+from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
@@ -335,7 +335,7 @@ def test_h13_where_an_operator_set_the_group_what_is_here_from_below_is_dropped_
     queue = assign(one, messages=6)
     at_hand = one.take()
     answer = moved(to)
-    answer.ext = {**answer.fields, **MovedAnswer(reset=True).to_fields()}
+    answer.ext = {**answer.fields, **OffsetMovedResponse(reset=True).to_fields()}
     one.answered(queue.pull, answer)
     assert (queue.committable, one.unacked_bytes, len(one.ready), one.ack(at_hand)) == (to, 0, 0, False)
 
@@ -396,7 +396,7 @@ def test_a_refusal_changes_nothing() -> None:
     one = core()
     queue = assign(one, messages=1)
     with pytest.raises(BrokerError):
-        one.answered(queue.pull, request(11).answer(ResponseCode.NO_PERMISSION, "no"))
+        one.answered(queue.pull, request(11).response(ResponseCode.NO_PERMISSION, "no"))
     assert (queue.committable, queue.pull.next_offset) == (0, 1)
 
 

@@ -271,7 +271,7 @@ async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_d
         assert len(consumer.queues) == 2
         [message] = await take(consumer, 1)
         consumer.ack(message)
-        fake.react[LOCK] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+        fake.react[LOCK] = lambda link, command: command.response(ResponseCode.SYSTEM_BUSY, "busy")
         consumer._rebalancing.changed.set()
         await until(lambda: [event for event in told if event.kind == "queues not locked"])
         assert len(consumer.queues) == 2
@@ -301,7 +301,7 @@ async def test_a_master_that_gives_no_locks_is_told_of_once_a_minute_and_each_by
         return [(event.fields["broker"], event.fields["failures"]) for event in told]
 
     for fake in fakes:
-        fake.react[LOCK] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+        fake.react[LOCK] = lambda link, command: command.response(ResponseCode.SYSTEM_BUSY, "busy")
     assert sorted(await lock()) == [("a", 1), ("b", 1)]
     assert await lock() == []
     del fakes[0].react[LOCK]
@@ -404,7 +404,9 @@ async def test_a_queue_that_stays_after_all_is_pulled_again(cluster: FakeCluster
 
 async def test_a_consumer_that_cannot_take_on_what_it_locked_unlocks_it(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
-    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "no")
+    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.response(
+        ResponseCode.SYSTEM_BUSY, "no"
+    )
     with pytest.raises(BrokerError):
         await mq.consumer("g", "T", ordered=True).start()
     assert fake.count(UNLOCK) == 1

@@ -33,7 +33,7 @@ async def test_a_topic_that_was_made_anew_is_read_from_where_the_group_stands_th
         fake.offsets.clear()
         if stands is not None:
             fake.offsets[COMMITTED] = stands
-        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
         await consumer.commit()
         assert fake.offsets.get(COMMITTED) in (stands, stands or 0), "an offset of the old topic is none of the new one"
@@ -54,7 +54,7 @@ async def test_no_offset_of_a_topic_that_is_gone_is_committed(
         await until(lambda: fake._held)
         [(link, command)] = fake._held
         fake.offsets.clear()
-        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
         with pytest.raises(Unavailable, match="gone a moment ago"):
             await consumer.commit()
@@ -78,7 +78,7 @@ async def test_a_topic_that_was_made_anew_and_begins_where_the_group_stood_is_an
         fill(fake, 10)
         fake.first["T", 0] = 3
         del fake.offsets[COMMITTED]
-        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         assert [message.offset for message in await take(consumer, 7)] == list(range(3, 10))
         assert fake.offsets[COMMITTED] == 3
 
@@ -96,7 +96,7 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_beginning_though_noth
         [(link, command)] = fake._held
         fill(fake, 10)
         assert fake.offsets[COMMITTED] == 0
-        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         assert [message.offset for message in await take(consumer, 10)] == list(range(10))
 
 
@@ -104,7 +104,7 @@ async def test_that_a_slave_does_not_know_the_topic_says_nothing_of_it(cluster: 
     """It has just begun, and the master hangs: the topic is where it was."""
     master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
     fill(master, 5)
-    slave.react[PULL] = lambda link, command: command.answer(ResponseCode.TOPIC_NOT_EXIST, "not copied yet")
+    slave.react[PULL] = lambda link, command: command.response(ResponseCode.TOPIC_NOT_EXIST, "not copied yet")
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         for message in await take(consumer, 5):
             consumer.ack(message)
@@ -131,5 +131,5 @@ async def test_a_reader_whose_broker_did_not_know_the_topic_for_a_moment_goes_on
         await until(lambda: fake._held)
         [(link, command)] = fake._held
         fill(fake, 7)
-        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "not copied yet"))
+        link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "not copied yet"))
         assert [message.offset for message in await take(consumer, 2)] == [5, 6]

@@ -37,7 +37,7 @@ async def test_a_member_whose_heartbeat_was_lost_joins_a_moment_later(
     def beat(link: Link, command: Command) -> Command:
         nonlocal beats
         beats += 1
-        busy = command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+        busy = command.response(ResponseCode.SYSTEM_BUSY, "busy")
         return busy if beats == 1 else fake._heartbeat(link, command)
 
     fake.react[RequestCode.HEART_BEAT] = beat
@@ -57,7 +57,7 @@ async def test_a_member_that_is_not_told_who_is_in_the_group_asks_again_soon(
     def ids(link: Link, command: Command) -> Command:
         nonlocal asked
         asked += 1
-        others = command.answer(0, body=dialect.write(ConsumerIds(["other"])))
+        others = command.response(0, body=dialect.write(ConsumerIds(["other"])))
         return others if asked < 4 else fake._ids(link, command)
 
     fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = ids
@@ -85,7 +85,7 @@ async def test_a_broker_that_takes_no_heartbeat_for_as_long_as_one_waits_is_not_
     """Each question of a new member would wait for it once more; one that refuses is there."""
     master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1, queues=1)
     master.react[RequestCode.HEART_BEAT] = lambda link, command: (
-        None if silent else command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+        None if silent else command.response(ResponseCode.SYSTEM_ERROR, "not now")
     )
     async with mq.consumer("g", "T", start="first"):
         asked_first = slave if silent else master

@@ -21,7 +21,7 @@ class FakeRemoting:
         self.asked.append(address)
         if address in self.dead:
             raise Unavailable("refused", address=address)
-        return command.answer(0)
+        return command.response(0)
 
 
 async def test_a_dead_one_is_passed_over_and_asked_last_from_then_on() -> None:

@@ -62,7 +62,7 @@ async def test_a_commit_that_a_slave_refuses_as_it_has_not_copied_the_topic_or_g
     cluster: FakeCluster, mq: RocketMQ, code: ResponseCode
 ) -> None:
     slave = await slave_alone(cluster)
-    slave.react[COMMIT] = lambda link, command: command.answer(code, "not here")
+    slave.react[COMMIT] = lambda link, command: command.response(code, "not here")
     with pytest.raises(BrokerUnavailable, match="not copied"):
         await offsets.commit(mq._context, "g", QUEUE, 3)
 
@@ -70,7 +70,7 @@ async def test_a_commit_that_a_slave_refuses_as_it_has_not_copied_the_topic_or_g
 async def test_a_commit_that_the_master_refuses_is_refused(cluster: FakeCluster, mq: RocketMQ) -> None:
     """It knows all topics: waiting does not cure that."""
     fake = await cluster.add(queues=1)
-    fake.react[COMMIT] = lambda link, command: command.answer(ResponseCode.TOPIC_NOT_EXIST, "not here")
+    fake.react[COMMIT] = lambda link, command: command.response(ResponseCode.TOPIC_NOT_EXIST, "not here")
     with pytest.raises(NoSuchTopic):
         await offsets.commit(mq._context, "g", QUEUE, 3)
 
@@ -84,7 +84,7 @@ async def test_where_a_group_begins_is_committed_before_it_gets_a_message(
     fill(fake, 10)
     first = 10 if said is None else said
     if said is not None:
-        fake.react[QUERY] = lambda link, command: command.answer(0, None, {"offset": str(said)})
+        fake.react[QUERY] = lambda link, command: command.response(0, None, {"offset": str(said)})
     pulled: list[int | None] = []
 
     def pull(link: Link, command: Command) -> Command | None:
@@ -105,12 +105,12 @@ async def test_a_reset_that_the_first_commit_meets_is_where_the_group_begins(
 
     def reset(link: Link, command: Command) -> Command:
         if fake.count(COMMIT) == 1:
-            return command.answer(0, None, {"tallyResetTo": "4"})
+            return command.response(0, None, {"tallyResetTo": "4"})
         return fake._update_offset(link, command)
 
     fake.react |= {
         COMMIT: reset,
-        QUERY: lambda link, command: command.answer(0, None, {"offset": "0", "tallyMark": "a"}),
+        QUERY: lambda link, command: command.response(0, None, {"offset": "0", "tallyMark": "a"}),
     }
     async with mq.consumer("g", "T", start="last") as consumer:
         assert fake.offsets[COMMITTED] == 4
@@ -124,7 +124,7 @@ async def test_of_a_reset_that_another_one_meets_no_broker_is_known_to_have_hear
 ) -> None:
     """So the next commit tells it, though the group has done nothing since."""
     fake = await cluster.add(queues=1)
-    fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+    fake.react[COMMIT] = lambda link, command: command.response(0, None, {"tallyResetTo": "4"})
     stand = await offsets.stand(mq._context, "g", QUEUE, "first")
     assert (stand.offset, stand.connection) == (4, None)
 

@@ -70,7 +70,7 @@ async def test_a_queue_is_pulled_less_and_less_often_while_its_broker_fails(
     def fail(link: Link, command: Command) -> Command | None:
         times.append(asyncio.get_running_loop().time())
         if refuses:
-            return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+            return command.response(ResponseCode.SYSTEM_ERROR, "not now")
         link.close()
         return None
 
@@ -93,7 +93,7 @@ async def test_a_queue_that_is_refused_beside_busy_ones_is_asked_less_often_and_
         if command.fields["topic"] != "T" or command.fields["queueId"] != "1":
             return fake._pull(link, command)
         times.append(asyncio.get_running_loop().time())
-        return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+        return command.response(ResponseCode.SYSTEM_ERROR, "not now")
 
     fake.react[RequestCode.PULL_MESSAGE] = pull
     async with mq.consumer("g", "T", start="first") as consumer:
@@ -148,7 +148,7 @@ async def test_commits_that_no_broker_takes_are_told_once_a_minute(cluster: Fake
 
     def refuse(link: Link, command: Command) -> Command:
         refused.append(command)
-        return command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+        return command.response(ResponseCode.SYSTEM_BUSY, "busy")
 
     def failures() -> list[object]:
         return [event.fields["failures"] for event in told if event.kind == "not committed"]

@@ -81,7 +81,7 @@ async def test_a_refused_message_is_sent_again_at_another_broker(
     cluster: FakeCluster, mq: RocketMQ, told: list[Any]
 ) -> None:
     bad, good = await cluster.add("b1"), await cluster.add("b2")
-    bad.react[SEND] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+    bad.react[SEND] = lambda link, command: command.response(ResponseCode.SYSTEM_BUSY, "busy")
     for _ in range(6):
         result = await mq.producer("g").send("T", b"x")
         assert result.queue.broker == "b2"
@@ -92,7 +92,7 @@ async def test_a_refused_message_is_sent_again_at_another_broker(
 
 async def test_a_message_that_cannot_become_right_is_not_sent_again(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add()
-    fake.react[SEND] = lambda link, command: command.answer(ResponseCode.MESSAGE_ILLEGAL, "illegal")
+    fake.react[SEND] = lambda link, command: command.response(ResponseCode.MESSAGE_ILLEGAL, "illegal")
     with pytest.raises(BrokerError, match="illegal") as caught:
         await mq.producer("g").send("T", b"x")
     assert (caught.value.response_code, caught.value.ambiguous, fake.count(SEND)) == (13, False, 1)
@@ -100,7 +100,7 @@ async def test_a_message_that_cannot_become_right_is_not_sent_again(cluster: Fak
 
 async def test_retries_are_few_and_the_last_refusal_is_raised(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add()
-    fake.react[SEND] = lambda link, command: command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "no")
+    fake.react[SEND] = lambda link, command: command.response(ResponseCode.SERVICE_NOT_AVAILABLE, "no")
     with pytest.raises(BrokerError):
         await mq.producer("g").send("T", b"x")
     assert fake.count(SEND) == 3
@@ -134,7 +134,7 @@ async def test_doubt_is_not_forgotten_when_a_later_attempt_is_refused(cluster: F
     fake = await cluster.add()
 
     def first(link: Any, command: Any) -> None:
-        fake.react[SEND] = lambda link, command: command.answer(ResponseCode.NO_PERMISSION, "read only now")
+        fake.react[SEND] = lambda link, command: command.response(ResponseCode.NO_PERMISSION, "read only now")
         link.abort("test")
 
     fake.react[SEND] = first

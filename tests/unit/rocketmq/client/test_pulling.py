@@ -6,7 +6,7 @@ from tallystick.codec.records import encode_records, topic_field
 from tallystick.errors import BrokerError, RemoteProtocolError
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.headers import PullResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
@@ -27,11 +27,11 @@ def pull(tags: str = "*") -> Pull:
 def answer(
     code: int, next_offset: int, offsets: tuple[int, ...] = (), suggested: int = 0, mark: str | None = None
 ) -> Command:
-    header = PullAnswer(
+    header = PullResponse(
         suggest_which_broker_id=suggested, next_begin_offset=next_offset, max_offset=100, min_offset=0, mark=mark
     )
     rows = [(topic_field("T"), 0, n, 0, 1, HOST, 0, [(0, b"x", b"TAGS\x01A\x02")]) for n in offsets]
-    return request(11).answer(code, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
+    return request(11).response(code, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
 
 
 def test_messages_in_order_and_where_to_go_on() -> None:
@@ -75,7 +75,7 @@ def test_only_a_moved_offset_goes_either_way(next_offset: int) -> None:
 def test_refusals_and_damage_are_raised_and_change_nothing() -> None:
     asked = pull()
     with pytest.raises(BrokerError):
-        asked.answered(request(11).answer(ResponseCode.NO_PERMISSION, "no"))
+        asked.answered(request(11).response(ResponseCode.NO_PERMISSION, "no"))
     broken = answer(FOUND, 8, (5, 6))
     broken.body = bytes(broken.body)[:-3]
     with pytest.raises(RemoteProtocolError):

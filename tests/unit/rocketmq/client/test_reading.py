@@ -11,7 +11,7 @@ from tallystick.errors import BrokerError, BrokerUnavailable, Unavailable
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.reading import ATTEMPTS
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.headers import PullResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
@@ -65,7 +65,7 @@ async def test_what_is_not_there_any_more_is_left_out(mq: RocketMQ, cluster: Fak
 async def test_a_refusal_and_a_dead_broker_are_told(mq: RocketMQ, cluster: FakeCluster) -> None:
     queue = await filled(mq, cluster, 1)
     for broker in cluster.brokers:
-        broker.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.answer(
+        broker.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.response(
             ResponseCode.NO_PERMISSION, "forbidden here"
         )
     with pytest.raises(BrokerError, match="forbidden here"):
@@ -79,7 +79,7 @@ async def test_a_refusal_and_a_dead_broker_are_told(mq: RocketMQ, cluster: FakeC
 async def test_a_slave_without_a_queues_beginning_does_not_answer_for_it(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
     fields = {"offset": "51", "tallyLacksBeginning": "true"}
-    fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.answer(0, None, fields)
+    fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.response(0, None, fields)
     with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
         await mq.queue_limits(MessageQueue("T", "b", 0))
 
@@ -90,7 +90,7 @@ async def test_a_slave_that_may_lack_all_of_a_queue_does_not_answer_for_its_end(
     """The master was asked for the beginning, and went."""
     fake = await cluster.add(queues=1)
     fields = {"offset": "0", "tallyLacksBeginning": "true"}
-    fake.react[RequestCode.GET_MAX_OFFSET] = lambda link, command: command.answer(0, None, fields)
+    fake.react[RequestCode.GET_MAX_OFFSET] = lambda link, command: command.response(0, None, fields)
     with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
         await mq.queue_limits(MessageQueue("T", "b", 0))
 
@@ -100,8 +100,8 @@ async def test_a_time_is_not_looked_up_by_who_may_lack_what_is_meant(cluster: Fa
     master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
     queue, found = (await mq.topic("T")).readable[0], {"offset": "51"}
     for fake in (master, slave):
-        fake.react[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = lambda link, command: command.answer(0, None, found)
-        fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.answer(
+        fake.react[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = lambda link, command: command.response(0, None, found)
+        fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.response(
             0, None, {"offset": "51", "tallyLacksBeginning": "true"}
         )
     assert await mq.offset_at(queue, 0) == 51, "the master knows"
@@ -122,8 +122,8 @@ async def test_messages_that_only_the_master_has_are_not_waited_for_without_it(
 
     def retry(link: Link, command: Command) -> Command:
         asked.append(int(command.fields["queueOffset"]))
-        header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=asked[-1], max_offset=90, min_offset=51)
-        return command.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, None, header.to_fields())
+        header = PullResponse(suggest_which_broker_id=0, next_begin_offset=asked[-1], max_offset=90, min_offset=51)
+        return command.response(ResponseCode.PULL_RETRY_IMMEDIATELY, None, header.to_fields())
 
     slave.react[RequestCode.PULL_MESSAGE] = retry
     await master.stop()
@@ -134,8 +134,8 @@ async def test_messages_that_only_the_master_has_are_not_waited_for_without_it(
 
 async def test_whose_slave_alone_is_known_hears_why(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
-    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=7, max_offset=90, min_offset=51)
-    fake.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.answer(
+    header = PullResponse(suggest_which_broker_id=0, next_begin_offset=7, max_offset=90, min_offset=51)
+    fake.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.response(
         ResponseCode.PULL_RETRY_IMMEDIATELY, None, header.to_fields()
     )
     with pytest.raises(BrokerUnavailable, match="its slave does not have these messages"):

@@ -70,7 +70,7 @@ async def test_a_listener_hears_of_queues_that_came_though_another_one_was_refus
     def refuse_once(link: Link, command: Command) -> Command:
         if command.fields["queueId"] == "1" and not refused:
             refused.append(command)
-            return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+            return command.response(ResponseCode.SYSTEM_ERROR, "not now")
         return fake._query_offset(link, command)
 
     consumer = mq.consumer("g", "T", start="first", on_assigned=heard.append)
@@ -330,7 +330,7 @@ async def test_a_refusal_is_raised_before_what_waiting_may_cure(cluster: FakeClu
     starting = asyncio.create_task(mq.consumer("g", "T", start="first").start())
     await until(lambda: asked and mq._context.brokers.is_down(gone.address, mq._context.clock.now()))
     [(link, command)] = asked
-    link.send(command.answer(ResponseCode.SYSTEM_ERROR, "not now"))
+    link.send(command.response(ResponseCode.SYSTEM_ERROR, "not now"))
     with pytest.raises(BrokerError, match="not now"):
         await starting
 
@@ -351,7 +351,7 @@ async def test_a_queue_given_up_is_forgotten(cluster: FakeCluster, mq: RocketMQ)
 
 async def test_alone_and_given_queues_need_no_group(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=3)
-    fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.answer(1, "never asked")
+    fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.response(1, "never asked")
     async with mq.consumer("g", "T", alone=True) as consumer:
         assert len(consumer.queues) == 3
     queue = MessageQueue("T", "b", 1)

@@ -137,7 +137,7 @@ async def test_nothing_is_passed_over_while_no_broker_takes_what_was_given_back(
     told: list[Event] = []
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(ResponseCode.SYSTEM_ERROR, "no")
+    fake.react[SEND_BACK] = lambda link, command: command.response(ResponseCode.SYSTEM_ERROR, "no")
     async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))
@@ -168,7 +168,7 @@ async def test_a_close_waits_for_what_is_being_given_back(cluster: FakeCluster) 
         closing = asyncio.create_task(consumer.close())
         await until(lambda: all(task.done() for task in consumer._tasks))
         [(link, command)] = asked
-        link.send(command.answer(0))
+        link.send(command.response(0))
         await closing
     assert fake.offsets["g", "T", 0] == 2
 
@@ -180,7 +180,7 @@ async def test_nothing_is_passed_over_while_slaves_lack_what_was_given_back(
     told: list[Event] = []
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "700"})
+    fake.react[SEND_BACK] = lambda link, command: command.response(0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "700"})
     async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))
@@ -215,7 +215,7 @@ async def test_slaves_that_stay_without_what_was_given_back_stop_no_queue(
     told: list[Event] = []
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(0, status, {"tallyCopy": "700", **also})
+    fake.react[SEND_BACK] = lambda link, command: command.response(0, status, {"tallyCopy": "700", **also})
     async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))

@@ -12,7 +12,7 @@ STORED = {"msgId": "F" * 32, "queueId": "3", "queueOffset": "9"}
 
 
 def said(code: int, fields: dict[str, str] | None = None) -> Command:
-    return request(310).answer(code, "said", fields)
+    return request(310).response(code, "said", fields)
 
 
 def sending() -> Sending:

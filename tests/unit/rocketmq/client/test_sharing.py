@@ -26,7 +26,7 @@ async def _next(consumer: Consumer) -> ReceivedMessage:
 
 
 def _no_group(link: Any, command: Any) -> Any:
-    return command.answer(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+    return command.response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
 
 
 async def test_a_consumer_that_no_broker_lets_in_is_told_why(
@@ -57,7 +57,7 @@ async def test_a_member_that_one_of_the_brokers_has_not_heard_of_asks_again_soon
     late = await cluster.add("b", queues=1, topics=("T", "Y"))
     await cluster.add("c", queues=1, topics=("X", "Z"))
     others = dialect.write(ConsumerIds(["other"]))
-    late.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.answer(0, body=others)
+    late.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.response(0, body=others)
     async with mq.consumer("g", ["T", "X"]) as consumer:
         assert [queue.topic for queue in consumer.queues] == ["X"]
         assert not consumer._sharing.is_settled

@@ -15,7 +15,7 @@ from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.registration import Registration, decoding
+from tallystick.rocketmq.wire.registration import Registration, decode_registration
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import RequestCode
@@ -59,9 +59,9 @@ def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.M
 
     def counted(*args: Any, **more: Any) -> Steps[Registration]:
         read.append(args)
-        return decoding(*args, **more)
+        return decode_registration(*args, **more)
 
-    monkeypatch.setattr(registrations_module, "decoding", counted)
+    monkeypatch.setattr(registrations_module, "decode_registration", counted)
     same = registration(False)
     answers = [answered(requests, same) for _ in range(3)]
     assert {answer.code for answer in answers} == {0} and len(read) == 1

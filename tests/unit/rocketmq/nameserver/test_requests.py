@@ -14,7 +14,7 @@ from tallystick.rocketmq.nameserver.requests import STEP_CLUSTERS, NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableResponse
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, encode, request
@@ -186,7 +186,7 @@ def test_names_that_no_broker_has_are_refused_with_the_bound(named: str) -> None
 def test_a_topic_with_a_name_that_no_broker_has_is_refused_with_its_registration(compressed: bool) -> None:
     requests, command = server(), registration(compressed)
     topics = {name: TopicConfig(name) for name in ("T" * (MAX_NAME_CHARS + 1), "short")}
-    body = encode_registration(Registration(TopicTableAnswer(DataVersion(), topics)), compressed=compressed)
+    body = encode_registration(Registration(TopicTableResponse(DataVersion(), topics)), compressed=compressed)
     command.body, command.fields["bodyCrc32"] = body, "0"
     assert "topicName has at most" in (answered(requests, command).remark or "")
     assert b"short" not in ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body

@@ -19,7 +19,7 @@ from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableResponse
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
@@ -53,7 +53,7 @@ class Bench:
             ha_server_addr=f"n:{broker_id + 100}",
             heartbeat_timeout_millis=timeout_ms,
         )
-        body = encode_registration(Registration(TopicTableAnswer(DataVersion(0, 7, 1), topics)))
+        body = encode_registration(Registration(TopicTableResponse(DataVersion(0, 7, 1), topics)))
         command = request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
         return (await client.ask(self.address, command, 5)).fields
 

@@ -24,7 +24,7 @@ class Heard:
     def __init__(self) -> None:
         self.batches: list[list[tuple[Link, Command]]] = []
         self.closed_links: list[Link] = []
-        self.react: Callable[[Link, Command], None] = lambda link, command: link.send(command.answer(0))
+        self.react: Callable[[Link, Command], None] = lambda link, command: link.send(command.response(0))
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         self.batches.append(requests)

@@ -48,7 +48,7 @@ async def test_answers_find_their_questions_in_any_order(bench: Bench, caller: C
         held.append((link, command))
         if len(held) == 3:
             for link, command in reversed(held):
-                link.send(command.answer(0, fields={"echo": str(command.code)}))
+                link.send(command.response(0, fields={"echo": str(command.code)}))
 
     bench.heard.react = react
     asks = [caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)]
@@ -80,7 +80,7 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error_and_takes_no_ot
     bench: Bench, caller: Caller
 ) -> None:
     bench.heard.react = lambda link, command: link.send(
-        command.answer(0, remark="a\udcff" if command.code == 11 else None)
+        command.response(0, remark="a\udcff" if command.code == 11 else None)
     )
     await caller.client.ask(bench.address, request(34), 5)
     answers = await asyncio.gather(*(caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)))
@@ -130,14 +130,14 @@ async def test_a_host_that_no_name_can_be_is_unavailable_at_once(caller: Caller)
 async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Bench, caller: Caller) -> None:
     held: list[tuple[Link, Command]] = []
     bench.heard.react = lambda link, command: (
-        held.append((link, command)) if command.code == 10 else link.send(command.answer(0))
+        held.append((link, command)) if command.code == 10 else link.send(command.response(0))
     )
     late = asyncio.ensure_future(caller.client.ask(bench.address, request(10), 0.1))
     await until(lambda: held)
     await caller.client.ask(bench.address, request(11), 5)
     with pytest.raises(RequestTimeout):
         await late
-    held[0][0].send(held[0][1].answer(0))
+    held[0][0].send(held[0][1].response(0))
     await caller.client.ask(bench.address, request(11), 5)
     assert bench.server.connections == 1
 
@@ -151,7 +151,7 @@ async def test_a_lost_connection_fails_all_its_questions_and_the_next_one_connec
     )
     assert [type(result) for result in results] == [ConnectionLost] * 3
     assert caller.lost == [bench.address]
-    bench.heard.react = lambda link, command: link.send(command.answer(0))
+    bench.heard.react = lambda link, command: link.send(command.response(0))
     assert (await caller.client.ask(bench.address, request(10), 5)).code == 0
 
 
@@ -177,11 +177,11 @@ async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench
         push = request(40, one_way=True)
         push.opaque = command.opaque  # both directions count for themselves
         link.send(push)
-        link.send(command.answer(0))
+        link.send(command.response(0))
 
     bench.heard.react = react
     answer = await caller.client.ask(bench.address, request(34), 5)
-    assert answer.is_answer
+    assert answer.is_response
     assert [command.code for command in caller.asked] == [40]
 
 

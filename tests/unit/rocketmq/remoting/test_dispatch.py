@@ -18,7 +18,7 @@ ECHO, LATE, OTHER = 34, 11, 999
 
 
 def echo(link: Link, command: Command, reply: Reply) -> Command:
-    return command.answer(0, "at once")
+    return command.response(0, "at once")
 
 
 class Desk:
@@ -52,8 +52,8 @@ def test_a_handler_answers_at_once_or_later() -> None:
     late = desk.ask(LATE, 1)
     desk.ask(ECHO, 2)
     (reply,) = desk.replies
-    assert (desk.sent(), desk.at_once, reply.due, reply.wanted) == ([(2, 0, "at once")], [2], True, True)
-    reply(late.answer(0, "late"))
+    assert (desk.sent(), desk.at_once, reply.due, reply.is_wanted) == ([(2, 0, "at once")], [2], True, True)
+    reply(late.response(0, "late"))
     assert (desk.sent(), desk.at_once, reply.due) == ([(2, 0, "at once"), (1, 0, "late")], [2], False)
 
 
@@ -69,11 +69,11 @@ def test_a_handler_that_answers_twice_is_heard_once_and_told_of() -> None:
     desk = Desk()
     late = desk.ask(LATE, 1)
     for remark in ("first", "second"):
-        desk.replies[0](late.answer(0, remark))
+        desk.replies[0](late.response(0, remark))
 
     def both(link: Link, command: Command, reply: Reply) -> Command:
-        reply(command.answer(0, "called"))
-        return command.answer(0, "returned")
+        reply(command.response(0, "called"))
+        return command.response(0, "returned")
 
     desk.dispatch.add({OTHER: both})
     desk.ask(OTHER, 2)
@@ -85,7 +85,7 @@ def test_a_bug_behind_an_answer_is_told_and_answers_nobody() -> None:
     desk = Desk()
 
     def broken(link: Link, command: Command, reply: Reply) -> None:
-        reply(command.answer(0))
+        reply(command.response(0))
         raise ZeroDivisionError("ours")
 
     desk.dispatch.add({OTHER: broken})
@@ -128,8 +128,8 @@ def test_a_one_way_request_is_served_and_not_answered() -> None:
     late = desk.ask(LATE, one_way=True)
     for code in (ECHO, OTHER):
         desk.ask(code, one_way=True)
-    assert not desk.replies[0].wanted
-    desk.replies[0](late.answer(0))
+    assert not desk.replies[0].is_wanted
+    desk.replies[0](late.response(0))
     assert (desk.sent(), desk.told, desk.replies[0].due) == ([], [], False)
 
 
@@ -137,7 +137,7 @@ def test_nobody_waits_for_the_answer_on_a_connection_that_ended() -> None:
     desk = Desk()
     desk.ask(LATE)
     desk.caller.alive = False
-    assert not desk.replies[0].wanted
+    assert not desk.replies[0].is_wanted
 
 
 def test_two_rooms_with_one_code_are_an_error() -> None:

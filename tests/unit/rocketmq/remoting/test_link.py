@@ -52,8 +52,8 @@ class MemoryCalls:
         self.calls: list[tuple[int, int]] = []
         self.unfinished_bytes = 0
 
-    def unsent(self, link: Link, size: int, *, written: int) -> None:
-        self.calls.append((size, written))
+    def unsent(self, link: Link, size: int, *, written_bytes: int) -> None:
+        self.calls.append((size, written_bytes))
 
     def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
         self.unfinished_bytes = size
@@ -76,7 +76,7 @@ async def link(memory: MemoryCalls) -> Link:
 
 
 def answer(*parts: bytes | memoryview) -> Command:
-    return request(11, {}).answer(0, parts=list(parts))
+    return request(11, {}).response(0, parts=list(parts))
 
 
 async def test_the_memory_hears_within_a_tick_of_each_mebibyte_that_is_queued(link: Link, memory: MemoryCalls) -> None:
@@ -134,9 +134,9 @@ async def test_a_loop_that_reads_on_and_on_is_stopped_after_the_second_read(link
 async def test_a_peer_that_is_only_sent_to_is_not_idle(link: Link) -> None:
     """It may wait for what its server has to say, as a consumer does who is told of other members."""
     link.connection_made(Transport())
-    link.touched = link.heard = 0.0
+    link.last_active = link.last_read = 0.0
     link.flush()
-    assert link.touched == 0.0, "there was nothing to send"
+    assert link.last_active == 0.0, "there was nothing to send"
     link.send(answer(b"x"))
     link.flush()
-    assert link.touched > link.heard == 0.0
+    assert link.last_active > link.last_read == 0.0

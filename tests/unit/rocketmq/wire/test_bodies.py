@@ -19,7 +19,7 @@ from tallystick.rocketmq.wire.bodies import (
     TimerCheckpoint,
     TopicStats,
     TopicTable,
-    TopicTableAnswer,
+    TopicTableResponse,
     read_stats,
 )
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, MessageQueue, TopicConfig
@@ -35,7 +35,7 @@ def test_a_topic_named_by_digits_keeps_its_quotes() -> None:
 def test_a_table_of_an_older_broker_lacks_what_came_later() -> None:
     text = '{"dataVersion":{"counter":1,"timestamp":2},"offsetTable":{"T@G":{0:5}}}'
     assert dialect.read_as(text, OffsetTable) == OffsetTable(DataVersion(0, 2, 1), {"T@G": {0: 5}})
-    answer = dialect.read_as('{"dataVersion":{},"topicConfigTable":{}}', TopicTableAnswer)
+    answer = dialect.read_as('{"dataVersion":{},"topicConfigTable":{}}', TopicTableResponse)
     assert answer.mapping_version == DataVersion()
 
 

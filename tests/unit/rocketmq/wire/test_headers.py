@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.frames import decode
 from tallystick.rocketmq.wire import headers
-from tallystick.rocketmq.wire.headers import Header, PullHeader, SendAnswer, SendHeader, TopicHeader, read_send
+from tallystick.rocketmq.wire.headers import Header, PullHeader, SendHeader, SendResponse, TopicHeader, read_send
 from tallystick.rocketmq.wire.remoting import HeaderError, encode, request
 from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode, Serialization
 
@@ -72,8 +72,8 @@ def test_a_send_is_read_under_its_long_names() -> None:
 
 def test_the_answer_to_a_send_is_written_as_the_general_way_would() -> None:
     for answer in (
-        SendAnswer(queue_id=1, transaction_id="u", msg_id="m", queue_offset=7),
-        SendAnswer(queue_id=1, msg_id="m", queue_offset=7, trace_on="false", region="north"),
+        SendResponse(queue_id=1, transaction_id="u", msg_id="m", queue_offset=7),
+        SendResponse(queue_id=1, msg_id="m", queue_offset=7, trace_on="false", region="north"),
     ):
         assert list(answer.to_fields().items()) == list(Header.to_fields(answer).items())
 

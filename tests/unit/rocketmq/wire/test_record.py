@@ -53,7 +53,7 @@ def test_an_id_is_the_last_of_the_properties(
     message = Message("Topic", b"x", tags, keys, properties, wait_stored=wait)
     expected = encode_properties(message.all_properties() | {"UNIQ_KEY": "id"})
     try:
-        stored, message_id = message.identified("id")
+        stored, message_id = message.encode_with_id("id")
     except UsageError:
         assert any(end in value for value in properties.values() for end in "\x01\x02")
         return
@@ -61,13 +61,13 @@ def test_an_id_is_the_last_of_the_properties(
 
 
 def test_an_id_of_its_own_is_kept() -> None:
-    assert Message("Topic", b"x", properties={"UNIQ_KEY": "own"}).identified("id")[1] == "own"
+    assert Message("Topic", b"x", properties={"UNIQ_KEY": "own"}).encode_with_id("id")[1] == "own"
 
 
 @pytest.mark.parametrize("value", ["v" * 32767, "ä" * 16384])
 def test_properties_longer_than_a_record_can_hold(value: str) -> None:
     with pytest.raises(UsageError, match="too long"):
-        Message("Topic", b"x", properties={"p": value}).identified("id")
+        Message("Topic", b"x", properties={"p": value}).encode_with_id("id")
 
 
 def test_a_record_decoded() -> None:

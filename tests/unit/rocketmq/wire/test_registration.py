@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import registration as registration_module
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.registration import (
     MAX_ENTRIES,
     MAX_PART_BYTES,
     MAX_PLAIN_BYTES,
     Registration,
     body_crc,
-    decoding,
+    decode_registration,
     encode_registration,
 )
 from tallystick.rocketmq.wire.steps import finished
@@ -37,12 +37,12 @@ TOPICS = st.builds(
 )
 
 
-def decode_registration(body: bytes, *, compressed: bool, version: int) -> Registration:
-    return finished(decoding(body, compressed=compressed, version=version))
+def decode_all(body: bytes, *, compressed: bool, version: int) -> Registration:
+    return finished(decode_registration(body, compressed=compressed, version=version))
 
 
 def registration(*topics: TopicConfig, mappings: dict[str, object] | None = None) -> Registration:
-    table = TopicTableAnswer(
+    table = TopicTableResponse(
         version=DataVersion(1, 2, 3), topics={topic.name: topic for topic in topics}, mapping_infos=mappings or {}
     )
     return Registration(table, ["127.0.0.1:1"])
@@ -53,7 +53,7 @@ def registration(*topics: TopicConfig, mappings: dict[str, object] | None = None
 def test_what_is_written_is_read_again(topics: list[TopicConfig], compressed: bool) -> None:
     sent = registration(*topics, mappings={"T": {"topic": "T", "totalQueues": 4}})
     body = encode_registration(sent, compressed=compressed)
-    assert decode_registration(body, compressed=compressed, version=VERSION) == sent
+    assert decode_all(body, compressed=compressed, version=VERSION) == sent
 
 
 def test_a_compressed_topic_is_one_line_of_text() -> None:
@@ -65,14 +65,14 @@ def test_a_compressed_topic_is_one_line_of_text() -> None:
 def test_an_older_broker_sends_no_mappings() -> None:
     plain = zlib.decompress(encode_registration(registration(TopicConfig("T")), compressed=True))
     older = zlib.compress(plain[:-4])
-    found = decode_registration(older, compressed=True, version=FIRST_MAPPING_VERSION - 1)
+    found = decode_all(older, compressed=True, version=FIRST_MAPPING_VERSION - 1)
     assert list(found.table.topics) == ["T"]
     with pytest.raises(RemoteProtocolError):
-        decode_registration(older, compressed=True, version=FIRST_MAPPING_VERSION)
+        decode_all(older, compressed=True, version=FIRST_MAPPING_VERSION)
 
 
 def assert_written_again(taken: Registration) -> None:
-    assert decode_registration(encode_registration(taken), compressed=False, version=VERSION) == taken
+    assert decode_all(encode_registration(taken), compressed=False, version=VERSION) == taken
 
 
 @settings(max_examples=60)
@@ -80,7 +80,7 @@ def assert_written_again(taken: Registration) -> None:
 def test_random_compressed_bytes_are_registrations_or_refused(plain: bytes) -> None:
     for body in (plain, zlib.compress(plain)):
         with suppress(RemoteProtocolError):
-            assert_written_again(decode_registration(body, compressed=True, version=VERSION))
+            assert_written_again(decode_all(body, compressed=True, version=VERSION))
 
 
 @settings(max_examples=60)
@@ -89,19 +89,19 @@ def test_one_wrong_byte_inside_is_another_registration_or_refused(data: st.DataO
     plain = bytearray(zlib.decompress(encode_registration(registration(TopicConfig("T")), compressed=True)))
     plain[data.draw(st.integers(0, len(plain) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(RemoteProtocolError):
-        assert_written_again(decode_registration(zlib.compress(plain), compressed=True, version=VERSION))
+        assert_written_again(decode_all(zlib.compress(plain), compressed=True, version=VERSION))
 
 
 def test_a_small_body_that_swells_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="too large"):
-        decode_registration(zlib.compress(bytes(MAX_PLAIN_BYTES + 1)), compressed=True, version=VERSION)
+        decode_all(zlib.compress(bytes(MAX_PLAIN_BYTES + 1)), compressed=True, version=VERSION)
 
 
 @pytest.mark.parametrize("count", [-1, 2**31 - 1])
 def test_impossible_counts_are_refused(count: int) -> None:
     body = zlib.compress(struct.pack(">i", 2) + b"{}" + struct.pack(">i", count))
     with pytest.raises(RemoteProtocolError, match="impossible count"):
-        decode_registration(body, compressed=True, version=VERSION)
+        decode_all(body, compressed=True, version=VERSION)
 
 
 def test_the_check_sum_has_no_sign() -> None:
@@ -119,20 +119,20 @@ def test_a_small_body_that_stands_for_very_many_topics_is_refused() -> None:
     body = plain_body(MAX_ENTRIES + 1, b"T 1 1 6 SINGLE_TAG ")
     assert len(body) < 16 * 1024
     with pytest.raises(RemoteProtocolError, match=f"at most {MAX_ENTRIES} topics"):
-        decode_registration(body, compressed=True, version=VERSION)
+        decode_all(body, compressed=True, version=VERSION)
 
 
 def test_a_small_body_that_stands_for_very_many_values_is_refused() -> None:
     infos = struct.pack(">i", 10) + (struct.pack(">i", 50_001) + b"[" + b"1," * 25_000) * 10
     for body in (plain_body(2000, b'T 1 1 6 SINGLE_TAG {%s"b":"c"}' % (b'"a":"b",' * 100)), plain_body(0, b"", infos)):
         with pytest.raises(RemoteProtocolError, match="a text is too large"):
-            decode_registration(body, compressed=True, version=VERSION)
+            decode_all(body, compressed=True, version=VERSION)
 
 
 @pytest.mark.parametrize("number", ["9" * 4000, str(2**31), "x"])
 def test_a_number_of_queues_that_is_none_is_refused(number: str) -> None:
     with pytest.raises(RemoteProtocolError, match="a compressed registration is broken"):
-        decode_registration(plain_body(1, f"T {number} 1 6 SINGLE_TAG ".encode()), compressed=True, version=VERSION)
+        decode_all(plain_body(1, f"T {number} 1 6 SINGLE_TAG ".encode()), compressed=True, version=VERSION)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -142,8 +142,8 @@ def test_a_long_registration_is_read_in_steps(compressed: bool, monkeypatch: pyt
     sent = registration(*topics, mappings={f"T{n}": {"topic": f"T{n}", "currIdMap": {"0": n}} for n in range(100)})
     body = encode_registration(sent, compressed=compressed)
     monkeypatch.setattr(registration_module, "WHOLE_BYTES", 0)
-    assert len(list(decoding(body, compressed=compressed, version=VERSION))) >= 10
-    assert decode_registration(body, compressed=compressed, version=VERSION) == sent
+    assert len(list(decode_registration(body, compressed=compressed, version=VERSION))) >= 10
+    assert decode_all(body, compressed=compressed, version=VERSION) == sent
 
 
 def test_a_registration_of_the_original_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +155,9 @@ def test_a_registration_of_the_original_is_read(monkeypatch: pytest.MonkeyPatch)
         b'"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":8}},'
         b'"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{"S":{"currIdMap":{0:0,1:1},"topic":"S"}}}}'
     )
-    found = decode_registration(body, compressed=False, version=VERSION)
+    found = decode_all(body, compressed=False, version=VERSION)
     monkeypatch.setattr(registration_module, "WHOLE_BYTES", 0)
-    assert decode_registration(body, compressed=False, version=VERSION) == found
+    assert decode_all(body, compressed=False, version=VERSION) == found
     assert found.table.version == DataVersion(0, 5, 3)
     assert found.table.topics == {"T": TopicConfig("T", 8, 8, 6)}
     assert found.table.mapping_infos == {"S": {"currIdMap": {"0": 0, "1": 1}, "topic": "S"}}
@@ -172,11 +172,11 @@ def test_a_registration_of_the_original_is_read(monkeypatch: pytest.MonkeyPatch)
 )  # fmt: skip
 def test_half_a_registration_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode_registration(body, compressed=False, version=VERSION)
+        decode_all(body, compressed=False, version=VERSION)
 
 
 def test_what_could_not_be_read_in_short_steps_is_refused() -> None:
     text = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":%s}}}'
     for value, why in ((b"[%s1]" % (b"1," * MAX_PART_BYTES), "an entry"), (b'"%s"' % (b"\\n" * 100_001), "escapes")):
         with pytest.raises(RemoteProtocolError, match=why):
-            decode_registration(text % value, compressed=False, version=VERSION)
+            decode_all(text % value, compressed=False, version=VERSION)

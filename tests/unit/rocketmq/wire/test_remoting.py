@@ -163,7 +163,7 @@ def test_what_is_taken_in_parts_is_all_that_came(commands: list[Command], most: 
         assert 0 < len(taken) <= most and sum(len(encode(command)) for command in taken[:-1]) < most_bytes
         found += taken
     assert [seen(command) for command in found] == [seen(command) for command in commands]
-    assert reader.kept_bytes == 0
+    assert reader.buffered_bytes == 0
 
 
 def test_a_frame_of_the_greatest_length_is_waited_for() -> None:
@@ -210,9 +210,9 @@ def test_an_answer_has_the_opaque_and_a_json_header_whatever_the_request_had() -
     asked = decode(encode(request(RequestCode.GET_MAX_OFFSET, {"topic": "T"}, serialization=Serialization.BINARY)))
     assert asked.serialization is Serialization.BINARY
     asked.opaque = 77
-    answer = asked.answer(0, "fine", {"offset": "3"}, b"body", [b"and", memoryview(b" parts")])
+    answer = asked.response(0, "fine", {"offset": "3"}, b"body", [b"and", memoryview(b" parts")])
     again = decode(encode(answer))
-    assert (again.opaque, again.is_answer, again.is_one_way, again.remark) == (77, True, False, "fine")
+    assert (again.opaque, again.is_response, again.is_one_way, again.remark) == (77, True, False, "fine")
     assert (again.fields, again.body, again.serialization) == ({"offset": "3"}, b"bodyand parts", Serialization.JSON)
 
 

@@ -27,7 +27,7 @@ def test_a_filled_form_is_the_whole_header_encoded(
         sys_flag=sys_flag, born_timestamp=born, flag=flag, properties=stored, reconsume_times=0, unit_mode=False,
         batch=batch, broker=broker,
     )  # fmt: skip
-    filled = form.filled(sys_flag, born, flag, stored)
+    filled = form.fill(sys_flag, born, flag, stored)
     assert bytes(filled) == msgspec.json.encode(header.to_letters())
     found = read_send(decode(encode(request(RequestCode.SEND_MESSAGE_V2, filled))))
     assert found.to_fields() == header.to_letters()
