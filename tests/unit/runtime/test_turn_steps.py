@@ -65,3 +65,19 @@ async def test_what_is_not_done_when_it_closes_is_not_done_any_more() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert done == ["a", "a"]
+
+
+async def test_a_step_that_closes_it_is_the_last_one() -> None:
+    done: list[str] = []
+    steps = TurnSteps(100)
+
+    def work() -> Iterator[None]:
+        steps.close()
+        yield
+        done.append("a")
+        yield
+
+    steps.run(work())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not done

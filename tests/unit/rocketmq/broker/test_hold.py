@@ -179,3 +179,17 @@ def test_who_waits_at_a_topic_that_was_made_anew_is_not_meant_by_its_end() -> No
     assert waiting.hold(held("new"), 0.0)
     assert set(gone) == {"old", "older"} and len(waiting) == 1
     assert list(waiting.arrived("T", 0, 6, [0])) == ["new"]
+
+
+def test_what_ends_between_two_steps_ends_once() -> None:
+    waiting = core(held("a", link="closed"), held("b"))
+    gone = waiting.gone({"U"})
+    list(waiting.closed("closed"))
+    assert list(gone) == ["b"] and len(waiting) == 0
+    for number in range(2 * hold.STEP_FORGOTTEN):
+        waiting.hold(held(str(number)), 0.0)
+    forgotten = waiting.closed("l")
+    next(forgotten)
+    assert len(list(waiting.arrived("T", 0, 6, [0]))) == hold.STEP_FORGOTTEN
+    list(forgotten)
+    assert len(waiting) == 0

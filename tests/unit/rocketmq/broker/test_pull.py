@@ -203,6 +203,74 @@ async def test_very_many_held_pulls_are_ended_over_many_turns(tmp_path: Path, by
         assert not pulls.held
 
 
+def busy(ended: list[None]) -> Iterator[None]:
+    """Work that others wait for."""
+    while not ended:
+        yield
+
+
+async def test_all_messages_that_came_before_a_pull_was_woken_wake_it(tmp_path: Path) -> None:
+    """One look at the pulls of a queue is for all of them: the one that is wanted may not be the last."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, ended = await bench.peer(broker), list[None]()
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
+        await until(lambda: broker._pulls.held == 1)
+        broker._pulls._waking = TurnSteps(1)
+        broker._pulls._waking.run(busy(ended))
+        for tag in ("wanted", "other"):
+            await peer.ask(send_command(body=tag.encode(), properties=f"TAGS\x01{tag}\x02"))
+        assert broker._pulls.held == 1
+        ended.append(None)
+        assert bodies(await peer.answer(waiting)) == [b"wanted"]
+
+
+async def test_messages_that_a_queue_had_before_do_not_hide_later_ones(tmp_path: Path) -> None:
+    """A queue is rebuilt from its beginning while messages come at its end."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        pulls, peer, ended = broker._pulls, await bench.peer(broker), list[None]()
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: pulls.held == 1)
+        pulls._waking = TurnSteps(1)
+        pulls._waking.run(busy(ended))
+        await peer.ask(send_command(body=b"new"))
+        pulls.rebuilt([Arrival(TOPIC, 0, 1, [0])])
+        ended.append(None)
+        assert bodies(await peer.answer(waiting)) == [b"new"]
+
+
+async def test_a_message_that_comes_while_its_queue_is_looked_through_wakes_who_wants_it(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        pulls, peer = broker._pulls, await bench.peer(broker)
+        broker.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+        asked = [peer.send(pull_command(flags=WAITING, suspend_ms=60_000, tags=tag)) for tag in "aab"]
+        await until(lambda: pulls.held == len(asked))
+        pulls._waking = TurnSteps(1)
+        pulls.arrived([Arrival(TOPIC, 0, 1, [ord("a")])])
+        assert pulls.held == 2, "one is woken, and the others are still to be looked at"
+        pulls.arrived([Arrival(TOPIC, 0, 2, [ord("b")])])
+        await until(lambda: not pulls.held)
+        for opaque in asked:
+            await peer.answer(opaque)
+
+
+async def test_a_deadline_that_is_nobodys_any_more_keeps_no_later_one_from_coming(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        woken = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=100))
+        in_vain = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=300, tags="wanted"))
+        await until(lambda: broker._pulls.held == 2)
+        await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
+        assert bodies(await peer.answer(woken)) == [b"other"]
+        assert (await peer.answer(in_vain)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
 async def test_held_pulls_are_looked_through_when_a_topic_goes_and_not_when_one_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode
 from tallystick.runtime.disk import File, OsDisk
 from tallystick.runtime.events import Events
 
@@ -115,6 +115,39 @@ async def test_who_makes_something_is_answered_when_it_is_on_the_disk_and_nobody
         assert (await peer.answer(opaque)).code == code
         topics, groups = on_disk(tmp_path, TOPICS), on_disk(tmp_path, GROUPS)
         assert "New" in topics["topicConfigTable"] or "group-0" in groups["subscriptionGroupTable"]
+
+
+async def test_who_changes_nothing_waits_for_no_save(tmp_path: Path) -> None:
+    """Also where others have changed something: a disk that is late would hold up every question."""
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        assert (await peer.ask(create("Old"))).code == 0
+        with disk.shut():
+            waits = peer.send(create("New"))
+            assert (await other.code(RequestCode.GET_ALL_TOPIC_CONFIG, {})).code == 0
+            assert not await answered(peer, waits)
+        assert (await peer.answer(waits)).code == 0
+
+
+async def test_a_held_pull_whose_group_was_deleted_reads_when_the_group_it_makes_is_saved(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        assert (await other.ask(send_command("Old"))).code == 0
+        flags = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+        waiting = peer.send(pull_command("Old", group="group-0", offset=1, flags=flags, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        broker.tables.groups.delete("group-0")
+        await broker._saver.save()
+        with disk.shut():
+            assert (await other.ask(send_command("Old"))).code == 0
+            await until(lambda: "group-0" in broker.tables.groups.all)
+            assert not await answered(peer, waiting), "a crash would take the group away"
+        assert (await peer.answer(waiting)).code == 0
+        assert "group-0" in on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
 
 
 async def test_all_changes_of_a_moment_are_one_save(tmp_path: Path) -> None:
