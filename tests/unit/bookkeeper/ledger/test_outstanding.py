@@ -251,3 +251,26 @@ def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
     assert outstanding.answered_in_lane(ADDS, 2) is not None
     assert lanes() == before
     assert (outstanding.wake_at(), outstanding.expire(TIMEOUT).left) == (None, 0)
+
+
+def test_requests_behind_some_that_were_answered_out_of_turn_are_overdue_in_time() -> None:
+    """When the deadline of these comes none of them is overdue; that of the ones behind them comes all the same."""
+    outstanding: Outstanding[int] = Outstanding()
+    lane = outstanding.lane(ADDS, 7)
+    for entry in range(3):
+        outstanding.sent(lane, [entry], float(entry), TIMEOUT)
+    assert outstanding.answered_in_lane(ADDS, 1) is lane
+    assert outstanding.expire(TIMEOUT).entries == [(7, [0])]
+    assert not outstanding.expire(TIMEOUT + 1)
+    assert outstanding.wake_at() == TIMEOUT + 2
+    assert outstanding.expire(TIMEOUT + 2).entries == [(7, [2])]
+
+
+def test_answers_out_of_turn_are_found_also_behind_many_that_were_settled() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    lane = outstanding.lane(ADDS, "owner")
+    outstanding.sent(lane, range(100), 0.0, TIMEOUT)
+    assert outstanding.answered_run(ADDS, list(range(100)), lambda *_: None) == 100
+    outstanding.sent(lane, range(100, 6000), 0.0, TIMEOUT)
+    assert all(outstanding.answered_in_lane(ADDS, entry) is lane for entry in reversed(range(100, 6000)))
+    assert not len(lane)

@@ -174,6 +174,107 @@ async def test_who_looks_for_a_bookie_that_is_gone_makes_nobody_wait(counted: tu
         await looking
 
 
+class Held(ClusterMetadata):
+    """Each reading ends with what it is told to end with."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.listings = list[asyncio.Future[RegisteredBookies]]()
+        self.readings = list[tuple[BookieId, asyncio.Future[Creation | None]]]()
+
+    async def bookies(self) -> RegisteredBookies:
+        self.listings.append(asyncio.get_running_loop().create_future())
+        return await self.listings[-1]
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        self.readings.append((bookie, asyncio.get_running_loop().create_future()))
+        return await self.readings[-1][1]
+
+
+@pytest.fixture
+async def held(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Held, BookieDirectory]]:
+    driver = Held(MemoryStore(request.node.name))
+    await driver.init_cluster()
+    directory = BookieDirectory(driver)
+    yield driver, directory
+    directory.close()
+    await driver.close()
+
+
+async def changed(driver: Held, directory: BookieDirectory) -> None:
+    """A bookie registers, and the directory has heard of it."""
+    heard: list[None] = []
+    directory.on_change(lambda: heard.append(None))
+    await driver.register("new", BookieInfo.at("127.0.0.1", 1))
+    await until(lambda: bool(heard))
+
+
+async def test_who_asks_behind_a_change_hears_what_was_read_behind_it(held: tuple[Held, BookieDirectory]) -> None:
+    """A bookie that comes back at the same address may be another one: entries sent to it would count as stored."""
+    driver, directory = held
+    before = asyncio.create_task(directory.identities(("a",)))
+    await until(lambda: len(driver.readings) == 1)
+    await changed(driver, directory)
+    behind = asyncio.create_task(directory.identities(("a",)))
+    await until(lambda: len(driver.readings) == 2)
+    driver.readings[0][1].set_result(1)
+    await before
+    also_behind = asyncio.create_task(directory.identities(("a",)))
+    await asyncio.sleep(0.01)
+    assert len(driver.readings) == 2, "that of before has ended, and this one goes on"
+    assert not behind.done() and not also_behind.done(), "what was read before is nobody's answer now"
+    driver.readings[1][1].set_result(2)
+    assert [await behind, await also_behind] == [{"a": 2}, {"a": 2}]
+    assert await directory.identities(("a",)) == {"a": 2}
+
+
+async def test_a_late_answer_of_before_a_change_replaces_none_of_behind_it(held: tuple[Held, BookieDirectory]) -> None:
+    driver, directory = held
+    before = asyncio.create_task(directory.identities(("a",)))
+    await until(lambda: len(driver.readings) == 1)
+    await changed(driver, directory)
+    behind = asyncio.create_task(directory.identities(("a",)))
+    await until(lambda: len(driver.readings) == 2)
+    driver.readings[1][1].set_result(2)
+    assert await behind == {"a": 2}
+    driver.readings[0][1].set_result(1)
+    await before
+    assert await directory.identities(("a",)) == {"a": 2}
+
+
+async def test_what_was_known_before_a_change_is_read_again_with_what_was_not(
+    held: tuple[Held, BookieDirectory],
+) -> None:
+    driver, directory = held
+    known = asyncio.create_task(directory.identities(("a",)))
+    await until(lambda: len(driver.readings) == 1)
+    driver.readings[0][1].set_result(1)
+    assert await known == {"a": 1}
+    both = asyncio.create_task(directory.identities(("a", "b")))
+    await until(lambda: len(driver.readings) == 2)
+    await changed(driver, directory)
+    driver.readings[1][1].set_result(3)
+    await until(lambda: both.done() or len(driver.readings) == 4)
+    for (_, reading), creation in zip(driver.readings[2:], (2, 4), strict=True):
+        reading.set_result(creation)
+    assert await both == {"a": 2, "b": 4}
+
+
+async def test_a_list_that_changed_while_it_was_read_is_shown_to_nobody(held: tuple[Held, BookieDirectory]) -> None:
+    driver, directory = held
+    first = asyncio.create_task(directory.current())
+    await until(lambda: len(driver.listings) == 1)
+    await changed(driver, directory)
+    old, new = RegisteredBookies({}, {}), RegisteredBookies({"new": BookieInfo.at("127.0.0.1", 1)}, {})
+    driver.listings[0].set_result(old)
+    await until(lambda: len(driver.listings) == 2)
+    second = asyncio.create_task(directory.current())
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    driver.listings[1].set_result(new)
+    assert [await first, await second] == [new, new]
+
+
 async def test_what_could_not_be_read_is_read_again(counted: tuple[Counted, BookieDirectory]) -> None:
     driver, directory = counted
     driver.may_answer.set()
