@@ -219,3 +219,27 @@ async def test_connections_wait_while_checkpoints_do_not_keep_up(desk: Desk) -> 
     assert one.resumed == 0
     desk.committer.press(False)
     assert one.resumed == 1
+
+
+async def test_answers_of_an_older_commit_leave_before_those_of_a_newer_one(desk: Desk) -> None:
+    """An add that waited for a look is answered with the commit that it had then."""
+    one = Connection()
+    await desk.hold(one, b"first")
+    await desk.hold(one, b"second")
+    desk.paper.finish()
+    desk.committer.hold(one, [b"of the first commit"], 1)
+    desk.paper.finish()
+    assert one.got == [b"first", b"of the first commit", b"second"]
+
+
+async def test_the_next_commit_is_written_while_the_answers_of_this_one_are_sent(desk: Desk) -> None:
+    taken: list[int] = []
+
+    class Taking(Connection):
+        def deliver(self, answers: Sequence[bytes]) -> None:
+            taken.append(desk.paper.taken)
+
+    for _ in range(2):
+        await desk.hold(Taking(), b"a")
+    desk.paper.finish()
+    assert taken == [2]

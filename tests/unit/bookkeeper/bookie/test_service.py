@@ -13,6 +13,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import NOW, Add, Batch, Looked, Read, Reply, Service
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.frames import AddRun
 
 
 @pytest.fixture
@@ -20,13 +21,13 @@ def store() -> Store:
     return Store()
 
 
-def service_of(store: Store, looks: bool = False) -> Service:
-    counts, recent = Counts(), RecentAdds()
+def service_of(
+    store: Store, looks: bool = False, *, counts: Counts | None = None, looked_at: list[int] | None = None
+) -> Service:
+    counts, recent, looked_at = counts or Counts(), RecentAdds(), [] if looked_at is None else looked_at
     fences = Fences(store.storage, counts, recent, 1000, looks=lambda more: looks, tell=lambda: None)
     guard = DiskGuard(0.95)
-    return Service(
-        store.storage, guard, fences, counts, recent, looks=lambda: looks, look_at=lambda ledger: None
-    )  # fmt: skip
+    return Service(store.storage, guard, fences, counts, recent, looks=lambda: looks, look_at=looked_at.append)
 
 
 def add(ledger: int, entry: int, key: bytes = KEY) -> Add:
@@ -66,3 +67,39 @@ def test_what_waits_for_a_look_has_no_code_and_is_asked_again_with_what_was_said
     assert list(stored.waiting) == [1, 3] and store.has(4, 0) and store.has(6, 0) and not store.has(5, 1)
     assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 4
     assert service.add_run(data, run, Verdict.UNKNOWN).is_ok and store.has(5, 1) and store.has(5, 2)
+
+
+def test_behind_first_entries_of_one_run_all_their_ledgers_are_looked_at(store: Store) -> None:
+    """Else nobody would know them from others that are given their ids later."""
+    looked_at: list[int] = []
+    service = service_of(store, looks=True, looked_at=looked_at)
+    assert service.add_run(*scanned([frame(ledger, 0) for ledger in (4, 5, 6)])).is_ok
+    assert looked_at == [4, 5, 6]
+
+
+def test_adds_that_a_look_refuses_are_counted_as_such(store: Store) -> None:
+    counts = Counts()
+    service = service_of(store, looks=True, counts=counts)
+    data, run = scanned([frame(5, 1), frame(5, 2)])
+    assert list(service.add_run(data, run).waiting) == [0, 1] and counts.adds == 0
+    assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 2
+    assert (counts.adds, counts.adds_failed, counts.add_bytes) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("before", [b"", bytes(1000)])
+def test_of_a_long_read_the_storage_keeps_the_adds_alone(
+    store: Store, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps them until a checkpoint, in the buffer that it is given: one entry would hold a megabyte."""
+    kept: list[int] = []
+    add_run = store.storage.add_run
+
+    def counted(data: bytes, run: AddRun) -> list[Code]:
+        kept.append(len(data))
+        return add_run(data, run)
+
+    monkeypatch.setattr(store.storage, "add_run", counted)
+    data, run = scanned([frame(1, 0), frame(1, 1)])
+    moved = AddRun(run.keys, run.ledgers, run.entries, [bound + len(before) for bound in run.bounds])
+    assert service_of(store).add_run(before + data + bytes(1000), moved).is_ok
+    assert kept == [len(data)] and store.has(1, 0) and store.has(1, 1)

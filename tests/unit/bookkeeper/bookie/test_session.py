@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +13,13 @@ import pytest
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.session import Session, Surroundings
+from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES, Session, Surroundings
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.bookkeeper.bookie.wires import Served, Wire
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.errors import RemoteProtocolError
 
 
 @pytest.fixture
@@ -168,3 +170,68 @@ async def test_who_had_more_than_a_little_to_do_goes_on(seconds: float) -> None:
     bench.turns.spent(Kind.ADD, 1.0)
     bench.came(adds(1, [1]))
     assert bench.waits == [(Kind.ADD, seconds > TURN_S / 10)]
+
+
+class Looking(Turned):
+    """Each read of the socket has so many adds that wait for a look."""
+
+    COUNT = 3000
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.kept = list[int]()
+        self.go_on = list[Callable[[Verdict], None]]()
+
+    def unfinished(self, session: Session, size: int, progress: bool) -> None:
+        self.kept.append(size)
+
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> Served:
+        return Served(len(data), to_look={1: [data] * self.COUNT})
+
+    def hold(self, ledger: int, size: int, go_on: Callable[[Verdict], None], **_: object) -> None:
+        self.go_on.append(go_on)
+
+    def settle(self, frames: bytes, said: Verdict) -> Served:
+        served = Served(len(frames))
+        served.answer(bytes(ADD_ANSWER_BYTES * self.COUNT))
+        return served
+
+
+async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer() -> None:
+    bench = Looking()
+    bench.came(adds(1, [0]))
+    assert bench.kept == [ADD_ANSWER_BYTES * bench.COUNT]
+    bench.go_on.pop()(Verdict.ADMIT)
+    assert bench.kept == [ADD_ANSWER_BYTES * bench.COUNT, 0]
+
+
+@pytest.mark.rule("P1")
+async def test_p1_what_waited_for_a_look_is_answered_with_the_commit_that_it_is_durable_with() -> None:
+    class Storing(Looking):
+        def settle(self, frames: bytes, said: Verdict) -> Served:
+            served = Served(len(frames))
+            served.answer(b"stored", commit=7)
+            served.answer(b"stored later", commit=8)
+            return served
+
+    class Committing(Told):
+        def hold(self, session: Session, answers: list[bytes], commit: int) -> None:
+            held.append((answers, commit))
+
+    held, bench = list[tuple[list[bytes], int]](), Storing()
+    bench.session._around = replace(bench.session._around, committer=cast(Any, Committing()))
+    bench.came(adds(1, [0]))
+    bench.go_on.pop()(Verdict.ADMIT)
+    assert held == [([b"stored", b"stored later"], 8)]
+
+
+async def test_of_a_peer_that_is_refused_nothing_is_kept() -> None:
+    """Its connection may be there for long, as it takes no answers."""
+
+    class Refusing(Looking):
+        def spoken(self, beginning: bytes) -> Wire:
+            raise RemoteProtocolError("speaks something else")
+
+    bench = Refusing()
+    bench.came(adds(1, [0]))
+    assert not bench.kept

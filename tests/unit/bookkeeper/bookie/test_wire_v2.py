@@ -16,13 +16,14 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.service import Service
+from tallystick.bookkeeper.bookie.service import Service, Stored
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.wire_v2 import RUN_LEDGERS, WireV2
 from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Flag, Op
+from tallystick.codec.frames import AddRun
 from tallystick.errors import RemoteProtocolError, StorageError
 from tallystick.runtime.disk import OsDisk, Usage
 
@@ -93,6 +94,22 @@ def test_first_adds_of_many_ledgers_are_stored_some_at_a_time(room: Room) -> Non
     assert codes(b"".join(served.when_durable + rest.when_durable)) == [
         (Op.ADD, Code.OK, ledger, 0) for ledger in range(3 * RUN_LEDGERS)
     ]
+
+
+def test_first_adds_of_many_ledgers_are_stored_some_at_a_time_also_behind_a_long_frame(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[int] = []
+    add_run = room.service.add_run
+
+    def counted(data: bytes, run: AddRun) -> Stored:
+        stored.append(len(run))
+        return add_run(data, run)
+
+    monkeypatch.setattr(room.service, "add_run", counted)
+    alone = adds(1, [0], bytes(MAX_FRAME // 2), flags=Flag.RECOVERY_ADD)
+    room.ask(alone + b"".join(adds(ledger, [0]) for ledger in range(2, 2 + 3 * RUN_LEDGERS)))
+    assert stored == [RUN_LEDGERS] * 3
 
 
 def test_a_refused_add_is_answered_at_once_and_the_others_when_durable(room: Room) -> None:
