@@ -1,0 +1,58 @@
+"""What a writer tells of the bookies that it lacks, while others fail or come back; over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from support.waiting import until
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    made = await SmallCluster().start(3)
+    yield made
+    await made.close()
+
+
+async def test_a_ledger_that_loses_another_bookie_is_told_of_again(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=1)
+    await writer.append(b"0")
+    first, second, _ = writer.metadata.ensemble
+    for gone in (first, second):
+        await cluster.down(gone)
+        while gone not in writer.missing:
+            await writer.append(b"more")
+            await asyncio.sleep(0.01)
+    told = [event.fields["missing"] for event in cluster.events if event.kind == "ledger degraded"]
+    assert told == [(first,), (first, second)]
+    await writer.close()
+
+
+async def test_a_ledger_is_restored_when_its_bookie_takes_entries_though_nobody_waits_for_them(
+    cluster: SmallCluster,
+) -> None:
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"0")
+    gone = writer.metadata.ensemble[1]
+    await until(lambda: gone in cluster.holders(writer.id, 0))
+    await cluster.down(gone)
+    await writer.append(b"1")
+    await until(lambda: writer.missing == (gone,))
+    slow, other = (cluster.bookies[name] for name in writer.metadata.ensemble if name != gone)
+    back = cluster.bookies[gone]
+    slow.held, back.held = [], []
+    pending = writer.append_nowait(b"2")
+    await until(lambda: other.id in cluster.holders(writer.id, 2))
+    await cluster.up(gone)
+    await until(lambda: writer.missing == () and bool(back.held))
+    slow.release()
+    assert await pending == 2
+    assert "ledger restored" not in cluster.kinds(), "it may refuse every entry"
+    back.release()
+    await until(lambda: "ledger restored" in cluster.kinds())
+    await writer.close()
