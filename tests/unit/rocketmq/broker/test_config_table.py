@@ -76,3 +76,33 @@ def test_h12_a_slave_takes_the_whole_table_and_its_version_in_one_step(shown: Sh
         shown.replace(second, shown.config("B", 2))
         assert shown.changes == 2  # no rewriting of what is the same
     assert dict(shown.table.all) == {**shown.table.system, "B": shown.config("B", 2)}
+
+
+@pytest.mark.parametrize("name", ["T", "x" * 119])
+def test_an_entry_takes_its_places_once_and_gives_them_back(shown: Shown, name: str) -> None:
+    table, before = shown.table, shown.table.room()
+    config = shown.config(name)
+    assert table.more_places([config]) == table.places(config)  # type: ignore[list-item, arg-type]  # all of one kind
+    for _ in range(2):
+        table.put(config, peer="h:1")  # type: ignore[arg-type]
+        assert table.room() == before - table.places(config)  # type: ignore[arg-type]
+        assert table.more_places([config, config]) == 0  # type: ignore[list-item]
+    table.delete(name)
+    assert table.room() == before
+
+
+def test_the_share_of_a_host_is_its_own_again_when_what_it_made_is_deleted(shown: Shown) -> None:
+    table, before = shown.table, shown.table.room("h:1")
+    names = [f"T{number}" for number in range(100)]
+    table.put(*map(shown.config, names), peer="h:1")  # type: ignore[arg-type]
+    assert table.room("h:1") < before
+    table.delete(*names)
+    assert table.room("h:1") == before
+
+
+def test_the_room_beside_a_copied_table_is_that_of_the_copy(shown: Shown) -> None:
+    before = shown.table.room()
+    shown.replace(DataVersion(0, 77, 7), shown.config("A"), shown.config("B"))
+    assert shown.table.room() == before - 2
+    shown.replace(DataVersion(0, 78, 8), shown.config("B"))
+    assert shown.table.room() == before - 1

@@ -231,3 +231,27 @@ def test_locks_that_ended_go_when_the_file_is_written_and_in_steps() -> None:
     written = dialect.read_as(b"".join(text), LockTable).locks
     assert [(lock.group, lock.queue, lock.client_id) for lock in written] == [("g5000", Q1, "a"), ("g9999", Q0, "b")]
     assert (len(held), set(held._groups)) == (2, {"g5000", "g9999"})
+
+
+def test_a_queue_that_another_took_while_the_file_is_written_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock had ended when the text came to its group."""
+    monkeypatch.setattr(locks, "_LOOKED_AT", 1)
+    held, now = QueueLocks(), LIVE_S + 1
+    held.lock("g", "a", "host", [Q0, Q1], 0.0)
+    text = held.text(now)
+    next(text)
+    assert held.lock("g", "b", "host", [Q1], now) == [Q1]
+    b"".join(text)
+    assert held.lock("g", "c", "host", [Q0, Q1], now) == [Q0]
+    assert len(held) == 2
+
+
+def test_what_is_given_back_while_the_file_is_written_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_LOOKED_AT", 1)
+    held = QueueLocks()
+    held.lock("g", "a", "host", [Q0, Q1], 0.0)
+    text = held.text(1.0)
+    next(text)
+    held.unlock("g", "a", [Q0])
+    b"".join(text)
+    assert held.dirty

@@ -12,7 +12,7 @@ from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
 from tallystick.rocketmq.wire.bodies import TopicTable, TopicTableResponse
 from tallystick.rocketmq.wire.dialect import MAX_VALUES, check_bounds
-from tallystick.rocketmq.wire.registration import Registration, encode_registration
+from tallystick.rocketmq.wire.registration import Registration, encode_registration, topic_size
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import RETRY_PREFIX, DataVersion, RequestCode, TopicConfig
 
@@ -80,3 +80,16 @@ async def test_permissions_of_very_many_topics_are_masked_in_steps(monkeypatch: 
     masked = await registered_topics.permitted(table, 4)
     assert len(turns) >= 9 and {topic.perm for topic in masked.topics.values()} == {4}
     assert await registered_topics.permitted(table, 6) is table
+
+
+async def test_of_many_values_no_more_are_registered_than_a_name_server_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {name: TopicConfig(name) for name in "abcde"}
+    _, values = topic_size(made["a"])
+    monkeypatch.setattr(registered_topics, "FRAME_VALUES", 3 * values)
+    assert [*(await registered_topics.fitting(TopicTable(DataVersion(0, 1, 1), made))).topics] == ["a", "b", "c"]
+
+
+async def test_a_topic_that_does_not_fit_keeps_no_shorter_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {name: TopicConfig(name) for name in ("a", "long" * 30, "b")}
+    monkeypatch.setattr(registered_topics, "FRAME_BYTES", 2 * topic_size(made["a"])[0])
+    assert [*(await registered_topics.fitting(TopicTable(DataVersion(0, 1, 1), made))).topics] == ["a", "b"]

@@ -405,3 +405,27 @@ def _copy_of(topics: Topics) -> Callable[[], Awaitable[TopicTable]]:
         return topics.table()
 
     return table
+
+
+async def test_who_waited_for_a_name_server_until_the_time_out_is_called_once() -> None:
+    """It may be heard of later that the change is known: the answer that waited has gone then."""
+    called: list[None] = []
+    broker = Announced(MASTER, "127.0.0.1:1", timeout_s=0.05)
+    registrar = broker.registrar
+    registrar._servers["127.0.0.1:1"].failure = ""
+    registrar.announced(lambda: called.append(None))
+    await until(lambda: bool(called))
+    for server in registrar._servers.values():
+        server.known = registrar._changes
+    registrar._settle()
+    assert called == [None]
+    await broker.close()
+
+
+async def test_topics_that_fit_no_more_are_told_of_each_time_that_begins_or_ends() -> None:
+    broker = Announced(MASTER, "127.0.0.1:1")
+    for count in (0, 3, 4, 0, 0, 2):
+        broker.registrar._note_left_out(count)
+    kinds = [event.kind for event in broker.events]
+    assert kinds == ["topics not registered", "all topics registered", "topics not registered"]
+    await broker.close()
