@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.store.deletion import Deletion
-from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import DataVersion, ResponseCode
+from tallystick.rocketmq.wire.values import ResponseCode
 
 OK = ResponseCode.SUCCESS
 NOT_SET = "not set any response code"  # the remark of some good answers of the original
 MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
 MAX_DELETIONS = 64  # that wait for the disk
-PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
-MAX_VERSION_BYTES = 1024  # of a table's version in a request for a page
 MAX_LIST = 1000  # topics or groups that one request makes: it is done in one turn of the loop
 MAX_LIST_BYTES = 1024 * 1024  # of such a list
 MAX_TOLD = 100  # of a list that are told one by one
-
-T = TypeVar("T")
 
 
 def refusal(code: ResponseCode, remark: str) -> BrokerError:
@@ -126,12 +120,3 @@ def _bounded(pieces: Iterable[bytes], too_long: str, reply: Reply) -> Iterator[b
         if size > MAX_BODY_BYTES:
             raise refusal(ResponseCode.SYSTEM_ERROR, f"more than the {MAX_BODY_BYTES} bytes of a frame: {too_long}")
         yield piece
-
-
-def page(table: Mapping[str, T], version: DataVersion, asked: str | None, start: int, most: int | None) -> dict[str, T]:
-    """Entries by name from number ``start``; from the first if ``asked``, a version as JSON, is not the table's."""
-    if not asked or dialect.read_short(asked.encode(), DataVersion, most_bytes=MAX_VERSION_BYTES) != version:
-        start = 0
-    size = PAGE_ENTRIES if most is None else max(0, min(PAGE_ENTRIES, most))
-    start = max(0, start)
-    return {name: table[name] for name in sorted(table)[start : start + size]}

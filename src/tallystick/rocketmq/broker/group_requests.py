@@ -15,9 +15,9 @@ from tallystick.rocketmq.broker.answers import (
     check_is_master,
     check_list,
     left_to_master,
-    page,
     refusal,
 )
+from tallystick.rocketmq.broker.config_pages import ConfigPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -34,7 +34,7 @@ class GroupRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self._parts, self._pages = parts, ConfigPages[GroupTable](parts.clock)
         self.handlers: Mapping[int, Handler] = {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._create_many,
@@ -100,7 +100,11 @@ class GroupRequests:
         groups = table.groups
         if PAGE_FIELDS & command.fields.keys():
             header = headers.GroupPageHeader.of(command)
-            groups = page(groups, table.version, header.data_version, header.group_seq, header.max_group_num)
+            page = self._pages.page(
+                link.peer, table, groups, header.data_version, header.group_seq, header.max_group_num
+            )
+            table = page.table
+            groups = {name: table.groups[name] for name in page.names}
         forbidden = {name: bits for name, bits in table.forbidden.items() if name in groups}
         fields = headers.GroupPageResponse(len(table.groups)).to_fields()
         return command.response(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))

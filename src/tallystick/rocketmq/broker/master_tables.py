@@ -116,7 +116,10 @@ class MasterTables:
         return text, dialect.read_as(text, DelayTable)
 
     async def queue_ends(self, topics: Iterable[str]) -> QueueEnds:
-        """Of all queues; an original is asked for the queues of each of the ``topics``, and tells of no deletion."""
+        """Of all queues; an original is asked for the queues of each of the ``topics``, and tells of no deletion.
+
+        A queue that goes meanwhile may have an end: at worst a topic that is made anew begins behind it.
+        """
         told = QueueEnds(-1, {}, {})
         try:
             async for is_first, body in self.pages(QUEUE_ENDS):

@@ -45,20 +45,21 @@ class OffsetPages:
 
     @property
     def snapshot(self) -> int:
-        return self._offsets.removals
+        return self._offsets.replacements
 
     def page(self, start: int) -> Page:
         offsets, first = self._offsets, 0 if start < _PULLED else _PULLED
         table = offsets.pulled_to if first else offsets.committed
         entries: dict[str, dict[int, int]] = {}
-        count = 0
-        for key, queues in islice(table.items(), start - first, start - first + PAGE_KEYS):
+        index, count = max(0, start - first - offsets.removals), 0
+        for key, queues in islice(table.items(), index, index + PAGE_KEYS):
             entries[key] = queues
             count += len(queues)
             if count >= PAGE_OFFSETS:
                 break
-        at: int | None = start + len(entries)
-        if start - first + len(entries) >= len(table):
+        index += len(entries)
+        at: int | None = first + index + offsets.removals
+        if index >= len(table):
             at = None if first or not offsets.pulled_to else _PULLED
         if first:
             page = OffsetPage(offsets.version, pull_offsets=entries)

@@ -85,7 +85,7 @@ class Offsets:
         for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
             self._others.add(key)
         self._commits = 0
-        self.removals = 0  # how often keys went, so that those behind them have other places
+        self.removals = self.replacements = 0  # how many keys went, and how often all did
         self.dirty = False
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int, *, went_back: bool = False) -> bool:
@@ -243,7 +243,7 @@ class Offsets:
             self._own_resets.pop(key, None)
             self._touched(key)
         if keys:
-            self.removals += 1
+            self.removals += len(keys)
             self.dirty = True
 
     def cut(self) -> list[Commit]:
@@ -307,7 +307,7 @@ class Offsets:
         self._offsets, self._committed, self._count = merge.offsets, merge.keys, merge.count
         self._pulled, self._others, self._pulled_count = merge.pulled, merge.pulled_keys, merge.pulled_count
         self._own, self._own_resets, self.version = merge.own, merge.own_resets, merge.version
-        self.removals += 1
+        self.replacements += 1
         return freeing(gone)
 
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[Commit | None]:

@@ -1,10 +1,11 @@
 """Tables that a slave of ours copies page by page (GET_TABLE_PAGE, a code of ours alone; H12).
 
 The original sends a whole table in one frame, which ends at 16 MiB, or asks for pages of topics and groups only. Here
-any table has pages: entries by their *place*, which stays the same under one ``snapshot``. An entry that is added comes
-last; one that goes makes the places behind it move, so the snapshot steps, and the reader begins again. What an entry
-holds may change between two pages: each entry is right by itself. An original answers this code with "not supported",
-and the slave asks in the original's way.
+any table has pages: entries by their *place*, which is the same under one ``snapshot``. An entry that is added comes
+last. One that goes keeps its place: a place is an entry's number among those there are, and as many more as ever went.
+So whoever goes on behind entries that went reads some twice, misses none, and comes to the end however often some go.
+What an entry holds may change between two pages: each entry is right by itself. An original answers this code with "not
+supported", and the slave asks in the original's way.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class PagedTable(Protocol):
 
     @property
     def snapshot(self) -> int:
-        """Steps when places change."""
+        """Steps when the table becomes another."""
         ...
 
     def page(self, start: int) -> Page:

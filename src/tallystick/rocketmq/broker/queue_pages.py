@@ -17,6 +17,7 @@ from tallystick.rocketmq.wire.values import Int32, Int64
 
 QUEUE_ENDS = "queueEnds"
 PAGE_ENTRIES = 4096
+_DELETED = 1 << 40  # the place of the first deletion: whatever queues come meanwhile, it is theirs alone
 
 
 class QueueEndsPage(msgspec.Struct, frozen=True):
@@ -32,18 +33,23 @@ class QueueEndsPage(msgspec.Struct, frozen=True):
 class QueuePages:
     """Queues in the order in which they came, and behind them deletions."""
 
+    snapshot = 0  # it is the same table in the process's whole life
+
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    @property
-    def snapshot(self) -> int:
-        return self._store.deletions
-
     def page(self, start: int) -> Page:
-        store = self._store
-        some = islice(store.next_offsets.items(), start, start + PAGE_ENTRIES)
-        ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
-        queues, behind = len(store.next_offsets), start + PAGE_ENTRIES
-        deleted = islice(store.deleted.items(), max(0, start - queues), max(0, behind - queues))
-        body = QueueEndsPage(store.end, ends, dict(deleted), store.first)
-        return Page(dialect.write_strict(body), behind if behind < queues + len(store.deleted) else None)
+        store, first = self._store, 0 if start < _DELETED else _DELETED
+        index = max(0, start - first - store.removals)
+        ends: list[tuple[str, int, int]] = []
+        deleted: dict[str, int] = {}
+        if first:
+            deleted = dict(islice(store.deleted.items(), index, index + PAGE_ENTRIES))
+        else:
+            some = islice(store.next_offsets.items(), index, index + PAGE_ENTRIES)
+            ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
+        index += len(ends) + len(deleted)
+        at: int | None = first + index + store.removals
+        if index >= len(store.deleted if first else store.next_offsets):
+            at = None if first or not store.deleted else _DELETED
+        return Page(dialect.write_strict(QueueEndsPage(store.end, ends, deleted, store.first)), at)

@@ -18,16 +18,16 @@ from tallystick.rocketmq.broker.answers import (
     check_is_master,
     check_list,
     left_to_master,
-    page,
     refusal,
 )
+from tallystick.rocketmq.broker.config_pages import ConfigPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import topic_pieces
 from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTableResponse
+from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTable, TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     FILTER_TYPES,
@@ -47,7 +47,7 @@ class TopicRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self._parts, self._pages = parts, ConfigPages[TopicTable](parts.clock)
         self._mappings = DataVersion(0, parts.clock.wall_ms(), 0)  # of static topics: there are none
         self.handlers: Mapping[int, Handler] = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create,
@@ -158,7 +158,11 @@ class TopicRequests:
         topics = table.topics
         if PAGE_FIELDS & command.fields.keys():
             header = headers.TopicPageHeader.of(command)
-            topics = page(topics, table.version, header.data_version, header.topic_seq, header.max_topic_num)
+            page = self._pages.page(
+                link.peer, table, topics, header.data_version, header.topic_seq, header.max_topic_num
+            )
+            table = page.table
+            topics = {name: table.topics[name] for name in page.names}
         fields = headers.TopicPageResponse(len(table.topics)).to_fields()
         body = TopicTableResponse(table.version, topics, mapping_version=self._mappings)
         return command.response(OK, None, fields, dialect.write_strict(body))

@@ -32,12 +32,13 @@ def most_members(max_message_bytes: int) -> int:
 
 
 class Appender:
-    """``next_offsets`` has the next queue offset of each queue that has messages."""
+    """``next_offsets`` has the next queue offset of each queue that has messages; ``removals``: so many queues went."""
 
     def __init__(self, log: CommitLog, settings: StoreSettings, last_ms: int) -> None:
         """``last_ms``: the store time of the last record in the log."""
         self._log, self._settings = log, settings
         self.next_offsets: dict[Queue, int] = {}
+        self.removals = 0
         self._queue_ids: dict[str, set[int]] = {}  # of these, by topic
         self._topics: dict[str, bytes] = {}
         self._stamp = last_ms
@@ -55,6 +56,7 @@ class Appender:
         known = self._queue_ids.pop(topic, set())
         for queue_id in known.difference(kept):
             del self.next_offsets[topic, queue_id]
+            self.removals += 1
         if left := known.intersection(kept):
             self._queue_ids[topic] = left
 

@@ -17,18 +17,21 @@ MOST = 65_536
 class DeletedTopics:
     """``offsets``: by topic the physical offset of its last deletion, rising. Copy it as a whole on other threads.
 
-    ``forgotten``: deletions up to this physical offset may be missing.
+    ``forgotten``: deletions up to this physical offset may be missing. ``removals``: so many entries went, or moved to
+    the end.
     """
 
     def __init__(self, offsets: Mapping[str, int], forgotten: int = 0) -> None:
         self.offsets, self.forgotten = _sorted(offsets), forgotten
         self.last = max(self.offsets.values(), default=0)
+        self.removals = 0
 
     def get(self, topic: str) -> int:
         """The physical offset of its deletion; 0 if there was none."""
         return self.offsets.get(topic, 0)
 
     def add(self, deleted: Mapping[str, int]) -> None:
+        self.removals += len(deleted.keys() & self.offsets.keys())
         if deleted.keys() & self.offsets.keys() or any(offset < self.last for offset in deleted.values()):
             # In one step: another thread, which notes it, must not miss what was there.
             self.offsets = _sorted(self.offsets | dict(deleted))
@@ -54,6 +57,7 @@ class DeletedTopics:
         gone = list(takewhile(lambda offset: offset <= up_to, islice(self.offsets.values(), most)))
         if gone:
             self.offsets = dict(islice(self.offsets.items(), len(gone), None))
+            self.removals += len(gone)
         return gone[-1] if gone else 0
 
 

@@ -57,7 +57,6 @@ class MessageStore:
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
         self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
-        self.deletions = 0  # of topics, in this process
         self.slave = False  # settable: a slave dispatches all it has, and leaves the offsets of its readers alone
 
     @classmethod
@@ -232,7 +231,7 @@ class MessageStore:
 
     @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:
-        """By queue the next queue offset, in the order in which the queues came; ``deletions`` says when some went."""
+        """By queue the next queue offset, in the order in which the queues came."""
         return self._appender.next_offsets
 
     def may_hold(self, topic: str) -> bool:
@@ -242,8 +241,13 @@ class MessageStore:
 
     @property
     def deleted(self) -> Mapping[str, int]:
-        """By deleted topic the physical offset of the deletion, rising; ``deletions`` says when some went."""
+        """By deleted topic the physical offset of the deletion, rising."""
         return self._reput.deleted.offsets
+
+    @property
+    def removals(self) -> int:
+        """How many entries of ``next_offsets`` and ``deleted`` went, in this process."""
+        return self._appender.removals + self._reput.deleted.removals
 
     @property
     def remembers_no_more(self) -> bool:
@@ -258,7 +262,6 @@ class MessageStore:
 
     def _delete(self, deleted: Mapping[str, int]) -> Deletion:
         """By topic the physical offset of the deletion."""
-        self.deletions += 1
         known = self._reput.deleted
         known.forget_before(self.first)
         known.bound(self._dispatched_for_good)

@@ -105,6 +105,8 @@ async def test_offsets_that_change_between_two_pages_are_all_there(
 
     master.react[31001] = change
     assert await slave.copy(master) == {}
+    if group == "g1":  # of what changed or went behind the reader the next round hears
+        assert await slave.copy(master) == {}
     assert slave.tables.offsets.table() == master.tables.offsets.table()
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from support.table_peers import Master, Slave
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, offset_keys, rounds
+from tallystick.rocketmq.broker import config_pages, master_tables, metadata_sync, offset_keys, rounds
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys
 from tallystick.rocketmq.broker.offset_merge import OffsetMerge
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicTableResponse
+from tallystick.rocketmq.wire.bodies import TopicTable, TopicTableResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, TopicConfig
 
@@ -95,7 +95,7 @@ async def test_h12_each_part_fails_alone(master: Master, slave: Slave, code: int
 
 
 async def test_a_long_table_comes_in_pages(master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
+    monkeypatch.setattr(config_pages, "PAGE_ENTRIES", 7)
     master.tables.topics.put(*(TopicConfig(f"T{number}") for number in range(40)))
     assert await slave.copy(master) == {}
     assert dict(slave.tables.topics.all) == dict(master.tables.topics.all)
@@ -104,28 +104,38 @@ async def test_a_long_table_comes_in_pages(master: Master, slave: Slave, monkeyp
     assert master.asked.count(21) == 9  # the first page of the same version says it all
 
 
-async def test_a_table_that_changes_between_two_pages_is_read_again(
+@pytest.mark.rule("H12")
+async def test_h12_a_table_that_never_stands_still_is_copied_as_it_was_at_the_first_page(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
-    master.tables.topics.put(TopicConfig("T"))
+    monkeypatch.setattr(config_pages, "PAGE_ENTRIES", 7)
+    monkeypatch.setattr(master_tables, "PAGES_S", 2.0)
+    tables: list[TopicTable] = []
 
     def change(command: Command) -> None:
-        if master.asked.count(21) == 2:
-            master.tables.topics.put(TopicConfig("A"))
-            master.tables.topics.delete("T")
+        tables.append(master.tables.topics.table())
+        master.tables.topics.put(TopicConfig(f"T{len(tables)}"))
+        master.tables.topics.delete(f"T{len(tables) - 1}")
 
     master.react[21] = change
-    assert await slave.copy(master) == {}
-    assert dict(slave.tables.topics.all) == dict(master.tables.topics.all)
+    for _ in range(2):
+        first = len(tables)
+        assert await slave.copy(master) == {}
+        assert len(tables) > first + 1
+    assert slave.tables.topics.table() == tables[first + 1]  # as the first change left it
 
 
-async def test_a_table_that_never_stands_still_is_left_for_the_next_round(
+async def test_an_original_table_that_never_stands_still_is_left_for_the_next_round(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
     monkeypatch.setattr(master_tables, "PAGES_S", 0.05)
-    master.react[21] = lambda command: master.tables.topics.put(TopicConfig("T"))
+
+    def changed(command: Command) -> Command:
+        version = DataVersion(0, 1, master.asked.count(21))
+        body = dialect.write(TopicTableResponse(version, {"T": TopicConfig("T")}))
+        return command.response(0, None, {"totalTopicNum": "2"}, body)
+
+    master.react[21] = changed
     assert await slave.copy(master) == {"topics": "the master's table kept changing (request=GET_ALL_TOPIC_CONFIG)"}
 
 
