@@ -18,12 +18,12 @@ from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
 from tallystick.bookkeeper.ledger.outstanding import Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
-from tallystick.bookkeeper.ledger.reports import Reports
+from tallystick.bookkeeper.ledger.reports import Reports, Unanswered
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.ledger.wires import BookieRequest, Speaks
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.codec.frames import next_frame
-from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout
+from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
@@ -62,7 +62,7 @@ class Link(asyncio.BufferedProtocol):
         self._heard = self._time.now()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
-        self._reports = Reports(self._broken, self._not_taken)
+        self._reports = Reports()
         self._wire = speaks(self._outstanding, self._reports.answered)
 
     # Questions
@@ -157,9 +157,7 @@ class Link(asyncio.BufferedProtocol):
             # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
             # and what was asked after it need not wait for its own time-out.
             silent = self._heard <= expired.since
-            self._reports.lost(
-                expired.entries, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie)
-            )
+            self._lose(expired.entries, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie))
             if silent or self._outstanding.abandoned > MAX_ABANDONED:
                 self.end("the bookie is silent" if silent else "the bookie left too many requests without answer")
                 return
@@ -204,7 +202,7 @@ class Link(asyncio.BufferedProtocol):
             try:
                 self._received(nbytes)
             finally:
-                self._reports.tell()  # what came in before the error is true
+                self._reports.tell(self._broken)  # what came in before the error is true
         except Exception as error:
             self._broken(error)
 
@@ -265,7 +263,7 @@ class Link(asyncio.BufferedProtocol):
         self._tell_written()
         untold = self._reports.end()
         unanswered = [*self._outstanding.take_all(), *untold]
-        self._reports.lost(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
+        self._lose(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
 
     def _broken(self, error: Exception) -> None:
         """The peer's fault or ours: no later answer could be trusted, and nobody may wait for ever."""
@@ -276,9 +274,12 @@ class Link(asyncio.BufferedProtocol):
         self._events.emit(kind, bookie=self.bookie, reason=reason)
         self.end(f"{kind}: {reason}")
 
+    def _lose(self, unanswered: Iterable[Unanswered], error: Callable[[], TallyError]) -> None:
+        self._reports.lost(unanswered, error, self._not_taken)
+
     def _not_taken(self, error: Exception, entries: int) -> None:
         self._events.emit("failure not taken", bookie=self.bookie, reason=repr(error), entries=entries)
 
     def tell_all(self) -> None:
         """Everybody hears now what failed: the loop may end."""
-        self._reports.tell_all_failures()
+        self._reports.tell_all_failures(self._not_taken)

@@ -21,12 +21,14 @@ OWNERS_A_TURN = 128  # that hear of an answer or a failure before the loop goes 
 Unanswered = tuple[Owner, list[EntryId]]
 
 
-class Reports:
-    """See the module. ``broken`` is called with what an owner raises when it hears of answers outside of ``tell``;
-    ``not_taken`` with what it raises when it hears of a failure, and of how many entries."""
+Broken = Callable[[Exception], None]  # is called with what an owner raises when it hears of answers in a later turn
+NotTaken = Callable[[Exception, int], None]  # with what one raises that hears of a failure, and of how many entries
 
-    def __init__(self, broken: Callable[[Exception], None], not_taken: Callable[[Exception, int], None]) -> None:
-        self._broken, self._not_taken = broken, not_taken
+
+class Reports:
+    """See the module. It keeps nothing of the connection: one that has ended is garbage at once, without a cycle."""
+
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._answers: deque[tuple[Owner, Code, list[EntryId], Sequence[Buffer]]] = deque()
         self._failures: deque[tuple[Owner, list[EntryId], TallyError]] = deque()
@@ -41,24 +43,24 @@ class Reports:
         else:
             self._answers.append((owner, code, entries, data))
 
-    def tell(self) -> None:
+    def tell(self, broken: Broken) -> None:
         """All of a socket read has been reported: some owners hear now, the others after them in later turns. Raises
         what an owner raises, who has not heard then."""
         if not self.is_telling:
-            self._tell_some()
+            self._tell_some(broken)
 
-    def _tell_some(self) -> None:
+    def _tell_some(self, broken: Broken) -> None:
         self.is_telling = False
         self._tell(OWNERS_A_TURN)
         if self._answers:
             self.is_telling = True
-            self._loop.call_soon(self._tell_rest)
+            self._loop.call_soon(self._tell_rest, broken)
 
-    def _tell_rest(self) -> None:
+    def _tell_rest(self, broken: Broken) -> None:
         try:
-            self._tell_some()
+            self._tell_some(broken)
         except Exception as error:
-            self._broken(error)
+            broken(error)
 
     def _tell(self, count: int) -> None:
         while self._answers and count:
@@ -84,24 +86,24 @@ class Reports:
 
     # Failures
 
-    def lost(self, unanswered: Iterable[Unanswered], error: Callable[[], TallyError]) -> None:
+    def lost(self, unanswered: Iterable[Unanswered], error: Callable[[], TallyError], not_taken: NotTaken) -> None:
         """Nobody answers these: some owners hear now, the others after them in later turns."""
         is_under_way = bool(self._failures)
         self._failures += [(owner, entries, error()) for owner, entries in unanswered]
         if not is_under_way:
-            self._tell_failures()
+            self._tell_failures(not_taken)
 
-    def _tell_failures(self) -> None:
+    def _tell_failures(self, not_taken: NotTaken) -> None:
         for _ in range(min(len(self._failures), OWNERS_A_TURN)):
             owner, entries, error = self._failures.popleft()
             try:
                 owner.lost(entries, error)
             except Exception as raised:  # the others must hear of theirs all the same
-                self._not_taken(raised, len(entries))
+                not_taken(raised, len(entries))
         if self._failures:
-            self._loop.call_soon(self._tell_failures)
+            self._loop.call_soon(self._tell_failures, not_taken)
 
-    def tell_all_failures(self) -> None:
+    def tell_all_failures(self, not_taken: NotTaken) -> None:
         """Everybody hears now what failed: the loop may end."""
         while self._failures:
-            self._tell_failures()
+            self._tell_failures(not_taken)

@@ -1,20 +1,22 @@
 """A connection that speaks another protocol than version 2: one whose answers bear the number of their request.
 
-What asks, and what hears, is as it always is.
+What asks, and what hears, is as it always is. And what is left of a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import struct
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from support.bookies import adds as add_frames
-from support.links import Heard
+from support.links import Heard, add_frame
 from support.machines import machine
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
@@ -30,6 +32,9 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.frames import Buffer, scan_adds
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout
 from tallystick.runtime.events import Event, Events
+
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench
 
 ADD, READ = 1, 2
 REQUEST = struct.Struct(">IqBqq")  # length, number, operation, ledger, entry
@@ -195,3 +200,24 @@ async def test_q15_what_has_no_answer_is_unknown_in_any_protocol() -> None:
         await waiter
     assert (heard.acked, heard.failed, list(run.errors)) == ([[6]], [([5], None)], [7])
     assert [event.kind for event in peer.events] == ["bookie broke the protocol"]
+
+
+@pytest.mark.real_time  # the transports of this machine let go of it
+async def test_a_connection_that_has_ended_is_held_by_nothing(bench: Bench) -> None:
+    """Also in no cycle: a server freezes what lives long, and then nobody looks for those any more."""
+    [bookie] = await bench.bookie("b1")
+    heard, client = Heard(), bench.client()
+    channel = client.adds("b1", 1, heard)
+    gc.collect()
+    gc.disable()
+    try:
+        channel.send([0], add_frame(bench, 1, 0))
+        await client.read("b1", 1, 0)
+        ended = weakref.ref(channel._link)
+        bookie.connections[0].abort()
+        await until(lambda: "bookie connection ended" in bench.kinds())
+        channel.send([1], add_frame(bench, 1, 1))
+        await client.read("b1", 1, 0)
+        assert ended() is None
+    finally:
+        gc.enable()

@@ -41,10 +41,16 @@ class Around:
     def __init__(self) -> None:
         self.broken: list[Exception] = []
         self.not_taken: list[int] = []
-        self.reports = Reports(self.broken.append, lambda error, entries: self.not_taken.append(entries))
+        self.reports = Reports()
+
+    def tell(self) -> None:
+        self.reports.tell(self.broken.append)
 
     def lose(self, *owners: Hears) -> None:
-        self.reports.lost([(owner, [0]) for owner in owners], lambda: BookieUnavailable("gone"))
+        self.reports.lost([(owner, [0]) for owner in owners], lambda: BookieUnavailable("gone"), self.note)
+
+    def note(self, error: Exception, entries: int) -> None:
+        self.not_taken.append(entries)
 
 
 async def test_adds_of_one_owner_and_code_are_told_together_and_reads_as_they_came() -> None:
@@ -58,7 +64,7 @@ async def test_adds_of_one_owner_and_code_are_told_together_and_reads_as_they_ca
     answered(other, Code.OK, [7], [b"7"])
     answered(other, Code.OK, [8], [b"8"])
     assert owner.heard == []
-    around.reports.tell()
+    around.tell()
     assert owner.heard == [("received", [0, 1], ()), ("refused", [2, 3], Code.FENCED), ("received", [4], ())]
     assert other.heard == [("received", [7], [b"7"]), ("received", [8], [b"8"])]
 
@@ -68,7 +74,7 @@ async def test_some_owners_hear_in_a_turn_and_all_in_theirs() -> None:
     for owner in owners:
         around.reports.answered(owner, Code.OK, [0])
     for told in (OWNERS_A_TURN, 2 * OWNERS_A_TURN, len(owners)):
-        around.reports.tell()  # of another read, which changes nothing
+        around.tell()  # of another read, which changes nothing
         assert sum(len(owner.heard) for owner in owners) == told
         await asyncio.sleep(0)
     around.lose(*owners)
@@ -83,7 +89,7 @@ async def test_at_the_end_answers_are_told_that_wait_for_their_turn_and_no_other
     assert around.reports.end() == [(late, [0])], "its socket read has ended in an error"
     for owner in owners:
         around.reports.answered(owner, Code.OK, [0])
-    around.reports.tell()
+    around.tell()
     assert around.reports.end() == []
     assert all(owner.heard == [("received", [0], ())] for owner in owners) and late.heard == []
 
@@ -93,7 +99,7 @@ async def test_who_fails_on_an_answer_has_not_heard_it() -> None:
     around.reports.answered(bad, Code.OK, [0])
     around.reports.answered(good, Code.OK, [0])
     with pytest.raises(ZeroDivisionError):
-        around.reports.tell()
+        around.tell()
     assert around.reports.end() == [(bad, [0]), (good, [0])]
 
 
@@ -102,7 +108,7 @@ async def test_who_fails_in_a_later_turn_breaks_the_connection() -> None:
     for _ in range(OWNERS_A_TURN):
         around.reports.answered(Hears(), Code.OK, [0])
     around.reports.answered(bad, Code.OK, [1])
-    around.reports.tell()
+    around.tell()
     await asyncio.sleep(0)
     assert [type(error) for error in around.broken] == [ZeroDivisionError]
     assert around.reports.end() == [(bad, [1])]
@@ -117,5 +123,5 @@ async def test_who_fails_on_a_failure_keeps_it_from_nobody() -> None:
 async def test_all_failures_can_be_told_at_once() -> None:
     around, owners = Around(), [Hears() for _ in range(3 * OWNERS_A_TURN)]
     around.lose(*owners)
-    around.reports.tell_all_failures()
+    around.reports.tell_all_failures(around.note)
     assert all(owner.heard for owner in owners)
