@@ -20,27 +20,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.ranges import Range
+from tallystick.bookkeeper.ledger.read_failures import about, check_code, failure_of_all
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import first_slots
-from tallystick.bookkeeper.ledger.striping import Striping, striping_of
-from tallystick.bookkeeper.wire.codes import NO_CODES, Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import BookieId, DigestType, Ensemble, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun, open_entries
 from tallystick.errors import (
     BookieUnavailable,
     DigestMismatch,
-    NoSuchEntry,
     RequestTimeout,
     TallyError,
-    Unauthorized,
-    Unavailable,
 )
 
 PIECE_BYTES = 1024 * 1024
@@ -49,38 +47,6 @@ FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have
 MAX_GROWTH = 8
 MAX_PIECE_ENTRIES = 65_536
 MAX_SINGLE_READS = 128  # of one piece
-
-
-class Range(NamedTuple):
-    """Consecutive entries of one fragment, with all that is needed to read and check them."""
-
-    ledger: LedgerId
-    first: EntryId
-    last: EntryId
-    bookies: Ensemble
-    write_quorum: int
-    digest_type: DigestType
-    password: bytes = b""
-
-    def __repr__(self) -> str:  # without the password
-        return f"Range(ledger={self.ledger}, first={self.first}, last={self.last}, bookies={self.bookies})"
-
-    @property
-    def striping(self) -> Striping:
-        return striping_of(len(self.bookies), self.write_quorum, self.write_quorum)
-
-
-def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
-    """The entries ``first`` … ``last`` by fragment."""
-    found, stop = [], last
-    quorum, digest_type, password = metadata.write_quorum, metadata.digest_type, metadata.password
-    for fragment in reversed(metadata.fragments):
-        start = max(first, fragment.first)
-        if start <= stop:
-            found.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password))
-        stop = min(stop, fragment.first - 1)
-    found.reverse()
-    return found
 
 
 async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGenerator[EntryRun, None]:
@@ -175,12 +141,10 @@ class _Reading:
             batch_reads.closed(bookie, connection, self._client.now())
             return run
         batch_reads.answered(bookie)
-        _check(reply.code, piece, bookie)
+        check_code(reply.code, piece, bookie)
         run = self._open(piece, reply.entries[: piece.last - piece.first + 1])
         if not len(run):
-            raise DigestMismatch(
-                "it answered with bytes that do not match their digest", bookie=bookie, **_about(piece)
-            )
+            raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **about(piece))
         self._reading_from = bookie
         return run
 
@@ -294,7 +258,7 @@ class _Reading:
         finally:
             for task in asked:
                 task.cancel()
-        raise _of_all(failures, piece)
+        raise failure_of_all(failures, piece)
 
     # Answers
 
@@ -309,50 +273,10 @@ class _Reading:
         """Raise why this replica did not give the piece's first entry."""
         if piece.first in reads.errors:
             raise reads.errors[piece.first]
-        _check(reads.codes.get(piece.first, Code.OK), piece, bookie)
-        raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **_about(piece))
-
-
-def _about(piece: Range) -> dict[str, int]:
-    return {"ledger": piece.ledger, "entry": piece.first}
+        check_code(reads.codes.get(piece.first, Code.OK), piece, bookie)
+        raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **about(piece))
 
 
 def _leading(data: Iterable[Buffer | None]) -> list[Buffer]:
     """What stands before the first gap."""
     return [part for part in takewhile(lambda part: part is not None, data) if part is not None]
-
-
-def _check(code: Code, piece: Range, bookie: BookieId) -> None:
-    """Raise what a code other than OK means for a read."""
-    if code == Code.OK:
-        return
-    if code in NO_CODES:
-        raise NoSuchEntry("the bookies do not have this entry", bookie=bookie, **_about(piece))
-    if code == Code.UNAUTHORIZED:
-        raise Unauthorized("it refuses to be read with this password", bookie=bookie, **_about(piece))
-    raise Unavailable("it cannot read this entry now", bookie=bookie, answer=code.name, **_about(piece))
-
-
-def _of_all(failures: Mapping[BookieId, TallyError], piece: Range) -> TallyError:
-    """The failure to report when no replica gave the entry, with what each of them said."""
-    failure: TallyError | None = None
-    for error in failures.values():
-        failure = _weightier(failure, error)
-    assert failure is not None, "an ensemble is never empty"
-    replicas = "; ".join(f"{bookie}: {_cause(error)}" for bookie, error in failures.items())
-    nowhere = isinstance(failure, NoSuchEntry)
-    message = "no replica has this entry" if nowhere else "no replica gave this entry"
-    return type(failure)(message, **_about(piece), replicas=replicas)
-
-
-def _cause(error: TallyError) -> str:
-    """Why one replica gave nothing."""
-    return "it does not have the entry" if isinstance(error, NoSuchEntry) else error.message
-
-
-def _weightier(first: TallyError | None, second: TallyError) -> TallyError:
-    """Which failure to report: "no" gives way to any other, an unreachable bookie to what another one said."""
-    if first is None or isinstance(first, NoSuchEntry):
-        return second
-    gives_way = isinstance(first, BookieUnavailable) and not isinstance(second, NoSuchEntry)
-    return second if gives_way else first

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.fetch import fetch_runs, ranges_of
+from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import NoSuchEntry, UsageError

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tallystick.bookkeeper.ledger.fetch import Range, ranges_of
+from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.pipeline.cuts import Limits, Stretch, cut
 from tallystick.pipeline.ledger.bookies import Address

@@ -11,7 +11,8 @@ import pytest
 
 from support.links import answering
 from tallystick.bookkeeper.ledger.batch_reads import CLOSED_CONNECTIONS
-from tallystick.bookkeeper.ledger.fetch import Range, fetch_runs, ranges_of
+from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, read_entries
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2

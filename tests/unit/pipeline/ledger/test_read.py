@@ -10,7 +10,7 @@ import tallystick.pipeline.worker as worker_module
 from support.small_cluster import SmallCluster
 from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.arrow import schema_of
-from tallystick.bookkeeper.ledger.fetch import ranges_of
+from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
