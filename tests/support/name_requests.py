@@ -60,7 +60,7 @@ def answered(requests: NameRequests, command: Command, peer: str = "link") -> Co
         made = answers[command.code](link.peer, command)
         return made if isinstance(made, Command) else finished(made)
 
-    answers = {**requests.brokers.answers, **requests.answers}
+    answers = {**requests.brokers.responders, **requests.responders}
     dispatch, caller = Dispatch(Events(), lambda link, command, answer: None), Caller(peer)
     dispatch.add(dict.fromkeys(answers, at_once))
     dispatch.add(dict.fromkeys(CHANGES, lambda link, command, reply: requests.change(command, "host", reply)))
@@ -71,7 +71,7 @@ def answered(requests: NameRequests, command: Command, peer: str = "link") -> Co
 
 def count_steps(requests: NameRequests, command: Command) -> int:
     """Of an answer that is made in some."""
-    made = requests.answers[command.code]("link", command)
+    made = requests.responders[command.code]("link", command)
     assert not isinstance(made, Command)
     return len(list(made))
 

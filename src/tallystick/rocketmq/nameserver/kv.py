@@ -21,9 +21,9 @@ from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
 from tallystick.runtime.worker import Worker
 
-MAX_BYTES = 1024 * 1024  # of the file, and of what a namespace has in an answer: a frame has 16 MiB
-MAX_WAITING = 64  # changes
-MAX_HOST_WAITING = MAX_WAITING * 3 // 4
+MAX_BYTES = 1024 * 1024  # of the file, and of what a namespace has in a response: a frame has 16 MiB
+MAX_CHANGES = 64  # changes
+MAX_HOST_CHANGES = MAX_CHANGES * 3 // 4
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics: topic to "broker:queues;…"
 
 Table = dict[str, dict[str, str]]  # never changed: a change makes another one
@@ -45,17 +45,18 @@ class KvConfig:
         self._worker: Worker | None = None
         self._table: Table = {}
         self._bodies: dict[str, bytes] = {}  # of namespaces that somebody asked for since the last change
-        self._waiting: Counter[str] = Counter()  # changes, by host
+        self._changes_by_host: Counter[str] = Counter()  # changes, by host
         if path and disk.exists(path):
             try:
                 self._table = dialect.read_as(read_file(disk, path), _Table, bounded=False).config
             except RemoteProtocolError as error:
                 raise UsageError(f"no key-value configuration of a name server: {error}", path=path) from error
-        self._stored = self._table  # the worker's: with what it wrote of changes that are not served yet
+        self._written_table = self._table  # the worker's: with what it wrote of changes that are not served yet
 
     def put(self, namespace: str, key: str, value: str, host: str, done: Done) -> None:
-        """``done`` hears when it is served, or why nothing is changed: StorageError, RemoteProtocolError when there is
-        no room, BrokerError when too many changes of the ``host``, or of all, wait."""
+        """Set a value. ``done`` is called when it is served, or with why nothing is changed: StorageError,
+        RemoteProtocolError when there is no room, BrokerError when too many changes of the ``host``, or of all,
+        wait."""
         self._change(partial(_with, namespace, key, value), host, done)
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -66,7 +67,7 @@ class KvConfig:
         self._change(partial(_without, namespace, key), host, done)
 
     def body(self, namespace: str) -> bytes | None:
-        """All of a namespace as the body of an answer (``KvTable``). Returns None if nothing was ever put there.
+        """Returns all of a namespace as the body of a response (``KvTable``); None if nothing was ever put there.
 
         A file of an original may have made it larger than ``MAX_BYTES``.
         """
@@ -75,36 +76,36 @@ class KvConfig:
         return self._bodies.get(namespace)
 
     async def close(self) -> None:
-        """What was asked is done first."""
+        """Close it when all changes are done."""
         if self._worker is not None:
             await self._worker.idle()
             self._worker.close()
 
     def _change(self, change: Callable[[Table], Table], host: str, done: Done) -> None:
-        if self._waiting.total() >= MAX_WAITING or self._waiting[host] >= MAX_HOST_WAITING:
+        if self._changes_by_host.total() >= MAX_CHANGES or self._changes_by_host[host] >= MAX_HOST_CHANGES:
             remark = "too many changes wait for the disk: ask again later"
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return
         if self._worker is None:
             self._worker = self._new_worker()
-        self._waiting[host] += 1
+        self._changes_by_host[host] += 1
 
-        def stored(table: Table | None, error: Exception | None) -> None:
-            self._waiting[host] -= 1
-            if not self._waiting[host]:
-                del self._waiting[host]
+        def change_ended(table: Table | None, error: Exception | None) -> None:
+            self._changes_by_host[host] -= 1
+            if not self._changes_by_host[host]:
+                del self._changes_by_host[host]
             if table is not None:
                 self._table, self._bodies = table, {}
             done(error)
 
-        self._worker.submit(partial(self._store, change), stored)
+        self._worker.submit(partial(self._store, change), change_ended)
 
     def _store(self, change: Callable[[Table], Table]) -> Table:
         """On the worker. The file first: what could not be stored is not served either."""
-        table = change(self._stored)
-        if self._path and table is not self._stored:
+        table = change(self._written_table)
+        if self._path and table is not self._written_table:
             write_atomic(self._disk, self._path, dialect.write_strict(_Table(table)))
-        self._stored = table
+        self._written_table = table
         return table
 
 

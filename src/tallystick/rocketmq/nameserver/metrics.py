@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 class _Collector:
     def __init__(
-        self, routes: Routes, server: RemotingServer, requests: dict[int, int], refused: Callable[[], int]
+        self, routes: Routes, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
     ) -> None:
-        self._routes, self._server, self._requests, self._refused = routes, server, requests, refused
+        self._routes, self._server, self._requests, self._refused_count = routes, server, requests, refused_count
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -33,14 +33,14 @@ class _Collector:
         )
         yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", routes.topic_count)
         yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)
-        held = server.memory.unsent_bytes + server.memory.unfinished_bytes + server.memory.kept_bytes
-        yield GaugeMetricFamily("nameserver_held_bytes", "Held in memory for clients", held)
+        held_bytes = server.memory.unsent_bytes + server.memory.unfinished_bytes + server.memory.kept_bytes
+        yield GaugeMetricFamily("nameserver_held_bytes", "Held in memory for clients", held_bytes)
         requests = CounterMetricFamily("nameserver_requests_total", "Requests answered", labels=["code"])
         for code in sorted(self._requests):
             requests.add_metric([str(code)], self._requests[code])
         yield requests
         yield CounterMetricFamily(
-            "nameserver_registrations_refused_total", "Brokers or topics there was no room for", self._refused()
+            "nameserver_registrations_refused_total", "Brokers or topics there was no room for", self._refused_count()
         )
         yield CounterMetricFamily(
             "nameserver_malformed_total", "Connections closed for garbage", server.malformed_connections
@@ -53,8 +53,8 @@ class _Collector:
 
 
 def registry(
-    routes: Routes, server: RemotingServer, requests: dict[int, int], refused: Callable[[], int]
+    routes: Routes, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
 ) -> CollectorRegistry:
-    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused``
+    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused_count``
     registrations."""
-    return process_registry(_Collector(routes, server, requests, refused))
+    return process_registry(_Collector(routes, server, requests, refused_count))

@@ -41,7 +41,7 @@ class BrokerSet:
     displaced: dict[int, str] = field(default_factory=dict)  # who had an id, and lives, when its holder took it
 
     def place(self, broker_id: int, address: str) -> bool:
-        """Give an id to an address. True: two living brokers begin to take it from each other."""
+        """Give an id to an address. Returns True if two living brokers begin to take it from each other."""
         was_displaced = self.displaced.get(broker_id) == address
         self.leave_displaced(address)
         holder = self.addresses.get(broker_id)
@@ -54,17 +54,17 @@ class BrokerSet:
         return holder is not None and not was_displaced
 
     def leave(self, broker_id: int) -> None:
-        """Its holder has it no more, and takes it from nobody."""
+        """Take an id from its holder, which displaces nobody any more."""
         del self.addresses[broker_id]
         self.displaced.pop(broker_id, None)
         self.changes += 1
 
     def leave_displaced(self, address: str) -> None:
-        for broker_id in [id for id, held in self.displaced.items() if held == address]:
+        for broker_id in [id for id, holder in self.displaced.items() if holder == address]:
             del self.displaced[broker_id]
 
     def first_address(self) -> str | None:
-        """Its master's, or its first slave's."""
+        """Returns the address of its master, or of its first slave; None if it has none."""
         return self.addresses[min(self.addresses)] if self.addresses else None
 
     def route(self) -> BrokerRoute:
@@ -75,10 +75,10 @@ class TopicQueues:
     """By topic and broker set. ``len`` is how many there are of sets that are not gone."""
 
     def __init__(self, later: Callable[[Steps[None]], None]) -> None:
-        """``later`` does what nobody waits for."""
+        """``later`` runs steps that nobody waits for."""
         self._later = later
         self._topics: dict[str, dict[BrokerSet, QueueRoute]] = {}  # also of sets that are gone, until they are swept
-        self._gone: deque[BrokerSet] = deque()  # those
+        self._gone_sets: deque[BrokerSet] = deque()  # those
         self._queues: Counter[str] = Counter()  # of each of those topics
         self._count = 0
         self._by_host: Counter[str] = Counter()
@@ -102,9 +102,9 @@ class TopicQueues:
         fits = min(queue.read_queues, queue.write_queues) >= 0 and (
             topic in brokers.topics or (self._count < MAX_ROUTES and self._by_host[brokers.host] < MAX_HOST_ROUTES)
         )
-        if fits and queue.count > self._left(topic, brokers):
+        if fits and queue.count > self._room_of(topic, brokers):
             self._sweep_topic(topic)
-        if fits and queue.count > self._left(topic, brokers):
+        if fits and queue.count > self._room_of(topic, brokers):
             others = {other: one.count for other, one in self.of(topic).items() if other is not brokers}
             largest = max(others, key=others.__getitem__, default=brokers)
             fits = queue.count < others.get(largest, 0)
@@ -116,8 +116,8 @@ class TopicQueues:
             brokers.topics[topic] = True
         return fits
 
-    def _left(self, topic: str, brokers: BrokerSet) -> int:
-        """How many queues of a topic a set may have beside the others, those that are not swept yet among them."""
+    def _room_of(self, topic: str, brokers: BrokerSet) -> int:
+        """Returns how many queues of a topic a set may have beside the others, with those that are not swept yet."""
         queues = self._topics.get(topic, {})
         return MAX_QUEUES - self._queues[topic] + (queues[brokers].count if brokers in queues else 0)
 
@@ -155,25 +155,25 @@ class TopicQueues:
         if brokers.topics:
             self._count -= len(brokers.topics)
             subtract(self._by_host, brokers.host, len(brokers.topics))
-            self._gone.append(brokers)
-            if len(self._gone) == 1:
+            self._gone_sets.append(brokers)
+            if len(self._gone_sets) == 1:
                 self._later(self._sweep())
 
     def _sweep(self) -> Steps[None]:
         count = 0  # of all sets together: there may be thousands, with some topics each
-        while self._gone:
-            brokers = self._gone[0]
+        while self._gone_sets:
+            brokers = self._gone_sets[0]
             for topic in brokers.topics:
                 self._forget(topic, brokers)
                 count += 1
                 if count % STEP_TOPICS == 0:
                     yield
-            self._gone.popleft()
+            self._gone_sets.popleft()
 
     def _sweep_topic(self, topic: str) -> None:
         """Somebody needs the room of sets that are gone now."""
-        for gone in [brokers for brokers in self._topics.get(topic, ()) if brokers.is_gone]:
-            self._forget(topic, gone)
+        for brokers_gone in [brokers for brokers in self._topics.get(topic, ()) if brokers.is_gone]:
+            self._forget(topic, brokers_gone)
 
     def _forget(self, topic: str, brokers: BrokerSet) -> None:
         queues = self._topics.get(topic, {})
@@ -182,8 +182,8 @@ class TopicQueues:
             if not queues:
                 del self._topics[topic]
 
-    def moved(self, brokers: BrokerSet, host: str) -> None:
-        """What its topics are is said from this host now: they count there, also where they are more than may be."""
+    def move(self, brokers: BrokerSet, host: str) -> None:
+        """Count the topics of a set at the host that registers them now, also beyond the bound."""
         if brokers.host != host:
             if brokers.topics:
                 subtract(self._by_host, brokers.host, len(brokers.topics))
@@ -192,7 +192,7 @@ class TopicQueues:
             brokers.changes += 1
 
     def set_writeable(self, brokers: BrokerSet, writeable: bool) -> Steps[int]:
-        """Change what all queues of a set allow; of how many topics."""
+        """Change the permission of all queues of a set. Returns how many topics it has."""
         topics = list(brokers.topics)
         for count, topic in enumerate(topics, 1):
             queues = self._topics.get(topic, {})
@@ -204,19 +204,19 @@ class TopicQueues:
         return len(topics)
 
     def names(self, cluster: str | None) -> Steps[list[str]]:
-        """The topics of all clusters or one, but for those that come meanwhile."""
-        found: list[str] = []
+        """Returns the topics of all clusters or one, but for those that come meanwhile."""
+        names: list[str] = []
         for count, topic in enumerate(list(self._topics), 1):
             queues = self._topics.get(topic, ())
             if any(not brokers.is_gone and cluster in (None, brokers.cluster) for brokers in queues):
-                found.append(topic)
+                names.append(topic)
             if count % STEP_TOPICS == 0:
                 yield
-        return found
+        return names
 
 
 def subtract(counts: Counter[str], name: str, count: int) -> None:
-    """What is 0 is not kept."""
+    """Subtract, and drop a count of 0."""
     counts[name] -= count
     if not counts[name]:
         del counts[name]

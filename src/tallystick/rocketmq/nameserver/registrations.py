@@ -1,4 +1,4 @@
-"""What brokers say of themselves to a name server: that they are there, with which topics, and that they go."""
+"""The requests by which brokers register at a name server, with their topics, and leave it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from tallystick.runtime.once import Once
 
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 
-Answer = Callable[[Hashable, Command], Command | Steps[Command]]  # from the connection and its request
+Responder = Callable[[Hashable, Command], Command | Steps[Command]]  # from the connection and its request
 
 
 def peer_of(link: Hashable) -> str:
-    """Who sent a request: an event with it is one of a host's lines of the log, and of no other's."""
+    """Returns who sent a request: an event with it is one of a host's lines of the log, and of no other's."""
     return link.peer if isinstance(link, Link) else str(link)
 
 
 class Registrations:
-    """``answers`` by request code: they raise RemoteProtocolError for a request that is broken."""
+    """``responses`` by request code: they raise RemoteProtocolError for a request that is broken."""
 
     def __init__(
         self, routes: Routes, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock, events: Events
     ) -> None:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
-        self._told_refused = Once()  # brokers for which there was no room
-        self.refused = 0  # registrations for which there was no room
-        self._left_out = False  # the order configuration, of the last registration's answer
-        self.answers: Mapping[int, Answer] = {
+        self._refusals = Once()  # brokers for which there was no room
+        self.refused_count = 0  # registrations for which there was no room
+        self._left_out = False  # the order configuration, of the last registration's response
+        self.responders: Mapping[int, Responder] = {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
@@ -58,14 +58,14 @@ class Registrations:
         digest = _digest(header, body)
         is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
         now = self._clock.now()
-        registered = self._routes.registered_again(header.cluster_name, header.broker_addr, digest, link, now)
-        if registered is None:
-            announced = yield from self._announced(header, body, command.version, digest)
-            registered = yield from self._routes.register(announced, link, self._clock.now())
-        if registered is None:
+        outcome = self._routes.registered_again(header.cluster_name, header.broker_addr, digest, link, now)
+        if outcome is None:
+            announcement = yield from self._announcement(header, body, command.version, digest)
+            outcome = yield from self._routes.register(announcement, link, self._clock.now())
+        if outcome is None:
             remark = "register broker failed"
-            if self._routes.is_full(link, announced):
-                remark = self._refused(
+            if self._routes.is_full(link, announcement):
+                remark = self._refuse(
                     link, header, f"{remark}: too many brokers are registered, or from one host, or of one name"
                 )
             return command.response(FAILED, remark)
@@ -74,26 +74,26 @@ class Registrations:
                 "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
                 peer=peer_of(link),
             )  # fmt: skip
-        if registered.begins:
+        if outcome.begins:
             self._events.emit(
                 "two brokers of one id", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
-                instead_of=registered.displaced, peer=peer_of(link),
+                instead_of=outcome.displaced, peer=peer_of(link),
             )  # fmt: skip
-        if registered.left_out:
-            remark = f"{registered.left_out} topics are left out: too many, or too many queues"
-            return command.response(FAILED, self._refused(link, header, remark))
-        answer = OwnRegisterBrokerResponse(registered.ha_address, registered.master_address, registered.displaced)
-        ordered = self._order_topics() if self._settings().return_order_topics else b""
-        return command.response(OK, None, answer.to_fields(), ordered)
+        if outcome.left_out:
+            remark = f"{outcome.left_out} topics are left out: too many, or too many queues"
+            return command.response(FAILED, self._refuse(link, header, remark))
+        header_fields = OwnRegisterBrokerResponse(outcome.ha_address, outcome.master_address, outcome.displaced)
+        order_topics = self._order_topics() if self._settings().return_order_topics else b""
+        return command.response(OK, None, header_fields.to_fields(), order_topics)
 
-    def _announced(
+    def _announcement(
         self, header: headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes
     ) -> Steps[Announcement]:
         table = TopicTableResponse(DataVersion(), {})
         if body:
             table = (yield from decode_registration(body, compressed=header.compressed, version=version)).table
         timeout_ms = header.heartbeat_timeout_millis
-        announced = Announcement(
+        announcement = Announcement(
             header.cluster_name,
             header.broker_name,
             header.broker_id,
@@ -105,13 +105,13 @@ class Registrations:
             table.topics,
             digest,
         )
-        _check_names(announced)
-        return announced
+        _check_names(announcement)
+        return announcement
 
-    def _refused(self, link: Hashable, header: headers.RegisterBrokerHeader, reason: str) -> str:
-        """Its remark. A broker says it and tries again; here it is said once for each broker."""
-        self.refused += 1
-        if self._told_refused.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
+    def _refuse(self, link: Hashable, header: headers.RegisterBrokerHeader, reason: str) -> str:
+        """Count a refusal and log it once for each broker. Returns the remark of the response."""
+        self.refused_count += 1
+        if self._refusals.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
             self._events.emit(
                 "broker not registered", broker=header.broker_name, at=header.broker_addr, reason=reason,
                 peer=peer_of(link),
@@ -119,7 +119,8 @@ class Registrations:
         return reason
 
     def _order_topics(self) -> bytes:
-        """Left out where it has more than a registration's answer may carry: brokers need its header more."""
+        """Returns the order configuration; nothing if it is too long for the response, whose header brokers need
+        more."""
         body = self._config.body(ORDER_TOPICS) or b""
         is_too_long, before = len(body) > MAX_BYTES, self._left_out
         self._left_out = is_too_long
@@ -153,20 +154,20 @@ class Registrations:
 
 
 def _digest(header: headers.RegisterBrokerHeader, body: bytes) -> bytes:
-    """A broker says the same every 30 s, mostly: that is recognized in a fiftieth of the time that it takes to read."""
-    found = hashlib.blake2b(body, digest_size=32)
-    found.update(repr(header).encode())
-    return found.digest()
+    """Returns a digest by which the same registration, every 30 s, is known in a fiftieth of the time of reading it."""
+    digest = hashlib.blake2b(body, digest_size=32)
+    digest.update(repr(header).encode())
+    return digest.digest()
 
 
-def _check_names(announced: Announcement) -> None:
+def _check_names(announcement: Announcement) -> None:
     """Raises RemoteProtocolError for names that no broker has."""
     texts = {
-        "clusterName": announced.cluster,
-        "brokerName": announced.name,
-        "brokerAddr": announced.address,
-        "haServerAddr": announced.ha_address,
-        "topicName": max(announced.topics, key=len, default=""),
+        "clusterName": announcement.cluster,
+        "brokerName": announcement.name,
+        "brokerAddr": announcement.address,
+        "haServerAddr": announcement.ha_address,
+        "topicName": max(announcement.topics, key=len, default=""),
     }
     for name, text in texts.items():
         if len(text) > MAX_NAME_CHARS:

@@ -1,6 +1,7 @@
-"""What a name server is asked, by request code (``DefaultRequestProcessor``, ``ClientRequestProcessor``).
+"""The requests to a name server, by code (``DefaultRequestProcessor``, ``ClientRequestProcessor``).
 
-Each answer is one, or steps of about a millisecond that end in one. What changes the disk is answered behind that.
+A responder returns the response, or steps of about a millisecond that end in it. A change of the disk has its response
+behind that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, UsageError
 from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
-from tallystick.rocketmq.nameserver.registrations import Answer, Registrations, peer_of
+from tallystick.rocketmq.nameserver.registrations import Registrations, Responder, peer_of
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
@@ -43,7 +44,7 @@ CHANGEABLE = frozenset(
         "enableTopicList",
         "enableAllTopicList",
     )
-)  # settings that only answers depend on
+)  # settings that only responses depend on
 
 CHANGES = frozenset((RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG))  # of what is on the disk
 MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is read line by line
@@ -70,9 +71,9 @@ class NameRequests:
     ) -> None:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
-        self._started = clock.now()
+        self._started_at = clock.now()
         self.brokers = Registrations(routes, config, lambda: self._settings, clock, events)
-        self.answers: Mapping[int, Answer] = {
+        self.responders: Mapping[int, Responder] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
             RequestCode.GET_BROKER_MEMBER_GROUP: self._members,
@@ -94,20 +95,20 @@ class NameRequests:
         return command.response(OK, body=SCHEMA.text(self._settings).encode())
 
     def _update_settings(self, link: Hashable, command: Command) -> Command:
-        """What a running name server can change it changes; all of it or, if something is refused, nothing."""
+        """Change settings that a running name server can change; all of them or, if one is refused, none."""
         if len(command.body) > MAX_SETTINGS_BYTES:
             remark = f"settings have at most {MAX_SETTINGS_BYTES} bytes"
             return command.response(ResponseCode.INVALID_PARAMETER, remark)
         try:
-            asked = keyfile.parse_properties(bytes(command.body).decode())
-            fixed = sorted(asked.keys() - CHANGEABLE)
+            changes = keyfile.parse_properties(bytes(command.body).decode())
+            fixed = sorted(changes.keys() - CHANGEABLE)
             if fixed:
                 remark = f"{', '.join(fixed)}: read when it starts; change its file and start it again."
                 return command.response(ResponseCode.NO_PERMISSION, remark)
-            self._settings = KEYS.change(self._settings, asked)
+            self._settings = KEYS.change(self._settings, changes)
         except (UnicodeDecodeError, UsageError) as error:
             return command.response(ResponseCode.INVALID_PARAMETER, str(error))
-        self._events.emit("settings changed until the next start", **asked)
+        self._events.emit("settings changed until the next start", **changes)
         return command.response(OK, "Until the next start: change its file too.")
 
     # Broker sets
@@ -131,7 +132,7 @@ class NameRequests:
     def _route(self, link: Hashable, command: Command) -> Steps[Command]:
         header = headers.RouteHeader.of(command)
         settings = self._settings
-        if settings.wait_for_service and self._clock.now() - self._started < settings.wait_for_service_s:
+        if settings.wait_for_service and self._clock.now() - self._started_at < settings.wait_for_service_s:
             return command.response(FAILED, "name server not ready")
         route = yield from self._routes.route(header.topic)
         if route is None:
@@ -141,7 +142,7 @@ class NameRequests:
             route = msgspec.structs.replace(route, order_conf=order)
         quoted = command.version >= FIRST_STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
         pieces = dialect.write_pieces(route, quoted=quoted)
-        return (yield from _of_pieces(command, pieces, "too many brokers have it"))
+        return (yield from _response_of_pieces(command, pieces, "too many brokers have it"))
 
     def _clusters(self, link: Hashable, command: Command) -> Steps[Command]:
         """``ClusterInfo``, broker set by broker set."""
@@ -150,7 +151,7 @@ class NameRequests:
             least += 3 * len(name) + len(brokers.cluster) + sum(map(len, brokers.addresses.values()))
             if count % STEP_SETS == 0:
                 yield
-        return (yield from _listed(command, least, _cluster_info(sets, self._routes.clusters())))
+        return (yield from _list_response(command, least, _cluster_info(sets, self._routes.clusters())))
 
     def _all_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_all_topics:
@@ -168,7 +169,7 @@ class NameRequests:
         for start in range(0, len(names), STEP_SIZES):
             least += sum(map(len, names[start : start + STEP_SIZES]))
             yield
-        return (yield from _listed(command, least, _topic_names(names)))
+        return (yield from _list_response(command, least, _topic_names(names)))
 
     def _system_topics(self, link: Hashable, command: Command) -> Steps[Command]:
         """Clusters and broker sets have topics of their names; and the address of some broker."""
@@ -178,7 +179,7 @@ class NameRequests:
             if count % STEP_CLUSTERS == 0:
                 yield
         pieces = _topic_names(list(names), self._routes.first_address())
-        return (yield from _listed(command, sum(map(len, names)), pieces))
+        return (yield from _list_response(command, sum(map(len, names)), pieces))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
@@ -189,7 +190,7 @@ class NameRequests:
     # Configuration
 
     def change(self, command: Command, host: str, send: Callable[[Command], None]) -> None:
-        """One of ``CHANGES``: ``send`` gets the answer when it is on the disk. Never raises for what a peer sends."""
+        """One of ``CHANGES``: ``send`` gets the response when it is on the disk. Never raises for what a peer sends."""
 
         def done(error: Exception | None) -> None:
             if isinstance(error, BrokerError):
@@ -227,15 +228,16 @@ class NameRequests:
         return command.response(OK, body=body)
 
 
-def _listed(command: Command, least_bytes: int, pieces: Iterable[bytes]) -> Steps[Command]:
-    """The answer with a list of what brokers registered, of at least so many bytes. What fits no frame is not made."""
+def _list_response(command: Command, least_bytes: int, pieces: Iterable[bytes]) -> Steps[Command]:
+    """Returns a response with a list of what brokers registered, of at least so many bytes; one that fits no frame is
+    not made."""
     if least_bytes > MAX_BODY_BYTES:
         return _too_long(command, _BY_TOPIC)
-    return (yield from _of_pieces(command, pieces, _BY_TOPIC))
+    return (yield from _response_of_pieces(command, pieces, _BY_TOPIC))
 
 
-def _of_pieces(command: Command, pieces: Iterable[bytes], hint: str) -> Steps[Command]:
-    """The answer with a text of any length, a step for each piece. Of one that fits no frame the rest is not made."""
+def _response_of_pieces(command: Command, pieces: Iterable[bytes], hint: str) -> Steps[Command]:
+    """Returns a response with a text of any length, a step for each piece; one that fits no frame is not made."""
     body, size = [], 0
     for piece in pieces:
         body.append(piece)

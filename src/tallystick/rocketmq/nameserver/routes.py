@@ -50,7 +50,7 @@ SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers fi
 
 @dataclass(frozen=True)
 class Announcement:
-    """What one broker says about itself."""
+    """What one broker registers: its address, its set and its topics."""
 
     cluster: str
     name: str
@@ -65,10 +65,10 @@ class Announcement:
 
 
 @dataclass(frozen=True)
-class Registered:
-    """The answer: for a slave, where its master is, if there is one; ``left_out`` topics were not taken in.
+class RegistrationOutcome:
+    """For a slave, where its master is, if there is one; ``left_out`` topics were not taken in.
 
-    ``displaced``: another that lives was registered at this address by the same name and id; ``begins``: it is news.
+    ``displaced``: the address of another living broker of the same name and id; ``begins``: it is displaced just now.
     """
 
     master_address: str | None = None
@@ -80,16 +80,17 @@ class Registered:
 
 @dataclass(eq=False)
 class _Live:
-    """A registered broker. ``version``: of the topics that are taken in; None: they never all were.
+    """A registered broker. ``version``: of the topics that are taken in; None if they never all were.
 
-    ``taken``: its set, and how often that had changed when all that was announced was taken in; None: it was not all.
+    ``complete_at``: its set, and how often that had changed when all announced topics were taken in; None if they were
+    not.
     """
 
-    announced: Announcement
+    announcement: Announcement
     link: Hashable
-    heard: float
+    last_heard: float
     version: DataVersion | None
-    taken: tuple[BrokerSet, int] | None = None
+    complete_at: tuple[BrokerSet, int] | None = None
 
 
 class Routes:
@@ -115,95 +116,105 @@ class Routes:
 
     # Brokers come
 
-    def register(self, announced: Announcement, link: Hashable, now: float) -> Steps[Registered | None]:
+    def register(self, announcement: Announcement, link: Hashable, now: float) -> Steps[RegistrationOutcome | None]:
         """Returns None if it is refused: step 3 of the module's list, or ``is_full``; or the broker is gone, or
         registers again, before all its topics are taken in. Each of them is there as soon as it is.
 
         Names are at most ``MAX_NAME_CHARS`` long. A broker that has another name now leaves the set of its old one.
         """
-        key = (announced.cluster, announced.address)
+        key = (announcement.cluster, announcement.address)
         before = self._live.get(key)
-        if before is not None and before.announced.name != announced.name:
-            self.unregister(announced.cluster, before.announced.name, announced.address)
-        if self.is_full(link, announced):
+        if before is not None and before.announcement.name != announcement.name:
+            self.unregister(announcement.cluster, before.announcement.name, announcement.address)
+        if self.is_full(link, announcement):
             return None
-        brokers = self._set_of(announced, self._host_of(link))
-        if brokers.acting_master != bool(announced.acting_master):
+        brokers = self._set_of(announcement, self._host_of(link))
+        if brokers.acting_master != bool(announcement.acting_master):
             brokers.acting_master = not brokers.acting_master
             brokers.changes += 1
         for broker_id, address in tuple(brokers.addresses.items()):
-            if address == announced.address and broker_id != announced.broker_id:
+            if address == announcement.address and broker_id != announcement.broker_id:
                 brokers.leave(broker_id)
-        if self._outranked(brokers, announced):
+        if self._outranked(brokers, announcement):
             self._forget(key)
-            brokers.leave_displaced(announced.address)
-            return Registered()
-        known = announced.broker_id in brokers.addresses
-        if not known and len(announced.topics) == 1:
+            brokers.leave_displaced(announcement.address)
+            return RegistrationOutcome()
+        is_known = announcement.broker_id in brokers.addresses
+        if not is_known and len(announcement.topics) == 1:
             if not brokers.addresses:
                 self._drop_set(brokers)
             return None
-        begins = brokers.place(announced.broker_id, announced.address)
+        begins = brokers.place(announcement.broker_id, announcement.address)
         version = self.data_version(*key)
         self._forget(key)
-        live = self._live[key] = _Live(replace(announced, topics={}), link, now, None)
+        live = self._live[key] = _Live(replace(announcement, topics={}), link, now, None)
         self._links.setdefault(link, {})[key] = None
         self._host_brokers[self._host_of(link)] += 1
-        left_out = yield from self._take_topics(brokers, announced, live, not known or version != announced.version)
+        left_out = yield from self._take_topics(
+            brokers, announcement, live, not is_known or version != announcement.version
+        )
         if not self._still(brokers, live):
             return None
-        live.version = announced.version
-        live.taken = None if left_out else (brokers, brokers.changes)
-        return replace(self._registered(brokers, announced, left_out), begins=begins)
+        live.version = announcement.version
+        live.complete_at = None if left_out else (brokers, brokers.changes)
+        return replace(self._outcome(brokers, announcement, left_out), begins=begins)
 
     def registered_again(
         self, cluster: str, address: str, digest: bytes, link: Hashable, now: float
-    ) -> Registered | None:
+    ) -> RegistrationOutcome | None:
         """A broker says word for word what it said last, over the same connection, and its set is as it was then.
 
         Returns None if that is not so: ``register`` it.
         """
         live = self._live.get((cluster, address))
-        if live is None or live.taken is None or live.link != link or not digest or live.announced.digest != digest:
+        if (
+            live is None
+            or live.complete_at is None
+            or live.link != link
+            or not digest
+            or live.announcement.digest != digest
+        ):
             return None
-        brokers, changes = live.taken
+        brokers, changes = live.complete_at
         if brokers.is_gone or brokers.changes != changes:
             return None
-        live.heard = now
-        return self._registered(brokers, live.announced, 0)
+        live.last_heard = now
+        return self._outcome(brokers, live.announcement, 0)
 
-    def _registered(self, brokers: BrokerSet, announced: Announcement, left_out: int) -> Registered:
-        master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
-        displaced = brokers.displaced.get(announced.broker_id)
-        if announced.broker_id == MASTER_ID or master is None:
-            return Registered(left_out=left_out, displaced=displaced)
-        return Registered(master.announced.address, master.announced.ha_address, left_out, displaced)
+    def _outcome(self, brokers: BrokerSet, announcement: Announcement, left_out: int) -> RegistrationOutcome:
+        master = self._live.get((announcement.cluster, brokers.addresses.get(MASTER_ID, "")))
+        displaced = brokers.displaced.get(announcement.broker_id)
+        if announcement.broker_id == MASTER_ID or master is None:
+            return RegistrationOutcome(left_out=left_out, displaced=displaced)
+        return RegistrationOutcome(master.announcement.address, master.announcement.ha_address, left_out, displaced)
 
-    def is_full(self, link: Hashable, announced: Announcement) -> bool:
+    def is_full(self, link: Hashable, announcement: Announcement) -> bool:
         """Whether there are too many brokers, or ids of this name, for one more over this connection."""
         host = self._host_of(link)
-        if (announced.cluster, announced.address) not in self._live and (
+        if (announcement.cluster, announcement.address) not in self._live and (
             len(self._live) >= MAX_BROKERS
             or self._host_brokers[host] >= MAX_HOST_BROKERS
             or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
         ):
             return True
-        brokers = self._sets.get(announced.name)
-        if brokers is None or announced.broker_id in brokers.addresses or announced.broker_id == MASTER_ID:
+        brokers = self._sets.get(announcement.name)
+        if brokers is None or announcement.broker_id in brokers.addresses or announcement.broker_id == MASTER_ID:
             return False
-        others = sum(held != announced.address for id, held in brokers.addresses.items() if id != MASTER_ID)
+        others = sum(holder != announcement.address for id, holder in brokers.addresses.items() if id != MASTER_ID)
         return others >= MAX_SET_IDS
 
-    def _set_of(self, announced: Announcement, host: str) -> BrokerSet:
+    def _set_of(self, announcement: Announcement, host: str) -> BrokerSet:
         """Its broker set, which is in the cluster that its last registration named."""
-        brokers = self._sets.get(announced.name)
+        brokers = self._sets.get(announcement.name)
         if brokers is None:
-            brokers = self._sets[announced.name] = BrokerSet(announced.cluster, announced.name, host, {}, False)
-        elif brokers.cluster != announced.cluster:
+            brokers = self._sets[announcement.name] = BrokerSet(
+                announcement.cluster, announcement.name, host, {}, False
+            )
+        elif brokers.cluster != announcement.cluster:
             self._leave_cluster(brokers)
-            brokers.cluster = announced.cluster
+            brokers.cluster = announcement.cluster
             brokers.changes += 1
-        self._clusters.setdefault(announced.cluster, {})[announced.name] = None
+        self._clusters.setdefault(announcement.cluster, {})[announcement.name] = None
         return brokers
 
     def _leave_cluster(self, brokers: BrokerSet) -> None:
@@ -221,26 +232,26 @@ class Routes:
                 del self._links[live.link]
             subtract(self._host_brokers, self._host_of(live.link), 1)
 
-    def _outranked(self, brokers: BrokerSet, announced: Announcement) -> bool:
-        holder = brokers.addresses.get(announced.broker_id)
-        if holder is None or holder == announced.address:
+    def _outranked(self, brokers: BrokerSet, announcement: Announcement) -> bool:
+        holder = brokers.addresses.get(announcement.broker_id)
+        if holder is None or holder == announcement.address:
             return False
-        live = self._live.get((announced.cluster, holder))
-        return live is not None and live.announced.version.state_version > announced.version.state_version
+        live = self._live.get((announcement.cluster, holder))
+        return live is not None and live.announcement.version.state_version > announcement.version.state_version
 
-    def _take_topics(self, brokers: BrokerSet, announced: Announcement, live: _Live, changed: bool) -> Steps[int]:
-        """How many of them there was no room for."""
-        is_master = announced.broker_id == MASTER_ID
-        is_prime_slave = announced.acting_master is not None and announced.broker_id == min(brokers.addresses)
+    def _take_topics(self, brokers: BrokerSet, announcement: Announcement, live: _Live, changed: bool) -> Steps[int]:
+        """Returns how many topics there was no room for."""
+        is_master = announcement.broker_id == MASTER_ID
+        is_prime_slave = announcement.acting_master is not None and announcement.broker_id == min(brokers.addresses)
         if not is_master and not is_prime_slave:
             return 0
-        self._queues.moved(brokers, self._host_of(live.link))
+        self._queues.move(brokers, self._host_of(live.link))
         if self._delete_missing:
-            yield from self._drop_missing(brokers, announced, live)
-        allowed = ~0 if is_master or not brokers.acting_master else ~WRITE
+            yield from self._drop_missing(brokers, announcement, live)
+        allowed_perm = ~0 if is_master or not brokers.acting_master else ~WRITE
         left_out = 0
-        for count, (topic, config) in enumerate(announced.topics.items(), 1):
-            perm = config.perm & allowed
+        for count, (topic, config) in enumerate(announcement.topics.items(), 1):
+            perm = config.perm & allowed_perm
             queue = QueueRoute(brokers.name, config.read_queues, config.write_queues, perm, config.sys_flag)
             was_wide = self._queues.is_wide(topic)
             fits = self._queues.take(topic, brokers, queue, changed=changed)
@@ -251,9 +262,9 @@ class Routes:
                     break
         return left_out
 
-    def _drop_missing(self, brokers: BrokerSet, announced: Announcement, live: _Live) -> Steps[None]:
+    def _drop_missing(self, brokers: BrokerSet, announcement: Announcement, live: _Live) -> Steps[None]:
         for count, topic in enumerate(list(brokers.topics), 1):
-            if topic in brokers.topics and topic not in announced.topics:
+            if topic in brokers.topics and topic not in announcement.topics:
                 self._queues.drop(topic, brokers)
             if count % STEP_TOPICS == 0:
                 yield
@@ -262,29 +273,29 @@ class Routes:
 
     def _still(self, brokers: BrokerSet, live: _Live) -> bool:
         """Whether a registration is what it was before others had a turn."""
-        announced = live.announced
-        return not brokers.is_gone and self._live.get((announced.cluster, announced.address)) is live
+        announcement = live.announcement
+        return not brokers.is_gone and self._live.get((announcement.cluster, announcement.address)) is live
 
     def heartbeat(self, cluster: str, address: str, now: float) -> None:
         live = self._live.get((cluster, address))
         if live is not None:
-            live.heard = now
+            live.last_heard = now
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """What the broker at an address registered last."""
+        """Returns the version that the broker at an address registered last; None if it is not registered."""
         live = self._live.get((cluster, address))
         return live.version if live is not None else None
 
     def held_bytes(self, link: Hashable) -> int:
-        """About what names take of the brokers that came over a connection; a set's topics are its first broker's."""
-        held = 0
+        """Returns about what the names of a connection's brokers take; a set's topics count for its first broker."""
+        size = 0
         for key in self._links.get(link, ()):
-            announced = self._live[key].announced
-            held += sum(map(sys.getsizeof, (*key, announced.name, announced.ha_address)))
-            brokers = self._sets.get(announced.name)
-            if brokers is not None and announced.broker_id == min(brokers.addresses, default=None):
-                held += brokers.topic_bytes
-        return held
+            announcement = self._live[key].announcement
+            size += sum(map(sys.getsizeof, (*key, announcement.name, announcement.ha_address)))
+            brokers = self._sets.get(announcement.name)
+            if brokers is not None and announcement.broker_id == min(brokers.addresses, default=None):
+                size += brokers.topic_bytes
+        return size
 
     # Brokers go
 
@@ -294,12 +305,12 @@ class Routes:
         if brokers is None:
             return
         brokers.leave_displaced(address)
-        for broker_id in [id for id, held in brokers.addresses.items() if held == address]:
+        for broker_id in [id for id, holder in brokers.addresses.items() if holder == address]:
             brokers.leave(broker_id)
         if not brokers.addresses:
             self._drop_set(brokers)
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:
-            self._later(_nobody_asked(self.set_writeable(name, False)))
+            self._later(_without_count(self.set_writeable(name, False)))
 
     def closed(self, link: Hashable) -> list[Announcement]:
         """A connection ended: unregister who came over it."""
@@ -307,13 +318,13 @@ class Routes:
 
     def expire(self, now: float) -> list[Announcement]:
         """Unregister who was silent for longer than it promised: ``MOST_EXPIRED`` of them in one call."""
-        silent = (live for live in self._live.values() if now - live.heard > live.announced.timeout_s)
+        silent = (live for live in self._live.values() if now - live.last_heard > live.announcement.timeout_s)
         return self._unregister_all(list(islice(silent, MOST_EXPIRED)))
 
-    def _unregister_all(self, gone: list[_Live]) -> list[Announcement]:
-        for live in gone:
-            self.unregister(live.announced.cluster, live.announced.name, live.announced.address)
-        return [live.announced for live in gone]
+    def _unregister_all(self, brokers: list[_Live]) -> list[Announcement]:
+        for live in brokers:
+            self.unregister(live.announcement.cluster, live.announcement.name, live.announcement.address)
+        return [live.announcement for live in brokers]
 
     def _drop_set(self, brokers: BrokerSet) -> None:
         del self._sets[brokers.name]
@@ -335,7 +346,7 @@ class Routes:
             self._queues.drop(topic, brokers)
         return bool(having)
 
-    # Questions
+    # Queries
 
     def route(self, topic: str) -> Steps[TopicRoute | None]:
         """Returns None if nobody has the topic. Broker sets that go meanwhile may be left out, or not."""
@@ -356,8 +367,10 @@ class Routes:
         if not broker.acting_master or MASTER_ID in addresses or not addresses or queue.perm & WRITE:
             return broker
         acting = min(addresses)
-        shown = {MASTER_ID: addresses[acting]} | {id: held for id, held in addresses.items() if id != acting}
-        return msgspec.structs.replace(broker, addresses=shown)
+        addresses_shown = {MASTER_ID: addresses[acting]} | {
+            id: address for id, address in addresses.items() if id != acting
+        }
+        return msgspec.structs.replace(broker, addresses=addresses_shown)
 
     def first_address(self) -> str | None:
         """Of some broker. Returns None if there is none."""
@@ -399,5 +412,5 @@ class Routes:
         return self._queues.names(cluster)
 
 
-def _nobody_asked(steps: Steps[int]) -> Steps[None]:
+def _without_count(steps: Steps[int]) -> Steps[None]:
     yield from steps

@@ -10,7 +10,7 @@ from functools import partial
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
-from tallystick.rocketmq.nameserver.registrations import Answer, peer_of
+from tallystick.rocketmq.nameserver.registrations import Responder, peer_of
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -47,9 +47,9 @@ class NameServer:
         self._settings, self._network, self._clock, self._events = settings, outside.network, clock, events
         self._config = KvConfig(outside.disk, settings.kv_config_path, partial(outside.workers, "tally-kv"))
         self._requests = NameRequests(self.routes, self._config, settings, clock, events)
-        self._dispatch = Dispatch(events, self._answered)
-        for answers in (self._requests.brokers.answers, self._requests.answers):
-            self._dispatch.add({code: partial(self._in_steps, answer) for code, answer in answers.items()})
+        self._dispatch = Dispatch(events, self._on_response)
+        for responders in (self._requests.brokers.responders, self._requests.responders):
+            self._dispatch.add({code: partial(self._in_steps, responder) for code, responder in responders.items()})
         self._dispatch.add(dict.fromkeys(CHANGES, self._change))
         # connections leave some files to the process
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
@@ -58,7 +58,7 @@ class NameServer:
         self._slices = Slices(clock, most=room)  # requests
         self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers
         self._scanner: asyncio.TimerHandle | None = None
-        self._kept: dict[Link, int] = {}  # what its memory was told of its brokers
+        self._kept_of_link: dict[Link, int] = {}  # what its memory was told of its brokers
         self._counting = False  # that, again
         self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones
         self._http: Listener | None = None
@@ -71,7 +71,8 @@ class NameServer:
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
             pages = HealthPages(
-                registry(self.routes, self._server, self._counts, lambda: self._requests.brokers.refused), self._state
+                registry(self.routes, self._server, self._counts, lambda: self._requests.brokers.refused_count),
+                self._state,
             )
             try:
                 self._http = await serve_health(self._network, settings.http_host, settings.http_port, pages)
@@ -105,69 +106,69 @@ class NameServer:
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         self._backlog.received(requests)
 
-    def _in_steps(self, answer: Answer, link: Link, command: Command, reply: Reply) -> Command | None:
-        """At once, or between other requests what takes longer; until then no more is read of its peer."""
-        made = answer(link, command)
-        if isinstance(made, Command):
-            return made
+    def _in_steps(self, responder: Responder, link: Link, command: Command, reply: Reply) -> Command | None:
+        """Answer at once, or between other requests if it takes longer; until then no more is read of the peer."""
+        steps = responder(link, command)
+        if isinstance(steps, Command):
+            return steps
         ends_at = self._clock.now() + SLICE_S
         while True:
             try:
-                next(made)
+                next(steps)
             except StopIteration as end:
-                found: Command = end.value
-                return found
+                response: Command = end.value
+                return response
             if self._clock.now() >= ends_at:
                 break
-        self._go_on(made, link, command, reply)
+        self._go_on(steps, link, command, reply)
         return None
 
     def _go_on(self, steps: Steps[Command], link: Link, command: Command, reply: Reply) -> None:
-        answer_later = self._put_off(link, command, reply)
+        respond_later = self._put_off(link, command, reply)
 
-        def made(answers: list[Command | None] | Exception) -> None:
-            if isinstance(answers, Exception):
-                answer_later(self._dispatch.failure(link, command, answers))
+        def finished(results: list[Command | None] | Exception) -> None:
+            if isinstance(results, Exception):
+                respond_later(self._dispatch.failure(link, command, results))
             else:
-                answer_later(answers[-1] if answers else None)
+                respond_later(results[-1] if results else None)
 
-        self._slices.make(_while_there(link, steps), made, link.host)
+        self._slices.make(_while_there(link, steps), finished, link.host)
 
     def _change(self, link: Link, command: Command, reply: Reply) -> None:
         self._requests.change(command, link.host, self._put_off(link, command, reply))
 
     def _put_off(self, link: Link, command: Command, reply: Reply) -> Callable[[Command | None], None]:
-        """To be called with its answer, or None: until then no more is read of the peer."""
+        """Returns a function to call with the response, or None: until then no more is read of the peer."""
         size = len(command.body) + _WAITING_BYTES
         link.keep(size)
         link.busy(+1)
 
-        def answer_later(answer: Command | None) -> None:
+        def respond_later(response: Command | None) -> None:
             link.keep(-size)
             link.busy(-1)
-            if answer is not None:
-                self._answered(link, command, answer)
-                reply(answer)
+            if response is not None:
+                self._on_response(link, command, response)
+                reply(response)
 
-        return answer_later
+        return respond_later
 
-    def _answered(self, link: Link, command: Command, answer: Command) -> None:
+    def _on_response(self, link: Link, command: Command, response: Command) -> None:
         code = command.code if command.code in _CODES else 0
         self._counts[code] = self._counts.get(code, 0) + 1
         if code == RequestCode.REGISTER_BROKER:
             self._tell_kept(link)
-        self._refusals.responded(link.peer, command, answer)
+        self._refusals.responded(link.peer, command, response)
 
     def _tell_kept(self, link: Link) -> None:
         """Whoever makes it keep most is closed first when it is too much."""
-        size, told = self.routes.held_bytes(link), self._kept.pop(link, 0)
+        size, before = self.routes.held_bytes(link), self._kept_of_link.pop(link, 0)
         if size:
-            self._kept[link] = size
-        if size != told:
-            link.keep(size - told)
+            self._kept_of_link[link] = size
+        if size != before:
+            link.keep(size - before)
 
     def closed(self, link: Link) -> None:
-        self._kept.pop(link, None)
+        self._kept_of_link.pop(link, None)
         self._tell_gone(self.routes.closed(link), "its connection ended", peer=link.peer)
 
     def _state(self) -> dict[str, object]:
@@ -186,26 +187,26 @@ class NameServer:
 
     def _count_kept(self) -> Steps[None]:
         """Topics may be another connection's now."""
-        for link in tuple(self._kept):
-            if link in self._kept:
+        for link in tuple(self._kept_of_link):
+            if link in self._kept_of_link:
                 self._tell_kept(link)
             yield
         self._counting = False
 
-    def _tell_gone(self, gone: list[Announcement], reason: str, **peer: str) -> None:
-        for announced in gone:
+    def _tell_gone(self, announcements: list[Announcement], reason: str, **peer: str) -> None:
+        for announcement in announcements:
             self._events.emit(
                 "broker unregistered",
-                broker=announced.name,
-                id=announced.broker_id,
-                at=announced.address,
+                broker=announcement.name,
+                id=announcement.broker_id,
+                at=announcement.address,
                 reason=reason,
                 **peer,
             )
 
 
 def _while_there(link: Link, steps: Steps[Command]) -> Iterator[Command | None]:
-    """The answer is the last one. Nothing more is done for a peer that went before the work was begun again."""
+    """Yields None, and at last the response. Nothing more is done for a peer that went meanwhile."""
     while link.alive:
         try:
             next(steps)

@@ -21,7 +21,7 @@ class NameServerSettings:
     delete_topic_with_registration: bool = False  # a topic missing in a registration goes (deleteTopicWithBroker…)
     support_acting_master: bool = False  # a read-only slave is shown as the master when there is none
     order_message: bool = False  # routes carry the topic's order configuration (orderMessageEnable)
-    return_order_topics: bool = True  # so does the answer to a registration (returnOrderTopicConfigToBroker)
+    return_order_topics: bool = True  # so does the response to a registration (returnOrderTopicConfigToBroker)
     list_topics: bool = True  # lists of topics by cluster or kind are answered (enableTopicList)
     list_all_topics: bool = True  # the list of all topics is answered (enableAllTopicList)
     http_enabled: bool = False  # /metrics and /health (metricsExporterType=PROM)

@@ -133,16 +133,16 @@ def test_a_change_that_is_written_before_the_last_one_is_served_keeps_it(tmp_pat
 def test_few_changes_may_wait_and_of_one_host_fewer(tmp_path: Path) -> None:
     worker, told = HeldWorker(), list[Exception | None]()
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), lambda: worker)
-    for _ in range(kv.MAX_WAITING):
+    for _ in range(kv.MAX_CHANGES):
         config.put("ns", "a", "1", "stranger", told.append)
-    assert len(worker.given) == kv.MAX_HOST_WAITING
-    for _ in range(kv.MAX_WAITING):
+    assert len(worker.given) == kv.MAX_HOST_CHANGES
+    for _ in range(kv.MAX_CHANGES):
         config.put("ns", "b", "1", "operator", told.append)
-    assert len(worker.given) == kv.MAX_WAITING == len(told)
+    assert len(worker.given) == kv.MAX_CHANGES == len(told)
     assert {error.response_code for error in told if isinstance(error, BrokerError)} == {2}
     while worker.given:
         worker.do_one()
-    assert not config._waiting, "hosts that have nothing to wait for are not kept"
+    assert not config._changes_by_host, "hosts that have nothing to wait for are not kept"
     config.delete("ns", "a", "stranger", told.append)
     assert len(worker.given) == 1
 

@@ -121,7 +121,7 @@ def test_what_is_counted_is_what_there_is() -> None:
             queues.drop_all(brokers)
             sets[sets.index(brokers)] = a_set(brokers.name, host=brokers.host)
         elif rng.random() < 0.1:
-            queues.moved(brokers, f"h{rng.randrange(3)}")
+            queues.move(brokers, f"h{rng.randrange(3)}")
         elif topic in brokers.topics and rng.random() < 0.5:
             queues.drop(topic, brokers)
         else:

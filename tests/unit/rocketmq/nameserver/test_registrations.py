@@ -46,9 +46,9 @@ def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, mon
         routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
     )
     for _ in range(2):
-        answer = answered(requests, registration(False))
-        assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
-    assert requests.brokers.refused == 2
+        response = answered(requests, registration(False))
+        assert (response.code, (response.remark or "").startswith(said)) == (1, True), response.remark
+    assert requests.brokers.refused_count == 2
     (told,) = [event for event in seen if event.kind == "broker not registered"]
     assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
     assert (finished(routes.route("N1")) is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
@@ -63,8 +63,8 @@ def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.M
 
     monkeypatch.setattr(registrations_module, "decode_registration", counted)
     same = registration(False)
-    answers = [answered(requests, same) for _ in range(3)]
-    assert {answer.code for answer in answers} == {0} and len(read) == 1
+    responses = [answered(requests, same) for _ in range(3)]
+    assert {response.code for response in responses} == {0} and len(read) == 1
     answered(requests, request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body))
     answered(requests, same, "another link")
     answered(requests, registration(True), "another link")

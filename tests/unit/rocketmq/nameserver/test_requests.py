@@ -47,13 +47,13 @@ def test_routes_say_how_a_topic_is_ordered_when_set_to() -> None:
 
 
 def test_no_routes_while_brokers_still_register() -> None:
-    answer = ask(server(NameServerSettings(wait_for_service=True)), RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
-    assert (answer.code, answer.remark) == (1, "name server not ready")
+    response = ask(server(NameServerSettings(wait_for_service=True)), RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
+    assert (response.code, response.remark) == (1, "name server not ready")
 
 
 def test_a_missing_field_is_named() -> None:
-    answer = ask(server(), RequestCode.GET_ROUTEINFO_BY_TOPIC, other="x")
-    assert (answer.code, answer.remark) == (1, "the custom field <topic> is null")
+    response = ask(server(), RequestCode.GET_ROUTEINFO_BY_TOPIC, other="x")
+    assert (response.code, response.remark) == (1, "the custom field <topic> is null")
 
 
 def test_lists_of_topics() -> None:
@@ -116,8 +116,8 @@ def test_bodies_of_random_bytes_are_answered_with_code_1() -> None:
             body = bytearray(good.body)
             for _ in range(rng.randrange(1, 5)):
                 body[rng.randrange(len(body))] = rng.randrange(256)
-            answer = answered(requests, request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
-            assert answer.code in (0, 1)
+            response = answered(requests, request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
+            assert response.code in (0, 1)
     assert ask(requests, RequestCode.QUERY_DATA_VERSION, b"\xff", **good.fields).code == 1
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").code == 0
 
@@ -154,8 +154,8 @@ def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tm
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), WorkerAtOnce)
     requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
     for _ in range(2):
-        answer = answered(requests, registration(False))
-        assert (answer.code, len(answer.body)) == (0, 0)
+        response = answered(requests, registration(False))
+        assert (response.code, len(response.body)) == (0, 0)
     assert [event.kind for event in seen].count("order configuration not sent to brokers") == 1
 
 
@@ -177,9 +177,9 @@ def test_names_that_no_broker_has_are_refused_with_the_bound(named: str) -> None
     assert named in good
     requests = server()
     for length, code in ((MAX_NAME_CHARS, 0), (MAX_NAME_CHARS + 1, 1)):
-        answer = ask(requests, RequestCode.REGISTER_BROKER, **good | {named: "x" * length})
-        assert answer.code == code, answer.remark
-    assert f"has at most {MAX_NAME_CHARS} characters" in (answer.remark or "")
+        response = ask(requests, RequestCode.REGISTER_BROKER, **good | {named: "x" * length})
+        assert response.code == code, response.remark
+    assert f"has at most {MAX_NAME_CHARS} characters" in (response.remark or "")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -204,13 +204,13 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
     finished(routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
-        answer = ask(requests, code)
-        assert (answer.code, bytes(answer.body)) == (1, b"")
-        assert "bytes of a frame: ask for routes by topic" in (answer.remark or "")
+        response = ask(requests, code)
+        assert (response.code, bytes(response.body)) == (1, b"")
+        assert "bytes of a frame: ask for routes by topic" in (response.remark or "")
     assert not written
     monkeypatch.undo()
-    answer = ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name(0))
-    assert (answer.code, bytes(answer.body), "bytes of a frame" in (answer.remark or "")) == (1, b"", True)
+    response = ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name(0))
+    assert (response.code, bytes(response.body), "bytes of a frame" in (response.remark or "")) == (1, b"", True)
 
 
 def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
@@ -235,7 +235,7 @@ def test_no_step_writes_many_of_the_names_that_brokers_have(monkeypatch: pytest.
 
         monkeypatch.setattr(dialect, name, counted)
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS):
-        steps = requests.answers[code]("link", request(code, {}))
+        steps = requests.responders[code]("link", request(code, {}))
         assert not isinstance(steps, Command)
         before = len(written) - 1
         for _ in steps:

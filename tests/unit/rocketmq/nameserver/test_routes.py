@@ -7,12 +7,12 @@ import pytest
 from support.announcing import announcement
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
-from tallystick.rocketmq.nameserver.routes import Announcement, Registered, Routes
+from tallystick.rocketmq.nameserver.routes import Announcement, RegistrationOutcome, Routes
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
 
-def register(routes: Routes, announced: Announcement, link: object, now: float) -> Registered | None:
+def register(routes: Routes, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
     return finished(routes.register(announced, link, now))
 
 
@@ -54,10 +54,10 @@ def test_a_master_brings_its_topics_and_a_slave_only_its_address() -> None:
 
 def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
     routes = Routes()
-    assert register(routes, announcement(0), "master", 0) == Registered()
-    assert register(routes, announcement(1), "slave", 0) == Registered("b-0:10911", "b-0:10912")
+    assert register(routes, announcement(0), "master", 0) == RegistrationOutcome()
+    assert register(routes, announcement(1), "slave", 0) == RegistrationOutcome("b-0:10911", "b-0:10912")
     routes.closed("master")
-    assert register(routes, announcement(1), "slave", 0) == Registered()
+    assert register(routes, announcement(1), "slave", 0) == RegistrationOutcome()
 
 
 def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
@@ -104,7 +104,7 @@ def test_an_address_has_one_id() -> None:
 def test_an_id_stays_with_the_higher_state_version() -> None:
     routes = Routes()
     register(routes, announcement(0, state=2), "master", 0)
-    assert register(routes, announcement(0, address="old:1", state=1), "old", 0) == Registered()
+    assert register(routes, announcement(0, address="old:1", state=1), "old", 0) == RegistrationOutcome()
     assert addresses(routes) == {0: "b-0:10911"}
     assert routes.data_version("c", "old:1") is None
     register(routes, announcement(0, address="new:1", state=2), "new", 0)
@@ -241,7 +241,7 @@ def test_the_topics_of_a_registration_are_taken_in_steps() -> None:
         next(steps)
         assert len(topics(routes)) == count * queues_module.STEP_TOPICS
         assert routes.data_version("c", "b-0:10911") is None, "nobody is told that it has all"
-    assert finished(steps) == Registered()
+    assert finished(steps) == RegistrationOutcome()
     assert routes.data_version("c", "b-0:10911") == DataVersion(0, 0, 1)
 
 
@@ -298,7 +298,9 @@ def test_silent_brokers_are_unregistered_some_at_a_time(monkeypatch: pytest.Monk
     assert [len(routes.expire(500)) for _ in range(3)] == [2, 1, 0]
 
 
-def again(routes: Routes, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911") -> Registered | None:
+def again(
+    routes: Routes, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911"
+) -> RegistrationOutcome | None:
     return routes.registered_again("c", address, digest, link, 200)
 
 
@@ -308,8 +310,8 @@ def test_a_broker_that_says_the_same_again_is_recognized() -> None:
     register(routes, replace(announcement(0), digest=b"d"), "master", 0)
     register(routes, replace(announcement(1), digest=b"s"), "slave", 0)
     register(routes, replace(announcement(0), digest=b"d"), "master", 0)
-    assert again(routes) == Registered()
-    assert again(routes, b"s", "slave", "b-1:10911") == Registered("b-0:10911", "b-0:10912")
+    assert again(routes) == RegistrationOutcome()
+    assert again(routes, b"s", "slave", "b-1:10911") == RegistrationOutcome("b-0:10911", "b-0:10912")
     assert routes.expire(300) == [], "it was heard"
     for other in ({"digest": b"e"}, {"digest": b""}, {"link": "slave"}, {"address": "nobody"}):
         assert again(routes, **other) is None

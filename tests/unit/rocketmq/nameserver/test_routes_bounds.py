@@ -9,12 +9,12 @@ import pytest
 from support.announcing import announcement
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
-from tallystick.rocketmq.nameserver.routes import Announcement, Registered, Routes
+from tallystick.rocketmq.nameserver.routes import Announcement, RegistrationOutcome, Routes
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import TopicConfig
 
 
-def register(routes: Routes, announced: Announcement, link: object, now: float) -> Registered | None:
+def register(routes: Routes, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
     return finished(routes.register(announced, link, now))
 
 
@@ -49,16 +49,18 @@ def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: 
     monkeypatch.setattr(queues_module, "MAX_HOST_ROUTES", 3)
     routes = Routes(host_of=host_of)
     stranger = register(routes, announcement(0, ["X1", "X2"], name="x"), "there:1", 0)
-    assert stranger == Registered()
+    assert stranger == RegistrationOutcome()
     stranger = register(routes, announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 0)
-    assert stranger == Registered(left_out=2)
-    assert register(routes, announcement(0, ["T1", "T2", "T3"]), "here:1", 0) == Registered()
+    assert stranger == RegistrationOutcome(left_out=2)
+    assert register(routes, announcement(0, ["T1", "T2", "T3"]), "here:1", 0) == RegistrationOutcome()
     assert topics(routes) == ["X1", "X2", "X3", "T1", "T2", "T3"]
     routes.delete_topic("X1")
-    assert register(routes, announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 1) == Registered(left_out=1)
+    assert register(routes, announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 1) == RegistrationOutcome(
+        left_out=1
+    )
     routes.closed("there:1")
     routes.closed("there:2")
-    assert register(routes, announcement(0, ["X1", "X2", "X3"], name="z"), "there:3", 2) == Registered()
+    assert register(routes, announcement(0, ["X1", "X2", "X3"], name="z"), "there:3", 2) == RegistrationOutcome()
     routes.closed("there:3")
     routes.closed("here:1")
     assert (dict(routes._queues._by_host), dict(routes._host_brokers), len(routes._queues)) == ({}, {}, 0)
@@ -73,7 +75,7 @@ def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: 
     routes.closed("one:1")
     register(routes, announcement(0, address="new:10911"), "three:1", 1)
     assert dict(routes._queues._by_host) == {"three": 2}
-    assert register(routes, announcement(0, name="other"), "one:2", 1) == Registered()
+    assert register(routes, announcement(0, name="other"), "one:2", 1) == RegistrationOutcome()
     register(routes, announcement(0, address="new:10911"), "one:3", 1)
     assert dict(routes._queues._by_host) == {"one": 4}, "what is known stays where its broker moves to"
 
@@ -114,14 +116,14 @@ def test_a_topic_of_more_queues_than_there_can_be_is_left_out(counts: tuple[int,
     """Clients make an object of each queue."""
     routes = Routes()
     told = announcement(0, {"T": TopicConfig("T", *counts), "U": TopicConfig("U", 65_536, 4)})
-    assert register(routes, told, "master", 0) == Registered(left_out=1)
+    assert register(routes, told, "master", 0) == RegistrationOutcome(left_out=1)
     assert topics(routes) == ["U"]
 
 
 def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are_left_out() -> None:
     """One stranger's 65,536 queues took the topic from all clients, also where it was there first."""
 
-    def having(name: str, count: int, version: int = 1) -> Registered | None:
+    def having(name: str, count: int, version: int = 1) -> RegistrationOutcome | None:
         config = {"T": TopicConfig("T", count, 4), "own": TopicConfig("own", 4, 4)}
         return register(routes, announcement(0, config, name=name, version=version), name, 0)
 
@@ -130,16 +132,18 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
         return {queue.broker: queue.count for queue in route.queues} if route is not None else {}
 
     swept: list[Steps[None]] = []
-    routes, none_left = Routes(later=swept.append), Registered(left_out=1)
-    assert having("x", 65_536) == Registered() == having("a", 8) == having("b", 4)
+    routes, none_left = Routes(later=swept.append), RegistrationOutcome(left_out=1)
+    assert having("x", 65_536) == RegistrationOutcome() == having("a", 8) == having("b", 4)
     assert counts() == {"a": 8, "b": 4} and sorted(topics(routes)) == ["T", "own"]
     assert having("x", 65_536) == none_left and having("y", 65_537) == none_left
     assert having("b", 65_529, 2) == none_left and counts() == {"a": 8, "b": 4}, "what it had stays"
     routes.closed("a")
-    assert having("b", 65_529, 2) == Registered() and counts() == {"b": 65_529}, "taken with the room, not swept yet"
-    assert having("a", 7) == Registered() and having("c", 65_529) == none_left, "of equal ones the first stays"
-    assert having("a", 8, 2) == Registered() and counts() == {"a": 8}
-    assert having("b", 5, 3) == Registered() and counts() == {"a": 8, "b": 5}
+    assert having("b", 65_529, 2) == RegistrationOutcome() and counts() == {"b": 65_529}, (
+        "taken with the room, not swept yet"
+    )
+    assert having("a", 7) == RegistrationOutcome() and having("c", 65_529) == none_left, "of equal ones the first stays"
+    assert having("a", 8, 2) == RegistrationOutcome() and counts() == {"a": 8}
+    assert having("b", 5, 3) == RegistrationOutcome() and counts() == {"a": 8, "b": 5}
     for name in "abcxy":
         routes.closed(name)
     for steps in swept:

@@ -9,7 +9,7 @@ from support.name_requests import answered, registration
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
-from tallystick.rocketmq.nameserver.routes import Registered, Routes
+from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.steps import finished
@@ -81,9 +81,9 @@ def test_who_says_the_same_again_hears_of_it_too() -> None:
     assert routes.registered_again("c", "new:1", announced.digest, "new:1", 1) is None, "without a digest"
     announced = type(announced)(**{**vars(announced), "digest": b"d"})
     finished(routes.register(announced, "new:1", 1))
-    assert routes.registered_again("c", "new:1", b"d", "new:1", 2) == Registered(displaced="old:1")
+    assert routes.registered_again("c", "new:1", b"d", "new:1", 2) == RegistrationOutcome(displaced="old:1")
     routes.closed("old:1")
-    assert routes.registered_again("c", "new:1", b"d", "new:1", 3) == Registered()
+    assert routes.registered_again("c", "new:1", b"d", "new:1", 3) == RegistrationOutcome()
 
 
 def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:

@@ -59,8 +59,8 @@ class Bench:
 
     async def addresses(self) -> dict[int, str]:
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "N1"})
-        answer = await self.client.ask(self.address, command, 5)
-        return dialect.read_as(bytes(answer.body), TopicRoute).brokers[0].addresses if answer.code == 0 else {}
+        response = await self.client.ask(self.address, command, 5)
+        return dialect.read_as(bytes(response.body), TopicRoute).brokers[0].addresses if response.code == 0 else {}
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
     told.opaque, asked.opaque = 1, 2
     writer.write(encode(told) + encode(asked))
     size = int.from_bytes(await reader.readexactly(4), "big")
-    answer = decode(size.to_bytes(4, "big") + await reader.readexactly(size))
-    assert (answer.opaque, answer.remark) == (2, "the custom field <namespace> is null")
+    response = decode(size.to_bytes(4, "big") + await reader.readexactly(size))
+    assert (response.opaque, response.remark) == (2, "the custom field <namespace> is null")
     writer.close()
 
 
@@ -275,8 +275,8 @@ async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypa
     await bench.register(bench.client, 0, more=1000)
     monkeypatch.setattr(server_module, "SLICE_S", 0.0)
     monkeypatch.setattr(bench.server._slices, "_most", 0)
-    answer = await bench.client.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
-    assert answer.code == 2
+    response = await bench.client.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
+    assert response.code == 2
 
 
 async def test_others_are_answered_while_a_change_waits_for_the_disk(tmp_path: Path) -> None:
