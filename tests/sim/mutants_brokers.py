@@ -84,7 +84,7 @@ BROKER_MUTANTS = (
     _planted(
         "reput does not hear of deletions (B9)",
         "store/store.py",
-        "        known.add(deleted)\n",
+        "        deleted_topics.add(deletions)\n",
         "",
     ),
     _planted(

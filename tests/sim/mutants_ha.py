@@ -161,14 +161,14 @@ HA_MUTANTS = (
     Mutant(
         "a log that was lost as a whole begins where the reserve did (H11)",
         STORE + "recovery.py",
-        "if known is not None and end == first and not known.start < known.synced < files.first:",
+        "if sync_record is not None and end == first and not sync_record.start < sync_record.synced < files.first:",
         "if False:",
         "tests/unit/rocketmq/store/test_recovery.py",
     ),
     Mutant(
         "a sync leaves no record (R5)",
         STORE + "synced.py",
-        "self._beside.both(lambda: self._put(record), sync_log)",
+        "self._beside.both(lambda: self._write_slot(record), sync_log)",
         "sync_log()",
         "tests/unit/rocketmq/store/test_synced.py",
     ),
@@ -182,8 +182,8 @@ HA_MUTANTS = (
     Mutant(
         "what a sync promised is cut when upkeep had not noted it (R5)",
         STORE + "recovery.py",
-        "return known.end if offset == known.end and crc == known.crc else known.synced",
-        "return known.dispatched",
+        "return sync_record.end if offset == sync_record.end and crc == sync_record.crc else sync_record.synced",
+        "return sync_record.dispatched",
         "tests/unit/rocketmq/store/test_recovery_synced.py",
     ),
     Mutant(
@@ -252,15 +252,15 @@ HA_MUTANTS = (
     Mutant(
         "what is not synced is readable under SYNC_FLUSH",
         STORE + "store.py",
-        "held = self._settings.sync_flush and not self.slave",
-        "held = False",
+        "waits_for_flush = self._settings.sync_flush and not self.slave",
+        "waits_for_flush = False",
         "sim ha", 150,
     ),
     Mutant(
         "a slave's empty file is no place to begin (H4)",
         STORE + "recovery.py",
-        "max(min(synced, end), files.first)",
-        "min(synced, end)",
+        "max(min(synced_end, end), files.first)",
+        "min(synced_end, end)",
         "tests/unit/rocketmq/store/test_recovery.py",
     ),
     Mutant(

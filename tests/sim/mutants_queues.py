@@ -17,14 +17,14 @@ QUEUE_MUTANTS = (
     Mutant(
         "a deletion that is noted late takes the queue that was made anew",
         STORE + "upkeep.py",
-        "if row is not None and row.last_physical <= queue.last_physical]",
-        "if row is not None]",
+        "if row is not None and row.last_physical <= queue.last_physical\n",
+        "if row is not None\n",
         "tests/unit/rocketmq/store/test_deletion.py",
     ),
     Mutant(
         "a start does not know what was deleted",
         STORE + "opening.py",
-        "reput.deleted = DeletedTopics(known.deleted, known.forgotten)",
+        "reput.deleted = DeletedTopics(queue_state.deleted, queue_state.forgotten)",
         "reput.deleted = DeletedTopics({})",
         "tests/sim/test_store.py",
     ),
@@ -45,8 +45,8 @@ QUEUE_MUTANTS = (
     Mutant(
         "a queue of which nothing is known is built of the oldest messages",
         STORE + "rebuild.py",
-        "self._made[key] = offset + run.positions[number]",
-        "self._made.setdefault(key, offset + run.positions[number])",
+        "self._begin_offsets[key] = offset + run.positions[number]",
+        "self._begin_offsets.setdefault(key, offset + run.positions[number])",
         "tests/unit/rocketmq/store/test_rebuild.py",
     ),
     Mutant(
@@ -59,7 +59,7 @@ QUEUE_MUTANTS = (
     Mutant(
         "a shorter tally-queues passes for a torn one",
         STORE + "queue_state.py",
-        " or (noted[0] == self.durable[0] and self._size < noted[1])",
+        " or (noted_durable[0] == self.durable[0] and self._size < noted_durable[1])",
         "",
         "tests/unit/rocketmq/store/test_queue_state.py",
     ),
@@ -87,7 +87,7 @@ QUEUE_MUTANTS = (
     Mutant(
         "a deletion told late does not last",
         STORE + "opening.py",
-        "            queue.forget_deleted(known.deleted.get(queue.topic, 0))",
+        "            queue.forget_deleted(queue_state.deleted.get(queue.topic, 0))",
         "            pass",
         "tests/unit/rocketmq/store/test_promotion.py",
     ),
@@ -115,8 +115,8 @@ QUEUE_MUTANTS = (
     Mutant(
         "a promoted store whose queues are read is taken for a slave's",
         STORE + "opening.py",
-        "synced.start > known.dispatched and",
-        "synced.start and",
+        "sync_record.start > queue_state.dispatched and",
+        "sync_record.start and",
         "tests/unit/rocketmq/store/test_promotion.py",
     ),
     Mutant(

@@ -133,7 +133,7 @@ class Node(Shelf):
         disk, parts = self.disk, self.store._parts
         assert isinstance(disk, WholeHeaders)
         assert len(disk.open_files) <= SETTINGS.max_open_files + BESIDE, [file._path for file in disk.open_files]
-        held = [queue._files._held for queue in parts.queues]
+        held = [queue._files._held_bytes for queue in parts.queues]
         assert sum(len(run[1]) for run in held if run is not None) <= MOST_HELD * len(held)
         assert len(parts.queues._leaving) <= len(TOPICS) * len(QUEUES)
         assert len(self.store._borders) <= 64

@@ -22,7 +22,7 @@ from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refusals import Refusals
-from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
+from tallystick.rocketmq.store.values import Arrival, GetResult, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
 from tallystick.rocketmq.wire.remoting import Command
@@ -291,9 +291,9 @@ class Pulls:
         reset_to = self._reset_to(pull) if parts.offsets.resets.pending else None
         has_mark = header.mark is not None
         if reset_to is not None:
-            found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
+            found = GetResult(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
         elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
-            found = Found(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
+            found = GetResult(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
             if parts.standing.is_slave and not parts.settings.store.offset_check_in_slave:
                 has_mark = False  # the reader stays where it is, with what it knows, and asks the master
             else:
@@ -325,7 +325,7 @@ class Pulls:
         key, pending, now = f"{header.topic}@{group}", self._parts.offsets.resets.pending, self._parts.clock.now()
         return pending.hear(key, header.queue_id, header.queue_offset, pull.link.peer, now, commits=False)
 
-    def _back(self, header: PullHeader, found: Found) -> int:
+    def _back(self, header: PullHeader, found: GetResult) -> int:
         """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of
         this queue, which was made anew or lost its tail: it has seen those before the group's offset, or none."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id

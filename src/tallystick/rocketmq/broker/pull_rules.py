@@ -16,7 +16,7 @@ from tallystick.rocketmq.broker.refusals import FAQ, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
-from tallystick.rocketmq.store.values import Found, GetStatus
+from tallystick.rocketmq.store.values import GetResult, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
@@ -152,7 +152,7 @@ def _tags_only(kind: str) -> Refusal:
 
 
 def outcome(
-    found: Found,
+    found: GetResult,
     header: PullHeader,
     allowed: Allowed,
     settings: BrokerSettings,

@@ -51,14 +51,14 @@ class Appender:
             for topic, queue_id in ends:
                 self._queue_ids.setdefault(topic, set()).add(queue_id)
 
-    def forget(self, topic: str, kept: Collection[int]) -> None:
-        """The topic was deleted: all its queues but those ``kept`` begin at 0 again."""
-        known = self._queue_ids.pop(topic, set())
-        for queue_id in known.difference(kept):
+    def forget(self, topic: str, kept_ids: Collection[int]) -> None:
+        """The topic was deleted: all its queues but those ``kept_ids`` begin at 0 again."""
+        queue_ids = self._queue_ids.pop(topic, set())
+        for queue_id in queue_ids.difference(kept_ids):
             del self.next_offsets[topic, queue_id]
             self.removals += 1
-        if left := known.intersection(kept):
-            self._queue_ids[topic] = left
+        if remaining_ids := queue_ids.intersection(kept_ids):
+            self._queue_ids[topic] = remaining_ids
 
     def put(self, drafts: Sequence[Draft], now_ms: int) -> list[Put]:
         """Append all drafts that are allowed and fit the disk; what became of each, in their order."""
@@ -69,7 +69,7 @@ class Appender:
         max_size = min(file_room, max_body + _ENVELOPE_BYTES)
         hosts, surely_fits = FIXED_BYTES + len(self._settings.store_host), min(max_body, MAX_PROPERTIES_BYTES)
         offset, room = self._log.end, self._log.room - BLANK_BYTES
-        taken: dict[Queue, int] = {}  # queue offsets given out in this batch
+        batch_ends: dict[Queue, int] = {}  # queue offsets given out in this batch
         fields, next_offsets = self._topics, self.next_offsets
         for draft in drafts:
             topic, messages = draft.topic, draft.messages
@@ -85,18 +85,18 @@ class Appender:
                 puts.append(Put(refusal or _ILLEGAL))
                 continue
             if size > room:
-                self._write(batch, taken)
+                self._write(batch, batch_ends)
                 self._end_file(batch)
                 offset, room = self._log.end, self._log.room - BLANK_BYTES
             queue = topic, draft.queue_id
-            first = taken.get(queue)
+            first = batch_ends.get(queue)
             if first is None:
                 first = next_offsets.get(queue, 0)
-            taken[queue] = first + len(messages)
+            batch_ends[queue] = first + len(messages)
             offsets = list(accumulate(sizes, initial=offset))
             offset, room = offsets.pop(), room - size
             puts.append(batch.add(draft, field, first, offsets, offset))
-        self._write(batch, taken)
+        self._write(batch, batch_ends)
         return puts
 
     def _field(self, topic: str) -> bytes:
@@ -109,10 +109,10 @@ class Appender:
         field = self._topics[topic] = topic_field(topic)
         return field
 
-    def _write(self, batch: _Batch, taken: dict[Queue, int]) -> None:
+    def _write(self, batch: _Batch, batch_ends: dict[Queue, int]) -> None:
         if batch.write():
-            self.learn(taken)
-        taken.clear()
+            self.learn(batch_ends)
+        batch_ends.clear()
 
     def _end_file(self, batch: _Batch) -> None:
         if batch.status is not None:

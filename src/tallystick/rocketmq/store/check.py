@@ -23,7 +23,7 @@ from tallystick.rocketmq.store.recovery import durable_end, is_torn
 from tallystick.rocketmq.store.reput import COMMITTED, TRANSACTION
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.synced import Synced, read_synced
+from tallystick.rocketmq.store.synced import SyncRecord, read_synced
 from tallystick.runtime.disk import Disk
 
 MAX_FINDINGS = 1000
@@ -77,7 +77,7 @@ class Report:
 @dataclass
 class _QueueState:
     files: FileQueue
-    matched: int = 0
+    matched_units: int = 0
 
 
 class _Check:
@@ -86,17 +86,17 @@ class _Check:
         self._handles = Handles(disk, settings.max_open_files)
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
-        noted = read_queue_state(disk, directory)
-        self._forgotten = noted.forgotten
-        self._deleted, self._born = noted.deleted, {key: row.born for key, row in noted.queues.items()}
+        state = read_queue_state(disk, directory)
+        self._forgotten_up_to = state.forgotten
+        self._deletions, self._born = state.deleted, {key: row.born for key, row in state.queues.items()}
         self.report = Report()
 
     def run(self) -> Report:
         log = self._load("commitlog", self._settings.commit_log_file_bytes)
         if log is None:
             return self.report
-        known = read_synced(self._disk, self._directory)
-        self.report.first = self.report.end = max(log.first, known.start if known else 0)
+        synced = read_synced(self._disk, self._directory)
+        self.report.first = self.report.end = max(log.first, synced.start if synced else 0)
         for queue in list_queues(self._disk, self._path("consumequeue")):
             topic, queue_id = queue
             files = self._load(
@@ -105,7 +105,7 @@ class _Check:
             if files is not None:
                 self._queues[queue] = _QueueState(files)
         self.report.queues = len(self._queues)
-        self._check_log(log, known)
+        self._check_log(log, synced)
         for state in self._queues.values():
             self._check_queue(state)
         self._check_index(log)
@@ -124,8 +124,8 @@ class _Check:
             return None
         return files
 
-    def _check_log(self, log: FileQueue, known: Synced | None) -> None:
-        durable, tail = (durable_end(log, known), known.tail) if known else (0, 0)
+    def _check_log(self, log: FileQueue, synced: SyncRecord | None) -> None:
+        durable, tail = (durable_end(log, synced), synced.tail) if synced else (0, 0)
         offset: int | None = self.report.first
         while offset is not None:
             stop = Stop.END
@@ -155,20 +155,20 @@ class _Check:
             physical, topic = chunk.offset + position, run.topics[number]
             keys = self._hashes.of_topic(topic)
             queue = keys.name, run.queue_ids[number]
-            if physical < max(self._deleted.get(keys.name, 0), self._born.get(queue, 0)):
+            if physical < max(self._deletions.get(keys.name, 0), self._born.get(queue, 0)):
                 continue
             state = self._queues.get(queue)
-            if state is None and physical < self._forgotten:
+            if state is None and physical < self._forgotten_up_to:
                 continue  # of one of very many deleted topics
             at = run.queue_offsets[number] * UNIT.size
-            stored = state.files.read(at, UNIT.size) if state else b""
-            if state is None or len(stored) < UNIT.size or not any(stored):
+            unit = state.files.read(at, UNIT.size) if state else b""
+            if state is None or len(unit) < UNIT.size or not any(unit):
                 self.report.add(Finding(Problem.NO_UNIT, self._unit_path(*queue), at, f"physical offset {physical}"))
                 continue
-            state.matched += 1
+            state.matched_units += 1
             expected = physical, run.sizes[number], tags_codes[number]
-            if stored != UNIT.pack(*expected):
-                detail = f"it has {UNIT.unpack(stored)}, expected {expected}"
+            if unit != UNIT.pack(*expected):
+                detail = f"it has {UNIT.unpack(unit)}, expected {expected}"
                 self.report.add(Finding(Problem.WRONG_UNIT, self._unit_path(*queue), at, detail))
 
     def _unit_path(self, topic: str, queue_id: int) -> str:
@@ -176,7 +176,7 @@ class _Check:
 
     def _check_queue(self, state: _QueueState) -> None:
         """Units that no message stands behind: those before the log's first byte have lost theirs in order."""
-        unmatched = -state.matched
+        unmatched = -state.matched_units
         suspects: list[Finding] = []
         for number, (physical, size, _) in _units(state.files):
             if size == FILLER_SIZE or physical < self.report.first:

@@ -86,7 +86,7 @@ class CommitLog:
             view = view[len(part) :]
         return self.end
 
-    def parsed(self, offset: int) -> None:
+    def record_parsed(self, offset: int) -> None:
         """A record ends there: it was read up to there."""
         self.border = max(self.border, offset)
 
@@ -122,12 +122,12 @@ class CommitLog:
         head = self.slice(offset, SMALLEST)
         if len(head) < SMALLEST:
             return None
-        found, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+        record_size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
         physical = int.from_bytes(head[28:36], "big")
-        if magic not in (V1, V2) or physical != offset or found < SMALLEST or size not in (0, found):
+        if magic not in (V1, V2) or physical != offset or record_size < SMALLEST or size not in (0, record_size):
             return None
-        record = self.slice(offset, found)
-        return record if len(record) == found else None
+        record = self.slice(offset, record_size)
+        return record if len(record) == record_size else None
 
     def stored_ms(self, offset: int, size: int = 0) -> int:
         """The store time of the record at ``offset``; -1 when there is none."""

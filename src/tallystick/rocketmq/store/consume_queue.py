@@ -44,13 +44,15 @@ class ConsumeQueue:
         self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int, handles: Handles | None = None
     ) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
-        self._named = False  # whether its folders are known to be durable: a process that was killed may have made them
+        self._is_named = (
+            False  # whether its folders are known to be durable: a process that was killed may have made them
+        )
         self._files = FileQueue(disk, f"{root}/{topic}/{queue_id}", file_units * UNIT.size, handles)
         self.first = self.end = self.filled = 0
         self.last_physical = -1  # of the last message
         self.born = 0  # records before this physical offset are those of a deleted topic; 0: unknown
         self.hole_next = self.hole_stop = 0
-        self._synced = 0
+        self._synced_bytes = 0
         self._rewritten: tuple[int, int] | None = None  # bytes that a rebuild wrote and nobody synced
         self._detached: list[StoreFile] = []
         self.dirty = False
@@ -65,10 +67,12 @@ class ConsumeQueue:
         self._files.load(tail=0 if repair else None)
         self.first = self._files.first // UNIT.size
         self.filled = self._limit()
-        self.filled = self._search(dispatched, log if repair else None, self._deleted(log) if repair else self.first)
+        self.filled = self._search(
+            dispatched, log if repair else None, self._first_confirmable(log) if repair else self.first
+        )
         self._settle(self._files.clear)
-        if repair and not self._files.is_blank_from(self._synced):
-            self._files.cut(self._synced)
+        if repair and not self._files.is_blank_from(self._synced_bytes):
+            self._files.cut(self._synced_bytes)
         self.learn_born()
 
     def _settle(self, forget_files: Callable[[], None]) -> None:
@@ -77,22 +81,22 @@ class ConsumeQueue:
         if self.end == self.first:  # nothing is left: where it begins was not durable either
             forget_files()
             self.first = self.end = self.filled = 0
-        self._synced = self.filled * UNIT.size
+        self._synced_bytes = self.filled * UNIT.size
         self.last_physical = self.unit(self.filled - 1)[0] if self.filled > self.first else -1
 
     def adopt(self, row: QueueRow) -> None:
         """Be what a checkpoint noted, unread. Files that are missing or short make a hole."""
         self.first, self.end, self.filled = row.first, row.end, row.filled
-        self.last_physical, self.born, self._synced = row.last_physical, row.born, row.filled * UNIT.size
+        self.last_physical, self.born, self._synced_bytes = row.last_physical, row.born, row.filled * UNIT.size
         if row.start < 0:
             return
-        self._files.adopt(row.start * UNIT.size, self._synced)
-        lost = self._files.lacking(self._synced)
-        self._named = not lost
-        if lost:
+        self._files.adopt(row.start * UNIT.size, self._synced_bytes)
+        lost_files = self._files.lacking(self._synced_bytes)
+        self._is_named = not lost_files
+        if lost_files:
             in_file = self._files.file_bytes // UNIT.size
-            start = max(self.first, lost[0].start // UNIT.size)
-            self.open_hole(start, max(start, min(self.filled, lost[-1].start // UNIT.size + in_file)))
+            start = max(self.first, lost_files[0].start // UNIT.size)
+            self.open_hole(start, max(start, min(self.filled, lost_files[-1].start // UNIT.size + in_file)))
 
     def distrust(self) -> None:
         """After power loss: files may be those of a topic that was made anew, which the log lost, under the names of
@@ -261,7 +265,7 @@ class ConsumeQueue:
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
             self.filled = queue_offset - queue_offset % (self._files.file_bytes // UNIT.size)
-            self.first, self._synced = queue_offset, self.filled * UNIT.size
+            self.first, self._synced_bytes = queue_offset, self.filled * UNIT.size
         self.fill(queue_offset)
 
     def fill(self, queue_offset: int) -> None:
@@ -278,18 +282,18 @@ class ConsumeQueue:
         stop = min(queue_offset + count, self.end)
         if self.has_hole and queue_offset < self.hole_stop:
             stop = min(stop, self.hole_next)
-        stored = max(0, min(stop, self.filled) - queue_offset)
-        units = self._files.read(queue_offset * UNIT.size, stored * UNIT.size)
-        return units if stop <= self.filled else units + _FILLER * (stop - queue_offset - stored)
+        stored_units = max(0, min(stop, self.filled) - queue_offset)
+        units = self._files.read(queue_offset * UNIT.size, stored_units * UNIT.size)
+        return units if stop <= self.filled else units + _FILLER * (stop - queue_offset - stored_units)
 
     def unit(self, queue_offset: int) -> Unit:
         """Physical offset, size and tags code; the queue must have it."""
         if queue_offset >= self.filled:
             return 0, FILLER_SIZE, 0
-        found: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
-        return found
+        unit: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
+        return unit
 
-    def _deleted(self, log: CommitLog) -> int:
+    def _first_confirmable(self, log: CommitLog) -> int:
         """After the leading units whose messages went with their files: these rise, and nothing else confirms them.
 
         A torn unit may have such an offset, too, but not in its place.
@@ -352,8 +356,8 @@ class ConsumeQueue:
             return True
         record = log.record(offset, size)
         run = scan_records(bytes(record), offset) if record else RecordRun()
-        found = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
-        return (self.topic.encode(), self.queue_id, queue_offset) in found
+        messages = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
+        return (self.topic.encode(), self.queue_id, queue_offset) in messages
 
     def restart(self, physical: int) -> None:
         """The topic was deleted and made anew, from ``physical`` on: what the queue has are messages of the old one."""
@@ -364,7 +368,7 @@ class ConsumeQueue:
         """Nobody knows what its files lack: all units are to be dispatched again, into new ones. The next message gets
         no queue offset that was given out."""
         self._files.close()
-        self.first, self.filled, self._synced = self.end, 0, 0
+        self.first, self.filled, self._synced_bytes = self.end, 0, 0
         self.last_physical, self.born, self.hole_next, self.hole_stop = -1, 0, 0, 0
 
     @property
@@ -395,8 +399,8 @@ class ConsumeQueue:
         """
         with self._removing:
             if not self.has_hole and self._files.files:
-                kept = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
-                self._detached += self._files.detach_before(min(self.first, kept) * UNIT.size)
+                keep_from = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
+                self._detached += self._files.detach_before(min(self.first, keep_from) * UNIT.size)
             return bool(self._detached)
 
     def delete_files(self) -> None:
@@ -408,15 +412,15 @@ class ConsumeQueue:
         """Make all units written so far durable, and the queue's folders. On a thread."""
         with self._removing:
             end, whole, rewritten = self.filled * UNIT.size, not self.has_hole, self._rewritten
-            self._files.sync(self._synced, end)
+            self._files.sync(self._synced_bytes, end)
             if rewritten is not None:
                 self._files.sync(*rewritten)
                 self._rewritten = None if whole else self._rewritten
-            self._synced = end
-            if not self._named and self._files.files and not self._files.absent:
+            self._synced_bytes = end
+            if not self._is_named and self._files.files and not self._files.absent:
                 self._disk.sync_dir(os.path.join(self._root, self.topic))
                 self._disk.sync_dir(self._root)
-                self._named = True
+                self._is_named = True
 
     def flush(self) -> None:
         """Write what is held. On a thread."""
@@ -427,13 +431,13 @@ class ConsumeQueue:
         """The whole file system was synced when the files had units up to ``filled``, of the topic ``born`` there."""
         with self._removing:
             if self.born == born:
-                self._synced, self._named = max(self._synced, filled * UNIT.size), True
+                self._synced_bytes, self._is_named = max(self._synced_bytes, filled * UNIT.size), True
 
     def delete(self) -> None:
         """Remove the queue's files from the disk."""
         with self._removing:
             self._files.clear()
-            self.first = self.end = self.filled = self._synced = self.hole_next = self.hole_stop = 0
+            self.first = self.end = self.filled = self._synced_bytes = self.hole_next = self.hole_stop = 0
             self._rewritten = None
 
     def close(self) -> None:

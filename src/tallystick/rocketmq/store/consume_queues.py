@@ -93,40 +93,40 @@ class ConsumeQueues:
 
     def take(self) -> list[ConsumeQueue]:
         """Those that were marked, and are no more; to be synced."""
-        taken = list(self._dirty)
+        queues = list(self._dirty)
         self._dirty.clear()
-        for queue in taken:
+        for queue in queues:
             queue.dirty = False
-        return taken
+        return queues
 
-    def sync(self, taken: Sequence[ConsumeQueue]) -> None:
+    def sync(self, queues: Sequence[ConsumeQueue]) -> None:
         """Make them durable as they are now. On a thread. After an error ``mark`` them again."""
-        if len(taken) < _SYNC_ALL_FROM:
-            for queue in taken:
+        if len(queues) < _SYNC_ALL_FROM:
+            for queue in queues:
                 queue.sync()
             return
-        before = [(queue, queue.filled, queue.born) for queue in taken]
-        for queue in taken:
+        before = [(queue, queue.filled, queue.born) for queue in queues]
+        for queue in queues:
             queue.flush()
         self._disk.sync_all(self._root)
         for queue, filled, born in before:
             queue.synced(filled, born)
 
-    def detach_topics(self, deleted: Mapping[str, int]) -> list[ConsumeQueue]:
+    def detach_topics(self, deletions: Mapping[str, int]) -> list[ConsumeQueue]:
         """Forget the queues that have nothing from behind the deletion of their topic; ``delete`` what is returned.
 
-        ``deleted``: by topic its physical offset.
+        ``deletions``: by topic its physical offset.
         """
         detached: list[ConsumeQueue] = []
-        for topic, at in deleted.items():
+        for topic, at in deletions.items():
             queues = self._topics.pop(topic, {})
-            kept = {number: queue for number, queue in queues.items() if queue.last_physical >= at}
-            for number, queue in kept.items():
+            kept_queues = {number: queue for number, queue in queues.items() if queue.last_physical >= at}
+            for number, queue in kept_queues.items():
                 del queues[number]
                 if queue.forget_deleted(at):  # a slave hears of it after it dispatched what came then
                     self.mark(queue)
-            if kept:
-                self._topics[topic] = kept
+            if kept_queues:
+                self._topics[topic] = kept_queues
             if queues:
                 detached += queues.values()
                 with self._naming:

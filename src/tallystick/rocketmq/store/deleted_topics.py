@@ -22,7 +22,7 @@ class DeletedTopics:
     """
 
     def __init__(self, offsets: Mapping[str, int], forgotten: int = 0) -> None:
-        self.offsets, self.forgotten = _sorted(offsets), forgotten
+        self.offsets, self.forgotten = _by_offset(offsets), forgotten
         self.last = max(self.offsets.values(), default=0)
         self.removals = 0
 
@@ -30,36 +30,36 @@ class DeletedTopics:
         """The physical offset of its deletion; 0 if there was none."""
         return self.offsets.get(topic, 0)
 
-    def add(self, deleted: Mapping[str, int]) -> None:
-        self.removals += len(deleted.keys() & self.offsets.keys())
-        if deleted.keys() & self.offsets.keys() or any(offset < self.last for offset in deleted.values()):
+    def add(self, deletions: Mapping[str, int]) -> None:
+        self.removals += len(deletions.keys() & self.offsets.keys())
+        if deletions.keys() & self.offsets.keys() or any(offset < self.last for offset in deletions.values()):
             # In one step: another thread, which notes it, must not miss what was there.
-            self.offsets = _sorted(self.offsets | dict(deleted))
+            self.offsets = _by_offset(self.offsets | dict(deletions))
         else:
-            self.offsets.update(_sorted(deleted))
-        self.last = max((self.last, *deleted.values()))
+            self.offsets.update(_by_offset(deletions))
+        self.last = max((self.last, *deletions.values()))
 
     def forget_before(self, first: int) -> None:
         """The log begins at ``first``."""
         self._drop(first, len(self.offsets))
 
-    def bound(self, dispatched: int) -> None:
+    def make_room(self, dispatched: int) -> None:
         """Make room; deletions behind the physical offset ``dispatched`` stay."""
         if len(self.offsets) >= MOST:
             self.forgotten = self._drop(dispatched, len(self.offsets) - MOST + MOST // 16 + 1) or self.forgotten
 
     def is_full(self, dispatched: int) -> bool:
-        """Whether ``bound`` would make no room."""
+        """Whether ``make_room`` would make no room."""
         return len(self.offsets) >= MOST and next(iter(self.offsets.values())) > dispatched
 
     def _drop(self, up_to: int, most: int) -> int:
         """Returns the last offset that is dropped; 0 if none is."""
-        gone = list(takewhile(lambda offset: offset <= up_to, islice(self.offsets.values(), most)))
-        if gone:
-            self.offsets = dict(islice(self.offsets.items(), len(gone), None))
-            self.removals += len(gone)
-        return gone[-1] if gone else 0
+        dropped_offsets = list(takewhile(lambda offset: offset <= up_to, islice(self.offsets.values(), most)))
+        if dropped_offsets:
+            self.offsets = dict(islice(self.offsets.items(), len(dropped_offsets), None))
+            self.removals += len(dropped_offsets)
+        return dropped_offsets[-1] if dropped_offsets else 0
 
 
-def _sorted(offsets: Mapping[str, int]) -> dict[str, int]:
+def _by_offset(offsets: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(offsets.items(), key=itemgetter(1)))

@@ -33,13 +33,13 @@ def sync_for_good(file: CachedFile) -> None:
 
 @dataclass(eq=False, slots=True)
 class StoreFile:
-    """One file. ``view`` shows its bytes while it is mapped; ``named`` when its name is known to be durable."""
+    """One file. ``view`` shows its bytes while it is mapped; ``is_named`` when its name is known to be durable."""
 
     start: int
     path: str
     file: CachedFile
     view: memoryview | None = None
-    named: bool = False
+    is_named: bool = False
 
 
 class FileQueue:
@@ -58,7 +58,7 @@ class FileQueue:
         self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
         self.absent: list[StoreFile] = []  # of ``files``: they are not on the disk, or not whole
         self._making = threading.Lock()
-        self._held: tuple[int, bytes] | None = None  # the last bytes, and where they belong: no file has them yet
+        self._held_bytes: tuple[int, bytes] | None = None  # the last bytes, and where they belong: no file has them yet
         self._writing = threading.Lock()
 
     @property
@@ -88,8 +88,8 @@ class FileQueue:
             if start % self.file_bytes or (self.files and start != self.limit):
                 if tail is None or self.limit < tail or start % self.file_bytes:
                     raise CorruptRecord("a file of the store is missing before this one", path=path)
-                for lost in names[number:]:
-                    self._disk.unlink(os.path.join(self.directory, lost))
+                for name in names[number:]:
+                    self._disk.unlink(os.path.join(self.directory, name))
                 return
             file = self._handles.open(path)
             if size < self.file_bytes and tail is not None:
@@ -145,15 +145,15 @@ class FileQueue:
             for file in self.absent:
                 self._disk.open(file.path, create=True).close()
                 file.file.truncate(self.file_bytes)
-                file.named = False
+                file.is_named = False
             self.absent = []
 
     def blank(self, end: int) -> None:
         """As ``cut``, durable with the next ``Disk.sync_all``."""
-        known = {os.path.basename(file.path) for file in self.files if file.start < end}
+        names = {os.path.basename(file.path) for file in self.files if file.start < end}
         sizes = self._disk.sizes(self.directory)
         for name in sizes:
-            if name not in known:
+            if name not in names:
                 self._disk.unlink(os.path.join(self.directory, name))
         self.files = [file for file in self.files if file.start < end]
         last = self.files[-1] if self.files else None
@@ -181,14 +181,14 @@ class FileQueue:
         May raise DiskFull.
         """
         with self._making:
-            found = self.find(offset)
-            if found is not None:
-                return found
+            file = self.find(offset)
+            if file is not None:
+                return file
             start = offset - offset % self.file_bytes
             assert not self.files or start == self.limit, "a gap between two files"
-            made = self._make(start)
-            self.files = [*self.files, made]
-            return made
+            file = self._make(start)
+            self.files = [*self.files, file]
+            return file
 
     def _make(self, start: int) -> StoreFile:
         path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
@@ -225,35 +225,39 @@ class FileQueue:
         files get a little each, and somebody waits. Only bytes behind all others are held, and a block of them at most.
         """
         with self._writing:
-            at, held = self._held or (offset, b"")
+            at, held_data = self._held_bytes or (offset, b"")
             file = self.find(at)
             fits = file is not None and offset + len(data) <= file.start + self.file_bytes and not self.absent
-            if fits and offset == at + len(held) and len(held) + len(data) <= _MOST_HELD_BYTES:
-                self._held = at, held + data
+            if fits and offset == at + len(held_data) and len(held_data) + len(data) <= _MOST_HELD_BYTES:
+                self._held_bytes = at, held_data + data
                 return
             self._write_held()
             self._write([data], offset)
 
     def flush(self) -> None:
         """What is held goes to its file. On a thread."""
-        if self._held is not None:
+        if self._held_bytes is not None:
             with self._writing:
                 self._write_held()
 
     def _write_held(self) -> None:
-        if self._held is not None:
-            at, held = self._held
-            self._write([held], at)
-            self._held = None  # not before: readers look here first
+        if self._held_bytes is not None:
+            at, held_data = self._held_bytes
+            self._write([held_data], at)
+            self._held_bytes = None  # not before: readers look here first
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes, over the borders of files."""
-        held = self._held
-        if held is None or offset + size <= held[0]:
+        held_bytes = self._held_bytes
+        if held_bytes is None or offset + size <= held_bytes[0]:
             return self._read(offset, size)
-        at, data = held
-        stored = self._read(offset, max(0, at - offset))
-        return stored + data[max(0, offset - at) : offset + size - at] if len(stored) == max(0, at - offset) else stored
+        at, data = held_bytes
+        data_on_disk = self._read(offset, max(0, at - offset))
+        return (
+            data_on_disk + data[max(0, offset - at) : offset + size - at]
+            if len(data_on_disk) == max(0, at - offset)
+            else data_on_disk
+        )
 
     def _read(self, offset: int, size: int) -> bytes:
         parts = []
@@ -271,10 +275,10 @@ class FileQueue:
         touched = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
         for file in touched:
             sync_for_good(file.file)
-        if not all(file.named for file in touched):
+        if not all(file.is_named for file in touched):
             self._disk.sync_dir(self.directory)
             for file in touched:
-                file.named = True
+                file.is_named = True
 
     def is_blank_from(self, end: int) -> bool:
         """Whether nothing was ever written from ``end`` on."""
@@ -290,14 +294,14 @@ class FileQueue:
 
         No view of the files may be held.
         """
-        kept = [file for file in self.files if file.start < end]
-        for file in reversed(self.files[len(kept) :]):
+        files = [file for file in self.files if file.start < end]
+        for file in reversed(self.files[len(files) :]):
             self._close(file)
             self._disk.unlink(file.path)
-        self.files = kept
-        if kept and end < self.limit:
-            last = kept[-1].file
-            last.truncate(end - kept[-1].start)
+        self.files = files
+        if files and end < self.limit:
+            last = files[-1].file
+            last.truncate(end - files[-1].start)
             last.truncate(self.file_bytes)
             if self._mapped:
                 self._reserve(last)
@@ -312,16 +316,16 @@ class FileQueue:
 
     def drop_before(self, offset: int) -> list[StoreFile]:
         """Delete the files that end at ``offset`` or before it; what was deleted. Held views stay good."""
-        dropped = self.detach_before(offset)
-        self.delete(dropped)
-        return dropped
+        files = self.detach_before(offset)
+        self.delete(files)
+        return files
 
     def detach_before(self, offset: int) -> list[StoreFile]:
         """Count the files that end at ``offset`` or before it as gone: ``delete`` them."""
         with self._making:
-            dropped = [file for file in self.files if file.start + self.file_bytes <= offset]
-            self.files = self.files[len(dropped) :]
-        return dropped
+            files = [file for file in self.files if file.start + self.file_bytes <= offset]
+            self.files = self.files[len(files) :]
+        return files
 
     def delete(self, detached: Sequence[StoreFile]) -> None:
         """The second half of ``drop_before``."""
@@ -345,7 +349,7 @@ class FileQueue:
             self._disk.sync_dir(self.directory)
 
     def close(self) -> None:
-        files, self.files, self.absent, self._held = self.files, [], [], None
+        files, self.files, self.absent, self._held_bytes = self.files, [], [], None
         for file in files:
             self._close(file)
 

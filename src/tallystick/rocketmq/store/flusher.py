@@ -53,7 +53,7 @@ class Flusher:
         if offset is None or error is not None:
             self._fail(error or AssertionError("a flush that ended in nothing"))
             return
-        if self._again:  # first, so that the worker is busy while the answers of this one are sent
+        if self._again:  # first, so that the worker is busy while the responses of this one are sent
             self._again = False
             self.request()
         self._flushed(offset)

@@ -16,7 +16,7 @@ from tallystick.runtime.disk import Buffer, Disk, File
 LEAST = 4  # the file written, the next one, one that is synced, one that is read
 
 
-class Mapped(Protocol):
+class ViewOwner(Protocol):
     """Who keeps a view of a file; None takes its place when the bound wants it."""
 
     view: memoryview | None
@@ -33,7 +33,7 @@ class Handles:
         self._disk, self._limit = disk, max(LEAST, limit)
         self._lock = threading.Lock()
         self._open: OrderedDict[CachedFile, None] = OrderedDict()  # the one unused for longest first
-        self._views: deque[Mapped] = deque()
+        self._views: deque[ViewOwner] = deque()
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class Handles:
         if unwanted:
             self.close(cached)
 
-    def map(self, owner: Mapped, cached: CachedFile) -> memoryview:
+    def map(self, owner: ViewOwner, cached: CachedFile) -> memoryview:
         """A view of the file, kept in ``owner.view`` until the bound takes it away."""
         file = self.acquire(cached)
         try:
@@ -83,7 +83,7 @@ class Handles:
             owner.view = view
         return view
 
-    def unmap(self, owner: Mapped) -> None:
+    def unmap(self, owner: ViewOwner) -> None:
         with self._lock:
             owner.view = None
             if owner in self._views:

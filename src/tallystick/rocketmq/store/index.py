@@ -44,20 +44,20 @@ class Index:
                 self._files.append(file)
         self._disk.sync_dir(self._directory)
 
-    def lost_from(self, discard_after_ms: int) -> int | None:
+    def first_discarded(self, discard_after_ms: int) -> int | None:
         """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
-        lost = []
+        offsets = []
         for name in self._disk.listdir(self._directory):
             file = IndexFile(self._handles, os.path.join(self._directory, name), self._settings)
             if _is_late(file, discard_after_ms):
-                lost.append(file.header.begin_offset)
+                offsets.append(file.header.begin_offset)
             file.close()
-        return min(lost, default=None)
+        return min(offsets, default=None)
 
-    def adopt(self, rows: Mapping[str, IndexRow], lost: Collection[str], dispatched: int) -> None:
+    def adopt(self, rows: Mapping[str, IndexRow], lost_names: Collection[str], dispatched: int) -> None:
         """The files that a checkpoint noted, and no others. Only the newest is read, for it may know more.
 
-        Those that are missing or short, and those of ``lost``, are made anew, for ``Rebuild`` to fill.
+        Those that are missing or short, and those of ``lost_names``, are made anew, for ``Rebuild`` to fill.
         """
         sizes, size = self._disk.sizes(self._directory), IndexFile.size_of(self._settings)
         names = sorted(rows)
@@ -67,7 +67,7 @@ class Index:
         for name in names:
             path, row = os.path.join(self._directory, name), rows[name]
             header = Header(row.begin_ms, row.end_ms, row.begin_offset, row.end_offset, row.used_slots, row.count)
-            if name in lost or sizes.get(name) != size:
+            if name in lost_names or sizes.get(name) != size:
                 if name in sizes:
                     self._disk.unlink(path)
                 file = IndexFile(self._handles, path, self._settings)
@@ -90,15 +90,15 @@ class Index:
 
     def take(self) -> list[IndexFile]:
         """Those with new entries, to be synced."""
-        taken = list(self._unsynced)
+        files = list(self._unsynced)
         self._unsynced.clear()
-        for file in taken:
+        for file in files:
             file.dirty = False
-        return taken
+        return files
 
-    def mark(self, taken: Sequence[IndexFile]) -> None:
+    def mark(self, files: Sequence[IndexFile]) -> None:
         """They could not be synced."""
-        for file in taken:
+        for file in files:
             self._mark(file)
 
     def _mark(self, file: IndexFile) -> None:
@@ -153,23 +153,23 @@ class Index:
             if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
                 yield from file.select(key_hash, begin_ms, end_ms)
 
-    def sync(self, taken: Sequence[IndexFile]) -> None:
+    def sync(self, files: Sequence[IndexFile]) -> None:
         """Make them durable. On a thread. After an error ``mark`` them again."""
-        for file in taken:
+        for file in files:
             file.sync()
-        if taken:
+        if files:
             self._disk.sync_dir(self._directory)
 
     def drop_before(self, physical: int) -> list[str]:
         """Delete the files whose messages are all gone, but never the last; their names. On a thread."""
-        gone = [file for file in self._files[:-1] if file.lost is None and file.header.end_offset < physical]
-        self._files = [file for file in self._files if file not in gone]
-        for file in gone:
+        dropped_files = [file for file in self._files[:-1] if file.lost is None and file.header.end_offset < physical]
+        self._files = [file for file in self._files if file not in dropped_files]
+        for file in dropped_files:
             self._disk.unlink(file.path)
             file.close()
-        if gone:
+        if dropped_files:
             self._disk.sync_dir(self._directory)
-        return [file.name for file in gone]
+        return [file.name for file in dropped_files]
 
     def close(self) -> None:
         for file in self._files:

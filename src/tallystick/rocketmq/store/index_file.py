@@ -149,8 +149,8 @@ class IndexFile:
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, physical offset, seconds, the entry before."""
-        found: tuple[int, int, int, int] = ENTRY.unpack(self._file.read(ENTRY.size, self.entry_position(number)))
-        return found
+        entry: tuple[int, int, int, int] = ENTRY.unpack(self._file.read(ENTRY.size, self.entry_position(number)))
+        return entry
 
     def entry_position(self, number: int) -> int:
         return self._entries_at + number * ENTRY.size
@@ -163,14 +163,14 @@ class IndexFile:
     def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of the messages with that hash and a store time in between, newest first; and PASSED after
         each step, for a chain may have millions of entries that are none of these."""
-        number, left = self.slot(key_hash % self._slot_count), _STEP_ENTRIES
+        number, steps_left = self.slot(key_hash % self._slot_count), _STEP_ENTRIES
         while 0 < number < self.header.count:
-            if not (left := left - 1):
+            if not (steps_left := steps_left - 1):
                 yield PASSED
-                left = _STEP_ENTRIES
-            found, physical, seconds, previous = self.entry(number)
+                steps_left = _STEP_ENTRIES
+            entry_hash, physical, seconds, previous = self.entry(number)
             stored_ms = self.header.begin_ms + seconds * 1000  # whole seconds: rounded down
-            if found == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
+            if entry_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
                 yield physical
             if previous >= number or stored_ms + 1000 <= begin_ms:
                 return
@@ -205,10 +205,10 @@ class IndexFile:
         They are wiped last: until slots and header are durable, they tell the next start what is to be mended. Only
         those that a slot points to are sure to be whole.
         """
-        keep, stale = self._first_from(dispatched), self._written()
-        if keep == stale and self.header.count == keep:
+        keep, end = self._first_from(dispatched), self._first_unwritten()
+        if keep == end and self.header.count == keep:
             return
-        for number in range(stale - 1, keep - 1, -1):
+        for number in range(end - 1, keep - 1, -1):
             key_hash, _, _, previous = self.entry(number)
             slot = key_hash % self._slot_count
             if self.slot(slot) == number:
@@ -222,7 +222,7 @@ class IndexFile:
             self.header.used_slots = min(self.header.used_slots, keep - 1)
         self._file.write([self.header.pack()], 0)
         self._file.sync()
-        self._file.write([bytes((stale - keep) * ENTRY.size)], self.entry_position(keep))
+        self._file.write([bytes((end - keep) * ENTRY.size)], self.entry_position(keep))
         self._file.sync()
 
     def _set_slot(self, slot: int, number: int) -> None:
@@ -239,7 +239,7 @@ class IndexFile:
                 high = middle
         return low
 
-    def _written(self) -> int:
+    def _first_unwritten(self) -> int:
         """The first entry, from what the header knows on, that was never written."""
         number = self.header.count
         while number < self._capacity:

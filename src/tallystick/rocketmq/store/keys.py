@@ -54,14 +54,14 @@ class KeyHashes:
         self._others: dict[tuple[bytes, bytes, bytes], Others] = {}  # by topic, and the properties around the id
 
     def of_topic(self, topic: bytes) -> TopicKeys:
-        known = self._topics.get(topic)
-        if known is None:
+        topic_keys = self._topics.get(topic)
+        if topic_keys is None:
             if len(self._topics) >= _MAX_CACHED:
                 self._topics.clear()
             name = topic.decode("utf-8", "replace")
-            known = TopicKeys(name, hash_utf8(topic + b"#"), name == _SCHEDULE_TOPIC)
-            self._topics[topic] = known
-        return known
+            topic_keys = TopicKeys(name, hash_utf8(topic + b"#"), name == _SCHEDULE_TOPIC)
+            self._topics[topic] = topic_keys
+        return topic_keys
 
     def of_run(self, run: RecordRun) -> RunKeys:
         """The original's order of a record's keys: the client's id, the user's keys, the tags."""
@@ -80,10 +80,10 @@ class KeyHashes:
             return None
         user_keys, tags_code, tags_hash = self._others.get((name, head, tail)) or self._others_of(name, head, tail)
         # From the first record's id on: each id, and what stands between it and the next.
-        joined, key_at = b"".join([*run.properties, first]), len(head) + len(mark) - 1
-        between = joined[key_at + len(key) : key_at + len(first)]
+        texts, key_at = b"".join([*run.properties, first]), len(head) + len(mark) - 1
+        between = texts[key_at + len(key) : key_at + len(first)]
         end = key_at + count * len(first)
-        rows = struct.iter_unpack(f"{len(key)}s{len(between)}s", memoryview(joined)[key_at:end])
+        rows = struct.iter_unpack(f"{len(key)}s{len(between)}s", memoryview(texts)[key_at:end])
         ids, others = zip(*rows, strict=True)
         if user_keys or others.count(between) != count or b"\x02" in b"".join(ids):
             return None
@@ -106,8 +106,8 @@ class KeyHashes:
             # The last one of a name counts. Without any the key is what lies before the first mark: nothing.
             head, _, rest = (b"\x02" + properties).rpartition(_UNIQUE)
             key, _, tail = rest.partition(b"\x02")
-            said = others.get((name, head, tail)) or self._others_of(name, head, tail)
-            user_keys, tags_code, tags_hash = said
+            other_keys = others.get((name, head, tail)) or self._others_of(name, head, tail)
+            user_keys, tags_code, tags_hash = other_keys
             for text in (key, *user_keys) if key else user_keys:
                 texts.append(text)
                 seeds.append(topic.seed)

@@ -10,14 +10,15 @@ from tallystick.rocketmq.store.checkpoint import CheckpointFile
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.queue_state import QueueState, QueueStateFile
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.synced import Synced, SyncedFile
+from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
 
 @dataclass(frozen=True)
 class Notes:
-    """``synced`` and ``known`` are what the files said; ``are_there``: else only an original broker had the store.
+    """``sync_record`` and ``queue_state`` are what the files said; ``are_there``: else only an original broker had the
+    store.
 
     ``are_trusted``: queues may be taken as the last batch has them. Whoever else wrote this store did not append one.
     """
@@ -25,8 +26,8 @@ class Notes:
     sidecar: SyncedFile
     checkpoint: CheckpointFile
     state_file: QueueStateFile
-    synced: Synced | None
-    known: QueueState
+    sync_record: SyncRecord | None
+    queue_state: QueueState
     are_there: bool
     are_trusted: bool
 
@@ -34,39 +35,40 @@ class Notes:
 def read_notes(disk: Disk, directory: str, settings: StoreSettings, events: Events) -> Notes:
     """Raises UsageError where the settings are not those that the store was made with."""
     sidecar, checkpoint = SyncedFile(disk, directory), CheckpointFile(disk, directory)
-    synced = sidecar.value
-    state_file = QueueStateFile(disk, directory, synced.queues if synced else (0, 0))
-    known = state_file.state or QueueState()
+    sync_record = sidecar.value
+    state_file = QueueStateFile(disk, directory, sync_record.queues if sync_record else (0, 0))
+    queue_state = state_file.state or QueueState()
     if state_file.damage is not None:
         events.emit(
-            "tally-queues damaged", directory=directory, reason=state_file.damage, deletions_kept=len(known.deleted),
+            "tally-queues damaged", directory=directory, reason=state_file.damage,
+            deletions_kept=len(queue_state.deleted),
             effect="all queues are built again from the log; deletions noted there may be forgotten",
         )  # fmt: skip
-    _check_settings(settings, synced, known)
+    _check_settings(settings, sync_record, queue_state)
     are_trusted = (
         state_file.damage is None
-        and synced is not None
-        and bool(known.file_units)
-        and known.file_units == settings.consume_queue_file_units
-        and known.dispatched >= synced.dispatched
+        and sync_record is not None
+        and bool(queue_state.file_units)
+        and queue_state.file_units == settings.consume_queue_file_units
+        and queue_state.dispatched >= sync_record.dispatched
     )
-    are_there = synced is not None or state_file.state is not None
-    return Notes(sidecar, checkpoint, state_file, synced, known, are_there, are_trusted)
+    are_there = sync_record is not None or state_file.state is not None
+    return Notes(sidecar, checkpoint, state_file, sync_record, queue_state, are_there, are_trusted)
 
 
-def _check_settings(settings: StoreSettings, synced: Synced | None, known: QueueState) -> None:
+def _check_settings(settings: StoreSettings, sync_record: SyncRecord | None, queue_state: QueueState) -> None:
     """Before any file is touched: those of another size would be cut, or filled up with zeros.
 
     Raises UsageError.
     """
     log_bytes, queue_bytes = settings.commit_log_file_bytes, settings.consume_queue_file_units * UNIT.size
-    if synced is not None and synced.file_bytes != log_bytes:
+    if sync_record is not None and sync_record.file_bytes != log_bytes:
         raise UsageError(
             "the store was made with another size of CommitLog files: set mappedFileSizeCommitLog",
-            expected=synced.file_bytes, size=log_bytes,
+            expected=sync_record.file_bytes, size=log_bytes,
         )  # fmt: skip
-    made_with = known.file_units * UNIT.size
-    if known.queues and made_with and made_with != queue_bytes:
+    made_with = queue_state.file_units * UNIT.size
+    if queue_state.queues and made_with and made_with != queue_bytes:
         raise UsageError(
             "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
             expected=made_with, size=queue_bytes,

@@ -28,10 +28,10 @@ from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.notes import Notes, read_notes
 from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
 from tallystick.rocketmq.store.rebuild import Rebuild
-from tallystick.rocketmq.store.recovery import Recovered, recover_log
+from tallystick.rocketmq.store.recovery import LogRecovery, recover_log
 from tallystick.rocketmq.store.reput import Reput
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.synced import Synced, SyncedFile
+from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
@@ -44,7 +44,7 @@ COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
 
 
 @dataclass
-class Opened:
+class StoreParts:
     """The parts of an open store."""
 
     log: CommitLog
@@ -68,7 +68,7 @@ class Opening:
         self._handles = Handles(disk, settings.max_open_files)
         self._roots = {name: os.path.join(directory, name) for name in (COMMIT_LOG, CONSUME_QUEUES, INDEX)}
 
-    def open(self) -> Opened:
+    def open(self) -> StoreParts:
         disk, settings = self._disk, self._settings
         for folder in self._roots.values():
             disk.makedirs(folder)
@@ -76,20 +76,20 @@ class Opening:
         disk.sync_dir(os.path.dirname(self._directory))
         self._clean = stopped_in_order(disk, self._directory)
         notes = read_notes(disk, self._directory, settings, self._events)
-        known, sidecar = notes.known, notes.sidecar
-        log, index, recovered = self._recover(notes)
+        queue_state, sidecar = notes.queue_state, notes.sidecar
+        log, index, recovery = self._recover(notes)
         queues = ConsumeQueues(
             disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
         )  # fmt: skip
-        dispatch_from = self._take_up(notes, queues, index, log, recovered)
-        self._promote(known, queues, log)
+        dispatch_from = self._take_up(notes, queues, index, log, recovery)
+        self._promote(queue_state, queues, log)
         reput = Reput(log, queues, index, self._events, dispatch_from)
-        known.forgotten = min(known.forgotten, log.end)
-        reput.deleted = DeletedTopics(known.deleted, known.forgotten)
-        rebuild = self._rebuild(known, log, queues, index, reput)
+        queue_state.forgotten = min(queue_state.forgotten, log.end)
+        reput.deleted = DeletedTopics(queue_state.deleted, queue_state.forgotten)
+        rebuild = self._rebuild(queue_state, log, queues, index, reput)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
-        notes.state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
+        notes.state_file.append(self._batch(queue_state, queues, index, rebuild, log, dispatch_from))
         self._blank(notes.state_file, queues)
         sidecar.note_queues(notes.state_file.durable)
         if not notes.are_trusted and notes.are_there:
@@ -101,37 +101,39 @@ class Opening:
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
             dispatched_again=log.end - dispatch_from, queues_read=not notes.are_trusted and not notes.are_there,
         )  # fmt: skip
-        return Opened(log, queues, index, reput, rebuild, notes.checkpoint, sidecar, notes.state_file)
+        return StoreParts(log, queues, index, reput, rebuild, notes.checkpoint, sidecar, notes.state_file)
 
     # The log
 
-    def _recover(self, notes: Notes) -> tuple[CommitLog, Index | None, Recovered]:
+    def _recover(self, notes: Notes) -> tuple[CommitLog, Index | None, LogRecovery]:
         """The log, and the index, of which nothing was loaded yet."""
-        disk, settings, known, synced = self._disk, self._settings, notes.known, notes.synced
+        disk, settings, queue_state, sync_record = self._disk, self._settings, notes.queue_state, notes.sync_record
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
-        files.load(tail=synced.synced if synced else None, begin=synced.start if synced else 0)
-        self._tell_of_missing_files(known, synced, files)
+        files.load(tail=sync_record.synced if sync_record else None, begin=sync_record.start if sync_record else 0)
+        self._tell_of_missing_files(queue_state, sync_record, files)
         index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
-        self._discard = None if self._clean or synced is not None else notes.checkpoint.value.index_ms
-        lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
-        recovered = recover_log(
+        self._discard = None if self._clean or sync_record is not None else notes.checkpoint.value.index_ms
+        first_discarded = (
+            index.first_discarded(self._discard) if index is not None and self._discard is not None else None
+        )
+        recovery = recover_log(
             disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
-            notes.sidecar, notes.checkpoint.value, lost_from, clean=self._clean, events=self._events,
+            notes.sidecar, notes.checkpoint.value, first_discarded, clean=self._clean, events=self._events,
         )  # fmt: skip
-        if not recovered.start:
-            known.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
-        elif synced is not None and recovered.start > synced.start and self._slave:
-            known.begun, known.master_first = recovered.start, None  # or it took the first file
-        self._check_promotion(known)
+        if not recovery.start:
+            queue_state.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
+        elif sync_record is not None and recovery.start > sync_record.start and self._slave:
+            queue_state.begun, queue_state.master_first = recovery.start, None  # or it took the first file
+        self._check_promotion(queue_state)
         mark_running(disk, self._directory)
-        return CommitLog(files, recovered.end, recovered.start, notes.sidecar), index, recovered
+        return CommitLog(files, recovery.end, recovery.start, notes.sidecar), index, recovery
 
-    def _tell_of_missing_files(self, known: QueueState, synced: Synced | None, files: FileQueue) -> None:
+    def _tell_of_missing_files(self, queue_state: QueueState, sync_record: SyncRecord | None, files: FileQueue) -> None:
         """Retention notes where the log begins before files go. It is no damage for sure: an original broker that ran
         on this directory notes nothing, and a full disk may keep ours from it."""
-        if synced is None or not known.file_units or not files.files:
+        if sync_record is None or not queue_state.file_units or not files.files:
             return
-        first, end = max(known.log_first, synced.start), min(files.first, synced.synced)
+        first, end = max(queue_state.log_first, sync_record.start), min(files.first, sync_record.synced)
         if first < end:
             self._events.emit(
                 "log files missing", directory=self._roots[COMMIT_LOG], first=first, end=end,
@@ -142,13 +144,13 @@ class Opening:
     def _dispatch(self, reput: Reput, end: int) -> None:
         """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very
         many queues takes longer than all else here."""
-        reput.hold, before, told = True, -1, reput.offset
+        reput.hold, before, announced_offset = True, -1, reput.offset
         while before < reput.offset < end:
             before = reput.offset
             reput.run(end, _DISPATCH_BYTES, self._clock.wall_ms())
-            if reput.offset >= told + _TELL_BYTES:
-                told = reput.offset
-                self._events.emit("log dispatched again", offset=told, end=end)
+            if reput.offset >= announced_offset + _TELL_BYTES:
+                announced_offset = reput.offset
+                self._events.emit("log dispatched again", offset=announced_offset, end=end)
         reput.hold = False
 
     def _compare_clock(self, last_ms: int) -> None:
@@ -162,15 +164,17 @@ class Opening:
     # Queues and index
 
     def _take_up(
-        self, notes: Notes, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovered: Recovered
+        self, notes: Notes, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovery: LogRecovery
     ) -> int:
         """From where records are to be dispatched."""
-        known = notes.known
+        queue_state = notes.queue_state
         if notes.are_trusted:
-            return self._adopt(known, queues, index, log, min(known.dispatched, log.end))
-        dispatch_from = self._read(known, queues, log, recovered, repair=notes.are_there or not self._clean)
+            return self._adopt(queue_state, queues, index, log, min(queue_state.dispatched, log.end))
+        dispatch_from = self._dispatch_from_files(
+            queue_state, queues, log, recovery, repair=notes.are_there or not self._clean
+        )
         if notes.are_there:
-            dispatch_from = self._empty(known, queues, log, notes.synced)
+            dispatch_from = self._empty(queue_state, queues, log, notes.sync_record)
         if index is not None:
             index.load(dispatch_from, discard_after_ms=self._discard)
         return dispatch_from
@@ -178,64 +182,73 @@ class Opening:
     # By the last batch
 
     def _adopt(
-        self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
+        self, queue_state: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
     ) -> int:
         """From where records are to be dispatched."""
-        _forget_deleted(known)
-        queues.adopt(known.queues.values())
-        for hole in known.holes:
+        _forget_deleted(queue_state)
+        queues.adopt(queue_state.queues.values())
+        for hole in queue_state.holes:
             queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
-        power_loss = not self._clean and known.epoch != self._disk.epoch()
+        power_loss = not self._clean and queue_state.epoch != self._disk.epoch()
         for queue in queues if power_loss else ():
             queue.distrust()
-        interrupted = {(hole.topic, hole.queue_id) for hole in known.holes}
+        interrupted = {(hole.topic, hole.queue_id) for hole in queue_state.holes}
         for queue in queues:
             if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
                 queue.learn_born()
         queues.remove_unknown()
         for queue in queues:
-            queue.forget_deleted(known.deleted.get(queue.topic, 0))  # noted, but not yet what it took
-        lost = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
-        dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in lost]]))
-        unsettled = lost or power_loss
-        known.epoch = "" if unsettled else self._disk.epoch()
-        for queue in queues if log.first > known.log_first else lost:
+            queue.forget_deleted(queue_state.deleted.get(queue.topic, 0))  # noted, but not yet what it took
+        shortened_queues = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
+        dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in shortened_queues]]))
+        unsettled = shortened_queues or power_loss
+        queue_state.epoch = "" if unsettled else self._disk.epoch()
+        for queue in queues if log.first > queue_state.log_first else shortened_queues:
             queue.forget_before(max(log.first, queue.born))
-        if index is not None and known.index is not None:
-            index.adopt(known.index, known.index_holes, dispatch_from)
+        if index is not None and queue_state.index is not None:
+            index.adopt(queue_state.index, queue_state.index_holes, dispatch_from)
         elif index is not None:
             index.load(dispatch_from, discard_after_ms=None)
         return dispatch_from
 
     # By reading
 
-    def _read(
-        self, known: QueueState, queues: ConsumeQueues, log: CommitLog, recovered: Recovered, *, repair: bool
+    def _dispatch_from_files(
+        self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog, recovery: LogRecovery, *, repair: bool
     ) -> int:
         """From where records are to be dispatched. ``repair``: see ``ConsumeQueue.load``."""
-        for hole in known.holes:  # nothing else tells what is missing in the files of such a queue
+        for hole in queue_state.holes:  # nothing else tells what is missing in the files of such a queue
             remove_files(self._disk, self._roots[CONSUME_QUEUES], hole.topic, hole.queue_id)
-        queues.load(recovered.dispatch_from, log, repair=repair)
-        for queue in queues.detach_topics(known.deleted):
+        queues.load(recovery.dispatch_from, log, repair=repair)
+        for queue in queues.detach_topics(queue_state.deleted):
             queues.delete(queue)
         for queue in queues:
             queue.forget_before(log.first)
         self._disk.sync_all(self._roots[CONSUME_QUEUES])
-        known.epoch, known.index, known.holes, known.index_holes = self._disk.epoch(), None, [], []
-        return recovered.dispatch_from
+        queue_state.epoch, queue_state.index, queue_state.holes, queue_state.index_holes = (
+            self._disk.epoch(),
+            None,
+            [],
+            [],
+        )
+        return recovery.dispatch_from
 
     # By the log
 
-    def _empty(self, known: QueueState, queues: ConsumeQueues, log: CommitLog, synced: Synced | None) -> int:
+    def _empty(
+        self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog, sync_record: SyncRecord | None
+    ) -> int:
         """From where records are to be dispatched, which is all of them: nothing tells which queues lost files, or went
         as a whole, so that what is there counts for where each queue goes on, and for no more.
         """
-        if synced is not None and synced.start > known.dispatched and not known.begun:  # no batch saw it begin there
-            was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
-            known.begun, known.master_first = 0 if was_here else synced.start, None
-            self._check_promotion(known)
-        _forget_deleted(known)
-        for row in known.queues.values():
+        if (
+            sync_record is not None and sync_record.start > queue_state.dispatched and not queue_state.begun
+        ):  # no batch saw it begin there
+            was_here = any(0 <= queue.last_physical < sync_record.start for queue in queues)
+            queue_state.begun, queue_state.master_first = 0 if was_here else sync_record.start, None
+            self._check_promotion(queue_state)
+        _forget_deleted(queue_state)
+        for row in queue_state.queues.values():
             queues.of(*row.key).advance(row.end)
         for queue in queues:
             queue.empty()
@@ -243,42 +256,42 @@ class Opening:
 
     # Promotion
 
-    def _check_promotion(self, known: QueueState) -> None:
-        if self._slave or known.ends_known or self._settings.ends_may_be_unknown:
+    def _check_promotion(self, queue_state: QueueState) -> None:
+        if self._slave or queue_state.ends_known or self._settings.ends_may_be_unknown:
             return
         raise UsageError(
             "this store is a slave's copy of a part of its master's log, and it was never told where the master's "
             "queues end: as a master it would give queue offsets out again, and consumers would pass over new "
             "messages. Start it as a slave while its master runs, for half a minute, or accept that with "
             "queueEndsMayBeUnknown=true",
-            path=self._directory, begun=known.begun, told_at=known.ends_at,
+            path=self._directory, begun=queue_state.begun, told_at=queue_state.ends_at,
         )  # fmt: skip
 
-    def _promote(self, known: QueueState, queues: ConsumeQueues, log: CommitLog) -> None:
+    def _promote(self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog) -> None:
         """What the master gave out is not given out again (rmq#8539), whether the log of it is here or not."""
         if self._slave:
             return
-        advanced = [(queue, end) for queue, end in known.ends.items() if end > 0]
+        advanced = [(queue, end) for queue, end in queue_state.ends.items() if end > 0]
         for (topic, queue_id), end in advanced:
             queues.of(topic, queue_id).advance(end)
-        if known.begun or advanced:
-            self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=known.ends_at)
-        known.ends, known.begun, known.ends_at, known.master_first = {}, 0, -1, None
+        if queue_state.begun or advanced:
+            self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=queue_state.ends_at)
+        queue_state.ends, queue_state.begun, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
         # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
-        known.deleted = {topic: min(offset, log.end) for topic, offset in known.deleted.items()}
+        queue_state.deleted = {topic: min(offset, log.end) for topic, offset in queue_state.deleted.items()}
 
     # The rest
 
     def _rebuild(
-        self, known: QueueState, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput
+        self, queue_state: QueueState, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput
     ) -> Rebuild:
-        interrupted = {(hole.topic, hole.queue_id): hole for hole in known.holes}
+        interrupted = {(hole.topic, hole.queue_id): hole for hole in queue_state.holes}
         starts = []
         for queue in queues:
             hole = interrupted.get((queue.topic, queue.queue_id))
             if queue.has_hole:
                 same = hole is not None and queue.born and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
-                starts.append(known.rebuilt if same else queue.hole_physical())
+                starts.append(queue_state.rebuilt if same else queue.hole_physical())
         starts += [file.lost.start for file in index.lost() if file.lost] if index is not None else []
         start = max(log.first, min(starts, default=reput.offset))
         # Where reput begins earlier, units that are noted and lost are of later records, which it passes over.
@@ -298,20 +311,22 @@ class Opening:
             state_file.append(state.change(epoch=self._disk.epoch()))
 
     def _batch(
-        self, known: QueueState, queues: ConsumeQueues, index: Index | None, rebuild: Rebuild, log: CommitLog,
+        self, queue_state: QueueState, queues: ConsumeQueues, index: Index | None, rebuild: Rebuild, log: CommitLog,
         dispatch_from: int,
     ) -> Batch:  # fmt: skip
         names = [file.name for file in index.lost()] if index is not None else []
-        kept = [row for name, row in (known.index or {}).items() if name in names]
+        kept_rows = [row for name, row in (queue_state.index or {}).items() if name in names]
         return replace(
-            known, file_units=self._settings.consume_queue_file_units,
+            queue_state, file_units=self._settings.consume_queue_file_units,
             dispatched=dispatch_from, log_first=log.first, holes=rebuild.holes(), index_holes=names,
             rebuilt=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
-            index=None if index is None else {row.name: row for row in [*index.rows(), *kept]},
+            index=None if index is None else {row.name: row for row in [*index.rows(), *kept_rows]},
         ).whole()  # fmt: skip
 
 
-def _forget_deleted(known: QueueState) -> None:
+def _forget_deleted(queue_state: QueueState) -> None:
     """Nothing of a queue whose last message was deleted can be read any more."""
-    gone = [row for row in known.queues.values() if 0 <= row.last_physical < known.deleted.get(row.topic, 0)]
-    known.forget(row.key for row in gone)
+    rows = [
+        row for row in queue_state.queues.values() if 0 <= row.last_physical < queue_state.deleted.get(row.topic, 0)
+    ]
+    queue_state.forget(row.key for row in rows)

@@ -143,12 +143,12 @@ class QueueState:
         if batch.index is None:
             self.index = None
         else:
-            kept = {name: row for name, row in (self.index or {}).items() if name not in batch.index_gone}
-            self.index = kept | {row.name: row for row in batch.index}
+            index_rows = {name: row for name, row in (self.index or {}).items() if name not in batch.index_gone}
+            self.index = index_rows | {row.name: row for row in batch.index}
 
-    def forget(self, gone: Iterable[Queue]) -> None:
+    def forget(self, queues: Iterable[Queue]) -> None:
         """These queues are no more, and what was lost of them is not built again."""
-        for topic, queue_id in gone:
+        for topic, queue_id in queues:
             self.queues.pop((topic, queue_id), None)
         self.holes = [hole for hole in self.holes if self._has(hole)]
 
@@ -179,8 +179,8 @@ class QueueState:
 class QueueStateFile:
     """``state`` has what the file says; None before the first batch. One thread at a time."""
 
-    def __init__(self, disk: Disk, directory: str, noted: tuple[int, int] = (0, 0)) -> None:
-        """``noted``: what ``durable`` was when somebody noted it last."""
+    def __init__(self, disk: Disk, directory: str, noted_durable: tuple[int, int] = (0, 0)) -> None:
+        """``noted_durable``: what ``durable`` was when somebody noted it last."""
         self._disk, self._path = disk, os.path.join(directory, QUEUE_STATE)
         self.durable = (0, 0)  # the CRC of the first batch, and how many bytes are durable
         self.damage: str | None = None  # what ``state`` may lack
@@ -189,11 +189,11 @@ class QueueStateFile:
         self._certain = True
         self._encoder, self.state = msgspec.msgpack.Encoder(), QueueState() if disk.exists(self._path) else None
         if self.state is not None:
-            self._load(self.state, noted)
-        elif noted != (0, 0):
+            self._load(self.state, noted_durable)
+        elif noted_durable != (0, 0):
             self.damage = "the file is missing"
 
-    def _load(self, state: QueueState, noted: tuple[int, int]) -> None:
+    def _load(self, state: QueueState, noted_durable: tuple[int, int]) -> None:
         self._file = self._disk.open(self._path)
         data = memoryview(self._file.read(self._file.size(), 0))
         decoder = msgspec.msgpack.Decoder(Batch)
@@ -205,8 +205,8 @@ class QueueStateFile:
             state.take(batch)
         self.durable = _first_crc(data), self._size
         behind = _frames_behind(data, self._size) if self._size < len(data) else []
-        if behind or not self._size or (noted[0] == self.durable[0] and self._size < noted[1]):
-            self.damage = f"a batch is not whole, at {self._size} of {len(data)} bytes, {noted[1]} were durable"
+        if behind or not self._size or (noted_durable[0] == self.durable[0] and self._size < noted_durable[1]):
+            self.damage = f"a batch is not whole, at {self._size} of {len(data)} bytes, {noted_durable[1]} were durable"
             for payload in behind:
                 state.take(decoder.decode(payload))
             self.close()  # the next batch has everything, in a new file
@@ -282,22 +282,22 @@ def _first_crc(data: memoryview) -> int:
 
 def _frames_behind(data: memoryview, at: int) -> list[memoryview]:
     """Payloads of whole batches behind one that is not."""
-    found, whole = [], bytes(data)
+    payloads, whole = [], bytes(data)
     while (at := whole.find(_MAGIC, at + 1)) >= 0:
         for payload in _frames(data[at:]):
-            found.append(payload)
+            payloads.append(payload)
             at += _FRAME.size + len(payload)
-    return found
+    return payloads
 
 
 def _frames(data: memoryview) -> list[memoryview]:
     """Payloads of the whole batches; what follows the last of them never counted."""
-    found, at = [], 0
+    payloads, at = [], 0
     while at + _FRAME.size <= len(data):
         magic, size, crc = _FRAME.unpack_from(data, at)
         payload = data[at + _FRAME.size : at + _FRAME.size + size]
         if magic != _MAGIC or len(payload) < size or crc32c(payload) != crc:
             break
-        found.append(payload)
+        payloads.append(payload)
         at += _FRAME.size + size
-    return found
+    return payloads

@@ -16,7 +16,7 @@ from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.index_file import PASSED, index_hash
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.values import Found, GetStatus, TimeBoundary
+from tallystick.rocketmq.store.values import GetResult, GetStatus, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_message
 
 _SCAN_UNITS = 800  # how many messages a read passes over in search of its tags (maxFilterMessageSize)
@@ -37,27 +37,27 @@ class Reads:
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None,
         *, correct: bool,
-    ) -> Found:  # fmt: skip
+    ) -> GetResult:  # fmt: skip
         """Messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is answered by a right
         one, not left as it is."""
         queue = self._queues.find(topic, queue_id)
         first, end = (queue.first, queue.end) if queue else (0, 0)
         if queue is None or end == 0:
-            return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if correct else offset, first, end)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if correct else offset, first, end)
         if offset < first:
-            return Found(GetStatus.OFFSET_TOO_SMALL, first if correct else offset, first, end)
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, first if correct else offset, first, end)
         if offset == end:
-            return Found(GetStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
         if queue.lacks(offset):
-            return Found(GetStatus.BEING_REBUILT, offset, first, end)
+            return GetResult(GetStatus.BEING_REBUILT, offset, first, end)
         if offset > end:
-            return Found(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
-        found = Found(GetStatus.NO_MATCHED_MESSAGE, offset, first, end)
-        self._collect(queue, found, max_count, min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES), tags)
-        return found
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, first, end)
+        self._collect(queue, result, max_count, min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES), tags)
+        return result
 
     def _collect(
-        self, queue: ConsumeQueue, found: Found, max_count: int, max_bytes: int, tags: frozenset[int] | None
+        self, queue: ConsumeQueue, result: GetResult, max_count: int, max_bytes: int, tags: frozenset[int] | None
     ) -> None:
         log, settings = self._log, self._settings
         recent, first, end, file_bytes = log.end - self._recent_bytes, log.first, log.end, log.files.file_bytes
@@ -65,33 +65,33 @@ class Reads:
         on_disk = min(max_count, settings.max_count_on_disk), min(max_bytes, settings.max_bytes_on_disk)
         count = total = physical = 0
         start = stop = -1  # the bytes that the next view will show
-        passed = 0
+        passed_units = 0
         most = min(max_count, max(in_memory[0], on_disk[0]))  # more is of no use, whatever a stranger asks for
-        units = queue.read(found.next_offset, most if tags is None else max(_SCAN_UNITS, most))
+        units = queue.read(result.next_offset, most if tags is None else max(_SCAN_UNITS, most))
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if count:
                 most, limit = in_memory if physical >= recent else on_disk
                 if count >= most or total + size > limit:
                     break
-            passed += 1
+            passed_units += 1
             if size == FILLER_SIZE or (tags is not None and tags_code not in tags):
                 continue
             if physical < first or physical + size > end:
                 if not count:
-                    found.status = GetStatus.MESSAGE_WAS_REMOVING
+                    result.status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             if physical != stop or physical % file_bytes == 0:
                 if stop > start:
-                    found.buffers.append(log.slice(start, stop - start))
+                    result.buffers.append(log.slice(start, stop - start))
                 start = physical
             stop = physical + size
             count, total = count + 1, total + size
         if stop > start:
-            found.buffers.append(log.slice(start, stop - start))
+            result.buffers.append(log.slice(start, stop - start))
         if count:
-            found.status = GetStatus.FOUND
-        found.count, found.size, found.next_offset = count, total, found.next_offset + passed
-        found.far_behind = log.end - physical > self._recent_bytes
+            result.status = GetStatus.FOUND
+        result.count, result.size, result.next_offset = count, total, result.next_offset + passed_units
+        result.far_behind = log.end - physical > self._recent_bytes
 
     def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
         """Names the message at a queue offset: no other one has the mark, and a slave's copy has the same. None when it
@@ -145,19 +145,19 @@ class Reads:
         max_count = min(max_count, self._settings.max_query_count)
         infix = f"{IndexType.TAG.value}#" if index_type is IndexType.TAG else ""
         key_hash = index_hash(hash_utf8(f"{topic}#{infix}{key}".encode("utf-8", "replace")))
-        count, candidates, seen = 0, 0, -1
+        count, candidates, last_physical = 0, 0, -1
         for physical in self._index.select(key_hash, begin_ms, end_ms):
             if count == max_count or candidates == max_count * _CANDIDATES:
                 return
             candidates += physical != PASSED
-            record = None if physical in (PASSED, seen) else self._log.record(physical)
-            found = b""
+            record = None if physical in (PASSED, last_physical) else self._log.record(physical)
+            match = b""
             if record is not None:
-                seen, data = physical, bytes(record)
+                last_physical, data = physical, bytes(record)
                 message = decode_message(data)
                 if message.topic == topic and key in _keys_of(message, index_type):
-                    count, found = count + 1, data
-            yield found
+                    count, match = count + 1, data
+            yield match
 
 
 def marked_offset(mark: str) -> int:
@@ -166,8 +166,8 @@ def marked_offset(mark: str) -> int:
     return int(digits) if len(mark) <= _MARK_CHARS and digits.isascii() and digits.isdigit() else -1
 
 
-def _refuse_hole(queue: ConsumeQueue, lost: bool) -> None:
-    if lost:
+def _refuse_hole(queue: ConsumeQueue, is_lost: bool) -> None:
+    if is_lost:
         raise QueueRebuilding(
             "the queue is being built again from the log; ask again later", topic=queue.topic, queue=queue.queue_id,
             rebuilt=queue.hole_next, end=queue.hole_stop,

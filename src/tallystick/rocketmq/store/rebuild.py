@@ -23,7 +23,7 @@ from tallystick.runtime.events import Events
 
 
 class Rebuild:
-    """``step`` until ``done``, on one thread. Records from ``stop`` on are those that reput dispatches.
+    """``step`` until ``is_done``, on one thread. Records from ``stop`` on are those that reput dispatches.
 
     ``offset``: records before it are looked at. What others read on their threads changes with reput's lock held.
     """
@@ -38,17 +38,17 @@ class Rebuild:
         self._holes = {(queue.topic.encode(), queue.queue_id): queue for queue in queues if queue.has_hole}
         self._files = index.lost() if index is not None else []
         self._unknown = {key for key, queue in self._holes.items() if not queue.born}
-        self._made: dict[tuple[bytes, int], int] = {}  # of these: the last record with which the queue began
+        self._begin_offsets: dict[tuple[bytes, int], int] = {}  # of these: the last record with which the queue began
         self._next: dict[tuple[bytes, int], int] = {}  # and what a record gets that goes on
         self._looked = start  # records before it are looked at for that
-        if not self.done:
+        if not self.is_done:
             events.emit(
                 "queues built again", queues=len(self._holes), index_files=len(self._files), first=start, end=stop,
                 reason="their files are missing or short",
             )  # fmt: skip
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return not self._holes and not self._files
 
     def holes(self) -> list[Hole]:
@@ -93,27 +93,27 @@ class Rebuild:
             if key in self._unknown and run.sys_flags[number] & TRANSACTION in COMMITTED:
                 queue_offset = run.queue_offsets[number]
                 if queue_offset < self._next.get(key, 1):
-                    self._made[key] = offset + run.positions[number]
+                    self._begin_offsets[key] = offset + run.positions[number]
                 self._next[key] = queue_offset + 1
         if self._looked >= self._stop:
             for key in self._unknown:
-                self._holes[key].begin(self._made.get(key, 0))
+                self._holes[key].begin(self._begin_offsets.get(key, 0))
             self._unknown = set()
 
     def _behind_damage(self, offset: int) -> int:
-        found = find_record(self._log.files, offset)
-        self._events.emit("record damaged", offset=offset, next=found, reason="its queue goes on without it")
-        return self._stop if found is None else found
+        next_record = find_record(self._log.files, offset)
+        self._events.emit("record damaged", offset=offset, next=next_record, reason="its queue goes on without it")
+        return self._stop if next_record is None else next_record
 
     def _take(self, run: RecordRun) -> list[Arrival]:
         keys = self._hashes.of_run(run)
         physicals = [self.offset + position for position in run.positions]
-        found: dict[tuple[bytes, int], list[int]] = {}
+        numbers_by_queue: dict[tuple[bytes, int], list[int]] = {}
         for number, key in enumerate(zip(run.topics, run.queue_ids, strict=True)):
             if key in self._holes:
-                found.setdefault(key, []).append(number)
+                numbers_by_queue.setdefault(key, []).append(number)
         arrivals = []
-        for key, numbers in found.items():
+        for key, numbers in numbers_by_queue.items():
             queue = self._holes[key]
             units = self._units(queue, run, keys, physicals, numbers)
             if units and queue.rebuild(units):
@@ -130,29 +130,29 @@ class Rebuild:
     ) -> list[tuple[int, Unit]]:
         """Those of the hole, by queue offset."""
         born = max(queue.born, self._reput.deleted.get(queue.topic))
-        wanted, units = queue.hole_next, []
+        next_offset, units = queue.hole_next, []
         for number in numbers:
             queue_offset = run.queue_offsets[number]
             if physicals[number] < born or run.sys_flags[number] & TRANSACTION not in COMMITTED:
                 continue
-            if wanted <= queue_offset < queue.hole_stop:
+            if next_offset <= queue_offset < queue.hole_stop:
                 units.append((queue_offset, (physicals[number], run.sizes[number], keys.tags_codes[number])))
-                wanted = queue_offset + 1
+                next_offset = queue_offset + 1
         return units
 
     def _refill(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int]) -> None:
         for file in self._files:
-            lost = file.lost or range(0)
-            if physicals[-1] < lost.start or physicals[0] >= lost.stop:
+            lost_records = file.lost or range(0)
+            if physicals[-1] < lost_records.start or physicals[0] >= lost_records.stop:
                 continue
-            wanted = [
+            entries = [
                 (number, code)
                 for number, code in zip(keys.records, keys.hashes, strict=True)
-                if physicals[number] in lost and run.sys_flags[number] & TRANSACTION != ROLLBACK
+                if physicals[number] in lost_records and run.sys_flags[number] & TRANSACTION != ROLLBACK
             ]
-            numbers = [number for number, _ in wanted]
+            numbers = [number for number, _ in entries]
             times = [run.store_timestamps[number] for number in numbers]
-            file.put_some([code for _, code in wanted], [physicals[number] for number in numbers], times)
+            file.put_some([code for _, code in entries], [physicals[number] for number in numbers], times)
 
     def _pass_files(self, offset: int) -> None:
         """Index files whose records are all looked at are whole again."""

@@ -22,7 +22,7 @@ from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
-from tallystick.rocketmq.store.synced import Synced, SyncedFile
+from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
@@ -31,7 +31,7 @@ _STORED_AT, _BORN_V6, _V6_EXTRA = 56, 16, 12
 
 
 @dataclass(frozen=True)
-class Recovered:
+class LogRecovery:
     """Records before ``dispatch_from`` are in queues and index, and durable there; the log is durable up to ``end``."""
 
     end: int
@@ -41,87 +41,92 @@ class Recovered:
 
 def recover_log(
     disk: Disk, files: FileQueue, queues_root: str, queue_file_bytes: int,
-    sidecar: SyncedFile, checkpoint: Checkpoint, index_lost_from: int | None, *, clean: bool, events: Events,
-) -> Recovered:  # fmt: skip
+    sidecar: SyncedFile, checkpoint: Checkpoint, index_discarded_from: int | None, *, clean: bool, events: Events,
+) -> LogRecovery:  # fmt: skip
     """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped.
 
-    The index has nothing of the records from ``index_lost_from`` on, wherever the original would begin.
+    The index has nothing of the records from ``index_discarded_from`` on, wherever the original would begin.
     """
-    known = sidecar.value
-    durable = durable_end(files, known) if known else 0
-    first = max(files.first, known.start if known else 0)
-    if known is not None:
-        scan_from, dispatch_from = max(min(known.border, known.dispatched), first), max(known.dispatched, first)
-        if not files.files and known.synced > known.start:
-            raise _damage(files, known.start, f"there are no files, and the log was durable up to {known.synced}")
+    sync_record = sidecar.value
+    durable = durable_end(files, sync_record) if sync_record else 0
+    first = max(files.first, sync_record.start if sync_record else 0)
+    if sync_record is not None:
+        scan_from, dispatch_from = (
+            max(min(sync_record.border, sync_record.dispatched), first),
+            max(sync_record.dispatched, first),
+        )
+        if not files.files and sync_record.synced > sync_record.start:
+            raise _damage(
+                files, sync_record.start, f"there are no files, and the log was durable up to {sync_record.synced}"
+            )
     elif clean:
-        dispatch_from = max(_dispatched(disk, queues_root, queue_file_bytes), files.first)
+        dispatch_from = max(_dispatched_end(disk, queues_root, queue_file_bytes), files.first)
         scan_from = _file_start(files, dispatch_from)
     else:
         scan_from = dispatch_from = _restart_point(files, checkpoint)
-        if index_lost_from is not None:
-            scan_from = dispatch_from = min(dispatch_from, _file_start(files, index_lost_from))
-    end = _find_end(files, scan_from, known, durable, events)
-    if known is not None and end == first and not known.start < known.synced < files.first:
+        if index_discarded_from is not None:
+            scan_from = dispatch_from = min(dispatch_from, _file_start(files, index_discarded_from))
+    end = _find_end(files, scan_from, sync_record, durable, events)
+    if sync_record is not None and end == first and not sync_record.start < sync_record.synced < files.first:
         return _begin_anew(files, sidecar)
     dispatch_from = min(dispatch_from, end)
-    start = known.start if known else 0
-    if end == files.first or (known is not None and durable <= start < files.first):
+    start = sync_record.start if sync_record else 0
+    if end == files.first or (sync_record is not None and durable <= start < files.first):
         # An original deleted all messages, and goes on here; or power loss took the first file, which was not synced.
         start = files.first
     now = replace(
-        known or Synced(), dispatched=dispatch_from, border=min(scan_from, dispatch_from), start=start,
+        sync_record or SyncRecord(), dispatched=dispatch_from, border=min(scan_from, dispatch_from), start=start,
         file_bytes=files.file_bytes,
-    ).settled(end, end)  # fmt: skip
+    ).settle_at(end, end)  # fmt: skip
     if end < durable:
         sidecar.write(now)  # before the cut: a crash between the two must not find damage
-    if not clean or known is None or end != known.synced:
-        _settle(files, known.synced if known else end, end)
+    if not clean or sync_record is None or end != sync_record.synced:
+        _settle(files, sync_record.synced if sync_record else end, end)
     sidecar.write(now)
-    return Recovered(end, dispatch_from, now.start)
+    return LogRecovery(end, dispatch_from, now.start)
 
 
-def durable_end(files: FileQueue, known: Synced) -> int:
+def durable_end(files: FileQueue, sync_record: SyncRecord) -> int:
     """Up to where the log was synced: the newest sync counts when its bytes are there, whether or not it returned."""
-    if known.end <= known.synced:
-        return known.synced
-    crc, offset = 0, known.synced
-    while offset < known.end and (piece := files.read(offset, min(_COPY_BYTES, known.end - offset))):
+    if sync_record.end <= sync_record.synced:
+        return sync_record.synced
+    crc, offset = 0, sync_record.synced
+    while offset < sync_record.end and (piece := files.read(offset, min(_COPY_BYTES, sync_record.end - offset))):
         crc = crc32c(piece, crc)
         offset += len(piece)
-    return known.end if offset == known.end and crc == known.crc else known.synced
+    return sync_record.end if offset == sync_record.end and crc == sync_record.crc else sync_record.synced
 
 
-def _find_end(files: FileQueue, scan_from: int, known: Synced | None, durable: int, events: Events) -> int:
+def _find_end(files: FileQueue, scan_from: int, sync_record: SyncRecord | None, durable: int, events: Events) -> int:
     end, stop = scan_from, Stop.END
     for chunk in chunks(files, scan_from):
         end, stop = chunk.end, chunk.run.stop
-        if (torn := _unwritten(chunk, None if known is None else durable)) is not None:
-            end, stop = torn, Stop.DAMAGED
+        if (torn_at := _unwritten(chunk, None if sync_record is None else durable)) is not None:
+            end, stop = torn_at, Stop.DAMAGED
             break
     if stop is Stop.BLANK:
         end = files.limit
-    if known is not None and end < durable and not is_torn(files, end, known.tail, durable):
+    if sync_record is not None and end < durable and not is_torn(files, end, sync_record.tail, durable):
         raise _damage(files, end, f"it was synced, the log is durable up to {durable}")
-    if known is None and (good := find_record(files, end)) is not None:
+    if sync_record is None and (good := find_record(files, end)) is not None:
         raise _damage(files, end, f"good records follow from offset {good}")
     if stop is Stop.DAMAGED:
-        interrupted = known is not None and durable < known.end
+        interrupted = sync_record is not None and durable < sync_record.end
         reason = "the last sync did not return" if interrupted else "the last record is not whole"
         events.emit("log cut", offset=end, reason=reason)
     return end
 
 
-def _begin_anew(files: FileQueue, sidecar: SyncedFile) -> Recovered:
+def _begin_anew(files: FileQueue, sidecar: SyncedFile) -> LogRecovery:
     """No record is there and none was durable: the files that are there, wherever they begin, are no log.
 
     The file made in reserve outlives the one before it when power loss takes that one's name. Taken for a log it would
     send a slave to a place that its master may not reach for long, and the queues' units of what is lost would pass for
     those of deleted messages.
     """
-    sidecar.write(Synced(file_bytes=files.file_bytes))  # first: without it, files that are gone are damage
+    sidecar.write(SyncRecord(file_bytes=files.file_bytes))  # first: without it, files that are gone are damage
     files.clear()
-    return Recovered(0, 0, 0)
+    return LogRecovery(0, 0, 0)
 
 
 def _unwritten(chunk: Chunk, durable: int | None) -> int | None:
@@ -132,8 +137,8 @@ def _unwritten(chunk: Chunk, durable: int | None) -> int | None:
     """
     run = chunk.run
     if durable is not None:
-        synced, ends = durable - chunk.offset, lambda number: run.positions[number] + run.sizes[number]
-        first = bisect_right(range(len(run)), synced, key=ends)
+        durable_bytes, ends = durable - chunk.offset, lambda number: run.positions[number] + run.sizes[number]
+        first = bisect_right(range(len(run)), durable_bytes, key=ends)
     else:
         first = len(run) - 1 if len(run) and run.stop is Stop.NOTHING else len(run)
     for number in range(first, len(run)):
@@ -155,8 +160,8 @@ def is_torn(files: FileQueue, offset: int, tail: int, durable: int) -> bool:
     size = claimed_size(files, offset)
     if size is None or offset + size <= durable:
         return False
-    behind = find_record(files, offset)
-    return behind is None or behind >= durable
+    next_record = find_record(files, offset)
+    return next_record is None or next_record >= durable
 
 
 def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:
@@ -168,12 +173,12 @@ def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:
     )  # fmt: skip
 
 
-def _settle(files: FileQueue, synced: int, end: int) -> None:
+def _settle(files: FileQueue, synced_end: int, end: int) -> None:
     """The log durable up to ``end``, and nothing behind it.
 
     What was not synced is written once more: after a sync that failed it may be in memory alone and called clean.
     """
-    start = offset = max(min(synced, end), files.first)  # a slave's log begins anywhere
+    start = offset = max(min(synced_end, end), files.first)  # a slave's log begins anywhere
     while offset < end:
         file_end = offset + files.file_bytes - offset % files.file_bytes
         data = files.read(offset, min(_COPY_BYTES, end - offset, file_end - offset))
@@ -201,9 +206,9 @@ def _restart_point(files: FileQueue, checkpoint: Checkpoint) -> int:
     return files.first
 
 
-def _dispatched(disk: Disk, root: str, queue_file_bytes: int) -> int:
+def _dispatched_end(disk: Disk, root: str, queue_file_bytes: int) -> int:
     """After an orderly stop: the end of the last record that any queue knows."""
-    dispatched = 0
+    dispatched_end = 0
     for topic, queue_id in list_queues(disk, root):
         files = FileQueue(disk, os.path.join(root, topic, str(queue_id)), queue_file_bytes)
         files.load(tail=None)
@@ -216,6 +221,6 @@ def _dispatched(disk: Disk, root: str, queue_file_bytes: int) -> int:
                 high = middle
         if low > files.first // UNIT.size:
             offset, size, _ = UNIT.unpack(files.read((low - 1) * UNIT.size, UNIT.size))
-            dispatched = max(dispatched, offset + size if size != FILLER_SIZE else 0)
+            dispatched_end = max(dispatched_end, offset + size if size != FILLER_SIZE else 0)
         files.close()
-    return dispatched
+    return dispatched_end

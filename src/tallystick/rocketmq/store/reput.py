@@ -77,33 +77,33 @@ class Reput:
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
         want, start, budget = max_bytes if self.hold else min(max_bytes, self._look_bytes), self.offset, max_bytes
-        left = max(1, max_bytes // RECORD_COST_BYTES)  # records
+        records_left = max(1, max_bytes // RECORD_COST_BYTES)  # records
         self.filling = False
-        while left > 0 and self.offset < min(limit, start + budget):
+        while records_left > 0 and self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
             run = _scan(data, self.offset)
             if len(run):
-                seen = len(run)
+                scanned_count = len(run)
                 run, cost = _affordable(run, data, self.offset, start + budget - self.offset)
                 budget -= cost
                 if not self.hold:  # nobody has a turn in between
                     run, cost = self._with_few_new_queues(run, data, start + budget - self.offset)
                     budget -= cost
-                    run = _scan(data[: run.positions[left]], self.offset) if len(run) > left else run
-                    left -= len(run)
-                    self._look_bytes = self._look_bytes * 2 if len(run) == seen else self._look_bytes // 4
+                    run = _scan(data[: run.positions[records_left]], self.offset) if len(run) > records_left else run
+                    records_left -= len(run)
+                    self._look_bytes = self._look_bytes * 2 if len(run) == scanned_count else self._look_bytes // 4
                     self._look_bytes = max(_LEAST_LOOK_BYTES, min(self._look_bytes, _LOOK_BYTES))
                 try:
-                    arrived, taken = self._dispatch(run, now_ms)
-                    arrivals += arrived
-                    if not taken:
+                    new_arrivals, dispatched_count = self._dispatch(run, now_ms)
+                    arrivals += new_arrivals
+                    if not dispatched_count:
                         self._fill(run)
                         break
                 except DiskFull as error:
                     self._stop("the disk is full", error=error)
                     break
                 self.stuck = None
-                self.offset += run.end if taken == len(run) else run.positions[taken]
+                self.offset += run.end if dispatched_count == len(run) else run.positions[dispatched_count]
             elif run.stop is Stop.PARTIAL and len(data) == want < limit - self.offset:
                 want *= 2  # a record longer than all of what was looked at
             elif not self._pass_blank(run.stop, data, limit):
@@ -166,11 +166,14 @@ class Reput:
         physicals = [self.offset + position for position in run.positions]
         units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
-        some_are_gone, taken = self.deleted.last > physicals[0], len(run)
+        has_deletions, dispatched_count = self.deleted.last > physicals[0], len(run)
         for start, end in _stretches(run):
             topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
-            if some_are_gone and (gone := self.deleted.get(self._hashes.of_topic(topic).name)) > physicals[start]:
-                start = bisect_left(physicals, gone, start, end)
+            if (
+                has_deletions
+                and (deletion_offset := self.deleted.get(self._hashes.of_topic(topic).name)) > physicals[start]
+            ):
+                start = bisect_left(physicals, deletion_offset, start, end)
                 offsets = run.queue_offsets[start:end]
                 if not offsets:
                     continue
@@ -184,16 +187,16 @@ class Reput:
                 group.units += units[start:end]
                 group.next += end - start
                 continue
-            if (taken := self._take(group, run, units, start, end)) < end:
-                count = bisect_left(keys.records, taken)
+            if (dispatched_count := self._take(group, run, units, start, end)) < end:
+                count = bisect_left(keys.records, dispatched_count)
                 keys = RunKeys(keys.tags_codes, keys.records[:count], keys.hashes[:count])
                 break
-            taken = len(run)
+            dispatched_count = len(run)
         arrivals = [self._write(group) for group in groups.values() if group.units]
-        if self._index is not None and taken:
+        if self._index is not None and dispatched_count:
             self._add_keys(self._index, run, keys, physicals, now_ms)
-        self.last_ms = run.store_timestamps[taken - 1] if taken else self.last_ms
-        return arrivals, taken
+        self.last_ms = run.store_timestamps[dispatched_count - 1] if dispatched_count else self.last_ms
+        return arrivals, dispatched_count
 
     def _take(self, group: _Group, run: RecordRun, units: list[Unit], start: int, end: int) -> int:
         """Records from ``start`` up to ``end``, one by one; the first that is not taken."""
@@ -210,12 +213,12 @@ class Reput:
 
     def _is_far(self, group: _Group, queue_offset: int, physical: int) -> bool:
         """Whether a record needs more fillers before it than one call writes."""
-        missing = queue_offset - group.next
-        if missing <= min(FILL_UNITS, self._may_miss) or physical <= group.last_physical:
+        filler_count = queue_offset - group.next
+        if filler_count <= min(FILL_UNITS, self._may_miss) or physical <= group.last_physical:
             return False
         queue = self._queues.find(group.topic.name, group.queue_id)
         begins = not group.units and (queue is None or not queue.has_files)
-        return not begins and (missing > self._may_miss or not self.hold)
+        return not begins and (filler_count > self._may_miss or not self.hold)
 
     def _tell_homeless(self, topic: str, queue_id: int, physical: int) -> None:
         """Once: whoever writes such a log may write thousands."""
@@ -226,14 +229,14 @@ class Reput:
     def _add_keys(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int], now_ms: int) -> None:
         records, hashes, end, flags = keys.records, keys.hashes, index.end_offset, run.sys_flags
         if physicals[0] < end or any(flag & TRANSACTION for flag in set(flags)):
-            wanted = [
+            entries = [
                 (number, code)
                 for number, code in zip(records, hashes, strict=True)
                 if physicals[number] >= end and flags[number] & TRANSACTION != ROLLBACK
             ]
-            records, hashes = [number for number, _ in wanted], [code for _, code in wanted]
-        stored = run.store_timestamps
-        index.put(hashes, [physicals[number] for number in records], [stored[number] for number in records], now_ms)
+            records, hashes = [number for number, _ in entries], [code for _, code in entries]
+        stored_ms = run.store_timestamps
+        index.put(hashes, [physicals[number] for number in records], [stored_ms[number] for number in records], now_ms)
 
     def _group(self, topic: bytes, queue_id: int) -> _Group:
         keys = self._hashes.of_topic(topic)

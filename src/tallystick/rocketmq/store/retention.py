@@ -26,22 +26,22 @@ def used_percent(usage: Usage) -> float:
 
 
 def files_to_drop(
-    newest_ms: Sequence[int], used: float, now_ms: int, settings: StoreSettings, *, any_hour: bool = False
+    newest_ms: Sequence[int], used_percent: float, now_ms: int, settings: StoreSettings, *, any_hour: bool = False
 ) -> int:
     """How many of the oldest files go; ``newest_ms`` has the newest store time of each file but the last.
 
     ``any_hour``: an operator wants expired files gone now.
     """
-    if used > settings.disk_clean_ratio:
+    if used_percent > settings.disk_clean_ratio:
         return min(len(newest_ms), MAX_FILES)
     if (
         not any_hour
-        and used <= settings.disk_delete_ratio
+        and used_percent <= settings.disk_delete_ratio
         and time.localtime(now_ms / 1000).tm_hour != settings.delete_hour
     ):
         return 0
     deadline = now_ms - settings.file_reserved_hours * HOUR_MS
-    expired = 0
-    while expired < min(len(newest_ms), MAX_FILES) and newest_ms[expired] < deadline:
-        expired += 1
-    return expired
+    expired_count = 0
+    while expired_count < min(len(newest_ms), MAX_FILES) and newest_ms[expired_count] < deadline:
+        expired_count += 1
+    return expired_count

@@ -68,10 +68,10 @@ def find_record(files: FileQueue, offset: int) -> int | None:
         file_end = position + files.file_bytes - position % files.file_bytes
         data = files.read(position, min(_CHUNK_BYTES, file_end - position))
         for at in _candidates(data):
-            found = position + at - _MAGIC_AT
-            size = claimed_size(files, found) if found > offset else None
-            if size is not None and len(scan_records(files.read(found, size), found, verify=True)):
-                return found
+            record_offset = position + at - _MAGIC_AT
+            size = claimed_size(files, record_offset) if record_offset > offset else None
+            if size is not None and len(scan_records(files.read(record_offset, size), record_offset, verify=True)):
+                return record_offset
         # A magic number may lie over the border of two chunks.
         position = file_end if position + len(data) == file_end else position + len(data) - _MAGIC_AT
     return None

@@ -21,11 +21,11 @@ from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
-from tallystick.rocketmq.store.opening import Opened, Opening
+from tallystick.rocketmq.store.opening import Opening, StoreParts
 from tallystick.rocketmq.store.reads import Reads, marked_offset
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.upkeep import Upkeep
-from tallystick.rocketmq.store.values import Arrival, Draft, Found, Put, TimeBoundary
+from tallystick.rocketmq.store.values import Arrival, Draft, GetResult, Put, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import Clock
@@ -41,7 +41,7 @@ class MessageStore:
     """Open with ``open``. All methods run on the loop, unless they say THREAD: then one call of it at a time."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, parts: Opened
+        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, parts: StoreParts
     ) -> None:
         self._disk, self._directory, self._settings, self._clock, self._events = (
             disk,
@@ -169,15 +169,15 @@ class MessageStore:
 
         Call it again when ``reput_offset`` is still behind, and moved or ``reput_goes_on``.
         """
-        held = self._settings.sync_flush and not self.slave
-        limit = min(self._log.flushed, self._log.end) if held else self._log.end
+        waits_for_flush = self._settings.sync_flush and not self.slave
+        limit = min(self._log.flushed, self._log.end) if waits_for_flush else self._log.end
         if self._reput.offset >= limit:
             return []
         arrivals = self._reput.run(limit, limit_bytes, self._clock.wall_ms())
-        self._log.parsed(self._reput.offset)
-        known = self._appender.next_offsets
+        self._log.record_parsed(self._reput.offset)
+        next_offsets = self._appender.next_offsets
         ends = {(arrival.topic, arrival.queue_id): arrival.next_offset for arrival in arrivals}
-        self._appender.learn({queue: end for queue, end in ends.items() if known.get(queue, 0) < end})
+        self._appender.learn({queue: end for queue, end in ends.items() if next_offsets.get(queue, 0) < end})
         if self._reput.offset >= self._borders[-1] + _BORDER_STEP_BYTES:
             self._borders.append(self._reput.offset)
         return arrivals
@@ -189,11 +189,11 @@ class MessageStore:
         """
         return self._delete(dict.fromkeys(topics, self.end))
 
-    def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None:
+    def learn_deletions(self, deletions: Mapping[str, int]) -> Deletion | None:
         """As a slave: which topics the master deleted, and where in the log. Returns None when all were known."""
-        known = self._reput.deleted
-        first = max(self.first, known.forgotten)
-        new = {topic: offset for topic, offset in deleted.items() if offset > max(first, known.get(topic))}
+        deleted_topics = self._reput.deleted
+        first = max(self.first, deleted_topics.forgotten)
+        new = {topic: offset for topic, offset in deletions.items() if offset > max(first, deleted_topics.get(topic))}
         if not new:
             return None
         self._events.emit("deletions copied", topics=len(new))
@@ -257,27 +257,27 @@ class MessageStore:
     @property
     def _dispatched_for_good(self) -> int:
         """No start dispatches what is before this physical offset again; 0 while lost queues are built again."""
-        noted = self._parts.sidecar.value
-        return 0 if noted is None or self.rebuilding else noted.dispatched
+        sync_record = self._parts.sidecar.value
+        return 0 if sync_record is None or self.rebuilding else sync_record.dispatched
 
-    def _delete(self, deleted: Mapping[str, int]) -> Deletion:
+    def _delete(self, deletions: Mapping[str, int]) -> Deletion:
         """By topic the physical offset of the deletion."""
-        known = self._reput.deleted
-        known.forget_before(self.first)
-        known.bound(self._dispatched_for_good)
-        known.add(deleted)
+        deleted_topics = self._reput.deleted
+        deleted_topics.forget_before(self.first)
+        deleted_topics.make_room(self._dispatched_for_good)
+        deleted_topics.add(deletions)
         with self._reput.lock:
-            gone = self._queues.detach_topics(deleted)
-        for topic in deleted:
+            detached_queues = self._queues.detach_topics(deletions)
+        for topic in deletions:
             self._appender.forget(topic, self._queues.of_topic(topic))
-        return Deletion(self._upkeep, self._queues, deleted, gone)
+        return Deletion(self._upkeep, self._queues, deletions, detached_queues)
 
     # What was lost.
 
     @property
     def rebuilding(self) -> bool:
         """Whether queues or index files that were lost are not whole again; ``rebuild`` them."""
-        return not self._rebuild.done
+        return not self._rebuild.is_done
 
     def rebuild(self, max_bytes: int = _REBUILD_BYTES) -> list[Arrival]:
         """THREAD. A part of it, by that many bytes of the log; which messages became readable. Raises StorageError."""
@@ -291,12 +291,12 @@ class MessageStore:
 
     def record(self, offset: int) -> bytes | None:
         """The whole record at a physical offset."""
-        found = self._log.record(offset)
-        return None if found is None else bytes(found)
+        record = self._log.record(offset)
+        return None if record is None else bytes(record)
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None = None
-    ) -> Found:
+    ) -> GetResult:
         """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given."""
         correct = not self.slave or self._settings.offset_check_in_slave
         return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, correct=correct)
@@ -317,10 +317,10 @@ class MessageStore:
 
     def queues(self) -> dict[str, list[int]]:
         """The queues with messages, by topic."""
-        found: dict[str, list[int]] = {}
+        queues: dict[str, list[int]] = {}
         for queue in self._queues:
-            found.setdefault(queue.topic, []).append(queue.queue_id)
-        return found
+            queues.setdefault(queue.topic, []).append(queue.queue_id)
+        return queues
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
         """The queue offset that a store time stands for."""
@@ -336,8 +336,8 @@ class MessageStore:
         offset = marked_offset(mark)
         if offset >= self.queue_range(topic, queue_id)[1]:
             return not self.slave
-        known = self._reads.mark(topic, queue_id, offset)
-        return known is not None and known != mark
+        own_mark = self._reads.mark(topic, queue_id, offset)
+        return own_mark is not None and own_mark != mark
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of a message in ms; -1 when it is not there."""

@@ -41,7 +41,7 @@ _OLD_SLOTS = (0, 512)
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncRecord:
     """Physical offsets. All but ``start`` grow."""
 
     number: int = 0
@@ -55,7 +55,7 @@ class Synced:
     file_bytes: int = 0
     queues: tuple[int, int] = (0, 0)  # of ``tally-queues``: which one, and how many of its bytes are durable
 
-    def settled(self, synced: int, tail: int) -> Synced:
+    def settle_at(self, synced: int, tail: int) -> SyncRecord:
         """With all durable up to ``synced``, and nothing in doubt."""
         return replace(self, synced=synced, tail=tail, end=synced, crc=0)
 
@@ -72,16 +72,16 @@ class SyncedFile:
         self._file = disk.open(path, create=True, direct=True, durable=True)
         self._beside = disk.beside("tally-synced")
         self._writing = threading.Lock()
-        found = self._file.read(_FILE_BYTES, 0)
-        self.value, self._old = _newest(found)
-        self._written: Synced | None = None  # the newest record as it is in its slot
-        if len(found) < _FILE_BYTES:  # real blocks: what makes a file grow costs more, and may find the disk full
-            self._file.write([found.ljust(_FILE_BYTES, b"\0")], 0)
+        data = self._file.read(_FILE_BYTES, 0)
+        self.value, self._old = _newest(data)
+        self._newest_record: SyncRecord | None = None  # the newest record as it is in its slot
+        if len(data) < _FILE_BYTES:  # real blocks: what makes a file grow costs more, and may find the disk full
+            self._file.write([data.ljust(_FILE_BYTES, b"\0")], 0)
 
-    def write(self, value: Synced) -> None:
+    def write(self, value: SyncRecord) -> None:
         """Replace the older record; durable when it returns."""
         with self._writing:
-            self._put(value)
+            self._write_slot(value)
             self._forget_old()
 
     def sync(self, end: int, tail: int, crc: int, sync_log: Callable[[], None]) -> None:
@@ -90,16 +90,16 @@ class SyncedFile:
         Raises StorageError: nobody knows what is on the disk, and the log must stop.
         """
         with self._writing:
-            record = replace(self._known(), end=end, crc=crc)
+            record = replace(self._value(), end=end, crc=crc)
             try:
-                self._beside.both(lambda: self._put(record), sync_log)
+                self._beside.both(lambda: self._write_slot(record), sync_log)
             except DiskFull as error:  # which one tries again
                 raise StorageError("a sync failed: nobody knows what is on the disk", **error.fields) from error
-            self.value = self._known().settled(end, tail)
+            self.value = self._value().settle_at(end, tail)
 
     def begin(self, offset: int) -> None:
         """A log without a byte goes on at this place. Durable when it returns."""
-        self.write(replace(self._known(), dispatched=offset, border=offset, start=offset).settled(offset, offset))
+        self.write(replace(self._value(), dispatched=offset, border=offset, start=offset).settle_at(offset, offset))
 
     def note(self, dispatched: int, border: int, queues: tuple[int, int] | None = None) -> None:
         """What queues and index have; it also ends the doubt about the newest sync. Durable when it returns.
@@ -107,39 +107,39 @@ class SyncedFile:
         ``queues``: how much of ``tally-queues`` is durable; see ``QueueStateFile.durable``.
         """
         with self._writing:
-            known = self._known()
-            self._put(replace(known, dispatched=dispatched, border=border, queues=queues or known.queues))
+            value = self._value()
+            self._write_slot(replace(value, dispatched=dispatched, border=border, queues=queues or value.queues))
 
     def note_queues(self, queues: tuple[int, int]) -> None:
         """That alone, when it changed. Durable when it returns."""
         with self._writing:
-            if self._known().queues != queues:
-                self._put(replace(self._known(), queues=queues))
+            if self._value().queues != queues:
+                self._write_slot(replace(self._value(), queues=queues))
 
     def settle(self) -> None:
         """End the doubt about the newest sync, where there is one. Durable when it returns."""
         if self.in_doubt:
-            known = self._known()
-            self.note(known.dispatched, known.border)
+            value = self._value()
+            self.note(value.dispatched, value.border)
 
     @property
     def in_doubt(self) -> bool:
         """Whether the file does not yet say that the newest sync returned."""
-        return self.value != self._written
+        return self.value != self._newest_record
 
     def close(self) -> None:
         self._beside.close()
         self._file.close()
 
-    def _known(self) -> Synced:
+    def _value(self) -> SyncRecord:
         assert self.value is not None, "recovery writes the first record"
         return self.value
 
-    def _put(self, value: Synced) -> None:
+    def _write_slot(self, value: SyncRecord) -> None:
         number = self.value.number + 1 if self.value else 1
         record = replace(value, number=number)
         self._file.write([_encode(record)], _SLOTS[number % len(_SLOTS)])
-        self.value = self._written = record  # not before: a write that failed is tried again in the same slot
+        self.value = self._newest_record = record  # not before: a write that failed is tried again in the same slot
 
     def _forget_old(self) -> None:
         """A record of the version before must not be found again, should both slots be damaged one day."""
@@ -148,22 +148,22 @@ class SyncedFile:
             self._old = False
 
 
-def read_synced(disk: Disk, directory: str) -> Synced | None:
+def read_synced(disk: Disk, directory: str) -> SyncRecord | None:
     """For those that only look."""
     path = os.path.join(directory, SIDECAR)
     return _newest(read_file(disk, path))[0] if disk.exists(path) else None
 
 
-def _newest(data: bytes) -> tuple[Synced | None, bool]:
+def _newest(data: bytes) -> tuple[SyncRecord | None, bool]:
     """The record with the highest number, and whether it is of the version before."""
-    found = [record for at in _SLOTS if (record := _decode(data[at : at + BLOCK_BYTES])) is not None]
-    if found:
-        return max(found, key=lambda record: record.number), False
+    records = [record for at in _SLOTS if (record := _decode(data[at : at + BLOCK_BYTES])) is not None]
+    if records:
+        return max(records, key=lambda record: record.number), False
     old = [record for at in _OLD_SLOTS if (record := _decode_old(data[at : at + _OLD_RECORD.size + _CRC.size]))]
     return max(old, key=lambda record: record.number, default=None), bool(old)
 
 
-def _encode(record: Synced) -> bytes:
+def _encode(record: SyncRecord) -> bytes:
     packed = _RECORD.pack(
         _MAGIC, record.number, record.synced, record.tail, record.end, record.crc, record.dispatched, record.border,
         record.start, record.file_bytes,
@@ -172,11 +172,11 @@ def _encode(record: Synced) -> bytes:
     return (packed + _CRC.pack(crc32c(packed)) + queues + _CRC.pack(crc32c(queues))).ljust(BLOCK_BYTES, b"\0")
 
 
-def _decode(data: bytes) -> Synced | None:
+def _decode(data: bytes) -> SyncRecord | None:
     if len(data) < _RECORD_BYTES or _CRC.unpack_from(data, _RECORD.size)[0] != crc32c(data[: _RECORD.size]):
         return None
     magic, *numbers = _RECORD.unpack_from(data)
-    return replace(Synced(*numbers), queues=_decode_queues(data[_RECORD_BYTES:])) if magic == _MAGIC else None
+    return replace(SyncRecord(*numbers), queues=_decode_queues(data[_RECORD_BYTES:])) if magic == _MAGIC else None
 
 
 def _decode_queues(data: bytes) -> tuple[int, int]:
@@ -187,11 +187,11 @@ def _decode_queues(data: bytes) -> tuple[int, int]:
     return (crc, durable) if magic == _QUEUES_MAGIC else (0, 0)
 
 
-def _decode_old(data: bytes) -> Synced | None:
+def _decode_old(data: bytes) -> SyncRecord | None:
     size = _OLD_RECORD.size
     if len(data) < size + _CRC.size or _CRC.unpack_from(data, size)[0] != crc32c(data[:size]):
         return None
     magic, number, synced, dispatched, border, start, file_bytes = _OLD_RECORD.unpack_from(data)
     if magic != _OLD_MAGIC:
         return None
-    return Synced(number, synced, border, synced, 0, dispatched, border, start, file_bytes)
+    return SyncRecord(number, synced, border, synced, 0, dispatched, border, start, file_bytes)

@@ -16,7 +16,7 @@ from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.checkpoint import Checkpoint
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.index_file import IndexFile
-from tallystick.rocketmq.store.opening import Opened
+from tallystick.rocketmq.store.opening import StoreParts
 from tallystick.rocketmq.store.retention import files_to_drop, used_percent
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk
@@ -30,7 +30,13 @@ class Upkeep:
     """``save`` and ``clean`` run on one thread at a time, ``note`` on the loop or any thread."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StoreSettings, events: Events, parts: Opened, borders: deque[int]
+        self,
+        disk: Disk,
+        directory: str,
+        settings: StoreSettings,
+        events: Events,
+        parts: StoreParts,
+        borders: deque[int],
     ) -> None:
         """``borders``: where records begin, in order."""
         self._disk, self._directory, self._settings, self._events = disk, directory, settings, events
@@ -48,15 +54,15 @@ class Upkeep:
         """A checkpoint. Raises StorageError; DiskFull: what could not be noted is tried again."""
         parts = self._parts
         with parts.reput.lock:
-            dispatched, last_ms, synced = parts.reput.offset, parts.reput.last_ms, parts.log.flushed
-            queues, rebuilt, holes = parts.queues.take(), parts.rebuild.offset, parts.rebuild.holes()
+            dispatched, last_ms, flushed_end = parts.reput.offset, parts.reput.last_ms, parts.log.flushed
+            queues, rebuild_offset, holes = parts.queues.take(), parts.rebuild.offset, parts.rebuild.holes()
             rows = [(queue, queue.row()) for queue in queues]
             files = parts.index.take() if parts.index else []
             index_rows = [file.row() for file in files if file.lost is None]
-            lost = [file.name for file in parts.index.lost()] if parts.index else []
+            lost_index_files = [file.name for file in parts.index.lost()] if parts.index else []
             index_ms = parts.index.end_ms if parts.index else 0
         borders = self._borders
-        while len(borders) > 1 and borders[1] <= min(synced, dispatched) - _BORDER_MARGIN_BYTES:
+        while len(borders) > 1 and borders[1] <= min(flushed_end, dispatched) - _BORDER_MARGIN_BYTES:
             borders.popleft()
         try:
             parts.queues.sync(queues)
@@ -68,13 +74,13 @@ class Upkeep:
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
                     index=index_rows if parts.index else None, index_gone=self._index_gone, holes=holes,
-                    index_holes=lost, rebuilt=rebuilt,
+                    index_holes=lost_index_files, rebuilt=rebuild_offset,
                 )  # fmt: skip
                 self._index_gone = []
         except StorageError:
             self._mark(queues, files)
             raise
-        self._note_log(dispatched, last_ms, synced, index_ms)
+        self._note_log(dispatched, last_ms, flushed_end, index_ms)
 
     def note(self, **fields: object) -> None:
         """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""
@@ -82,7 +88,7 @@ class Upkeep:
             if not self._closed:
                 self._append(**fields)
 
-    def note_deleted(self, deleted: Mapping[str, int], queues: Sequence[ConsumeQueue]) -> None:
+    def note_deleted(self, deletions: Mapping[str, int], queues: Sequence[ConsumeQueue]) -> None:
         """Which topics were deleted, where in the log, and that these queues went; durably. On a thread.
 
         Raises StorageError.
@@ -93,12 +99,14 @@ class Upkeep:
                 return
             # A checkpoint may have the queue of a topic of the same name already, which was made meanwhile.
             rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
-            gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
-            known = self._parts.reput.deleted
-            many = len(state.deleted) > 2 * len(known.offsets) + _FORGET_AT_ONCE
+            removed_queues = [
+                row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical
+            ]
+            deleted_topics = self._parts.reput.deleted
+            many = len(state.deleted) > 2 * len(deleted_topics.offsets) + _FORGET_AT_ONCE
             self._append(
-                gone=gone, deleted=dict(known.offsets) if many else None, deleted_too=dict(deleted),
-                forgotten=known.forgotten,
+                gone=removed_queues, deleted=dict(deleted_topics.offsets) if many else None,
+                deleted_too=dict(deletions), forgotten=deleted_topics.forgotten,
             )  # fmt: skip
             self._parts.sidecar.note_queues(self._parts.state.durable)
 
@@ -112,14 +120,18 @@ class Upkeep:
         assert state is not None, "a store opens with a batch"
         self._parts.state.append(state.change(**fields))
 
-    def _note_log(self, dispatched: int, last_ms: int, synced: int, index_ms: int) -> None:
-        parts, known = self._parts, self._parts.sidecar.value
+    def _note_log(self, dispatched: int, last_ms: int, flushed_end: int, index_ms: int) -> None:
+        parts, sync_record = self._parts, self._parts.sidecar.value
         border = min(self._borders[0], dispatched)
         # Of a log that was dispatched before it was synced the sync alone changes it.
-        checkpoint = Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced))
-        if known is None or checkpoint != parts.checkpoint.value:
+        checkpoint = Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, flushed_end))
+        if sync_record is None or checkpoint != parts.checkpoint.value:
             parts.checkpoint.write(checkpoint)
-        if known is None or (known.dispatched, known.border) != (dispatched, border) or parts.sidecar.in_doubt:
+        if (
+            sync_record is None
+            or (sync_record.dispatched, sync_record.border) != (dispatched, border)
+            or parts.sidecar.in_doubt
+        ):
             parts.sidecar.note(dispatched, border, parts.state.durable)
         parts.sidecar.note_queues(parts.state.durable)
 
@@ -137,12 +149,12 @@ class Upkeep:
         files = parts.log.files.files
         # What follows a deleted file is durable, else a crash could leave nothing at all. So are the units of what was
         # in it, else the queues' offsets could be given out again.
-        saved = parts.sidecar.value
-        durable = min(saved.dispatched, saved.synced) if saved else 0
+        sync_record = parts.sidecar.value
+        durable = min(sync_record.dispatched, sync_record.synced) if sync_record else 0
         newest_ms = [parts.log.stored_ms(file.start) for file in files[1:] if file.start < durable]
-        asked = self.deletion_asked
-        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings, any_hour=asked)
-        self.deletion_asked = asked and count > 0  # some at a time, until none is left
+        is_requested = self.deletion_asked
+        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings, any_hour=is_requested)
+        self.deletion_asked = is_requested and count > 0  # some at a time, until none is left
         if count:
             self._drop_before(files[count].start, durable)
             self._events.emit("files deleted", count=count, first=parts.log.first)
@@ -158,16 +170,16 @@ class Upkeep:
 
     def _drop_before(self, first: int, durable: int) -> None:
         """Noted before it happens: a start that misses files would look for their messages in the log."""
-        parts, changed = self._parts, []
+        parts, changed_queues = self._parts, []
         for queue in parts.queues:
             if queue.forget_before(first) | queue.detach_files(durable):
-                changed.append(queue)
+                changed_queues.append(queue)
         self._log_first = first
-        self._mark(changed, [])
+        self._mark(changed_queues, [])
         with contextlib.suppress(DiskFull):  # the deletion makes room
             self.save()
         parts.log.files.drop_before(first)
-        for queue in changed:
+        for queue in changed_queues:
             queue.delete_files()
         if parts.index is not None:
             self._index_gone += parts.index.drop_before(first)

@@ -59,7 +59,7 @@ class GetStatus(enum.Enum):
 
 
 @dataclass(slots=True)
-class Found:
+class GetResult:
     """``buffers`` are views of whole records one after another; a view may hold several. They stay valid while held."""
 
     status: GetStatus

@@ -16,7 +16,7 @@ from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
-from tallystick.rocketmq.store.values import Found, GetStatus
+from tallystick.rocketmq.store.values import GetResult, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
@@ -145,7 +145,7 @@ def answer(
 ) -> tuple[int, int]:
     header = PullHeader.of(pull_command(offset=offset))
     group = GroupConfig("G", broker_id=0, slow_broker_id=1)
-    found = Found(status, 3, 1, 9, far_behind=far)
+    found = GetResult(status, 3, 1, 9, far_behind=far)
     code, said = outcome(found, header, Allowed(group, TopicConfig("T"), None), settings, Standing(settings.role))
     assert (said.next_begin_offset, said.min_offset, said.max_offset) == (3, 1, 9)
     return int(code), said.suggest_which_broker_id

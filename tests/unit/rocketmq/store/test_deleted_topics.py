@@ -34,11 +34,11 @@ def test_they_rise_whatever_comes() -> None:
 def test_of_many_the_oldest_go_once_nothing_dispatches_their_records_again() -> None:
     table = DeletedTopics({str(number): number for number in range(1, 9)})
     assert table.is_full(0) and not table.is_full(1)
-    table.bound(0)
+    table.make_room(0)
     assert (len(table.offsets), table.forgotten) == (8, 0)
-    table.bound(100)
+    table.make_room(100)
     assert (next(iter(table.offsets)), table.forgotten) == ("2", 1)
-    table.bound(0)
+    table.make_room(0)
     assert (len(table.offsets), table.forgotten) == (7, 1)
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.message_stores import store_disk
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import DiskFull, StorageError
-from tallystick.rocketmq.store.synced import SIDECAR, Synced, SyncedFile, read_synced
+from tallystick.rocketmq.store.synced import SIDECAR, SyncedFile, SyncRecord, read_synced
 from tallystick.runtime.disk import BLOCK_BYTES, OsDisk
 from tallystick.sim.disk import Crashed, SimDisk
 
@@ -28,7 +28,7 @@ def disk() -> SimDisk:
 def opened(disk: SimDisk) -> SyncedFile:
     file = SyncedFile(disk, "/store")
     disk.sync_dir("/store")
-    file.write(Synced(file_bytes=4096))
+    file.write(SyncRecord(file_bytes=4096))
     return file
 
 
@@ -48,7 +48,7 @@ def test_a_sync_leaves_its_record_and_the_next_one_says_that_it_returned(disk: S
         assert (file.value.synced, file.value.tail, file.value.end, file.value.crc) == (end, end - 10, end, 0)
         with disk.undisturbed():
             file = SyncedFile(disk, "/store")
-            file.value = found.settled(end, end - 10)
+            file.value = found.settle_at(end, end - 10)
 
 
 def test_log_and_record_are_synced_in_no_order_and_both_are_waited_for() -> None:
@@ -96,7 +96,7 @@ def test_whatever_power_loss_takes_the_record_before_the_last_is_there(seed: int
     assert found.synced <= returned <= found.end <= begun, f"seed {seed}"
     assert found.end in (found.synced, found.crc)
     again = SyncedFile(disk, "/store")
-    again.write(found.settled(found.end, found.end))
+    again.write(found.settle_at(found.end, found.end))
     assert read_synced(disk, "/store") == again.value
 
 
@@ -154,11 +154,11 @@ def test_a_record_of_the_version_before_is_read_once(disk: SimDisk) -> None:
     older = struct.pack(">8s6q", b"TALLYST1", 8, 400, 300, 200, 16, 4096)
     with_crc = [record + struct.pack(">I", crc32c(record)) for record in (packed, older)]
     disk.open(PATH, create=True).write([with_crc[0].ljust(512, b"\0"), with_crc[1]], 0)
-    assert read_synced(disk, "/store") == Synced(9, 800, 600, 800, 0, 700, 600, 16, 4096)
+    assert read_synced(disk, "/store") == SyncRecord(9, 800, 600, 800, 0, 700, 600, 16, 4096)
     file = SyncedFile(disk, "/store")
     assert file.value == read_synced(disk, "/store")
     disk.sync_dir("/store")
-    file.write(file.value.settled(900, 900) if file.value else Synced())
+    file.write(file.value.settle_at(900, 900) if file.value else SyncRecord())
     found = read_synced(disk, "/store")
     assert found is not None and (found.number, found.synced) == (10, 900)
     disk.flip(PATH, BLOCK_BYTES + 20)
@@ -167,7 +167,7 @@ def test_a_record_of_the_version_before_is_read_once(disk: SimDisk) -> None:
 
 def test_its_thread_ends_with_it(tmp_path: Path) -> None:
     file = SyncedFile(OsDisk(), str(tmp_path))
-    file.write(Synced(file_bytes=100))
+    file.write(SyncRecord(file_bytes=100))
     file.sync(10, 10, 0, lambda: None)
     assert "tally-synced" in [thread.name for thread in threading.enumerate()]
     file.close()
