@@ -38,7 +38,7 @@ def core(
 def assign(to: DeliveryCore, number: int = 0, *, messages: int = 0, gives_back: bool = True) -> QueueCore:
     queue = to.assigned(Pull(QUEUES[number], ALL_TAGS, 0), gives_back=gives_back)
     if messages:
-        assert to.answered(queue.pull, found(queue.queue, 0, messages))
+        assert to.responded(queue.pull, found(queue.queue, 0, messages))
     return queue
 
 

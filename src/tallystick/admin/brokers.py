@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from tallystick.errors import BrokerUnavailable, NoSuchTopic, Unavailable
-from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers, addresses_of
+from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
@@ -51,7 +51,7 @@ class Operator:
 
     async def ask_name_server(self, code: RequestCode, header: Header | None = None) -> Command:
         """A good answer. Raises BrokerError, NoSuchTopic, Unavailable."""
-        return checked(await self._name_servers.ask(code, _fields(header)), request=code.name)
+        return require_success(await self._name_servers.ask(code, _fields(header)), request=code.name)
 
     async def ask_each_name_server(self, code: RequestCode, header: Header | None = None) -> None:
         """A good answer of all of them. Raises as the other."""
@@ -60,7 +60,7 @@ class Operator:
     async def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Command:
         """A good answer of this broker. Raises as the other."""
         answer = await self._remoting.ask(address, request(code, _fields(header)), ANSWER_S)
-        return checked(answer, request=code.name, address=address)
+        return require_success(answer, request=code.name, address=address)
 
     async def ask_any(self, addresses: Sequence[str], code: RequestCode, header: Header | None = None) -> Command:
         """A good answer of the first that answers of one broker set's processes, the master before its slaves.

@@ -237,7 +237,7 @@ class BrokersJudge:
 
     def received(self, group: str, message: ReceivedMessage) -> None:
         """A member of a group was given a message."""
-        expected, stored = self.expected, message.stored
+        expected, stored = self.expected, message.record
         reader, queue, offset = expected.readers[group], (stored.topic, stored.queue_id), stored.queue_offset
         self._trace.note("received", group, queue, offset)
         self._check_received(message.body, stored.physical_offset)

@@ -35,7 +35,7 @@ def _on_thread(given: QueueListener | None, what: str) -> rebalancing.QueueListe
 
 
 def _share_of_chunk(message: ReceivedMessage) -> float:
-    return message.stored.size / CHUNK_BYTES
+    return message.record.size / CHUNK_BYTES
 
 
 class RocketMQ(BlockingClient[client.RocketMQ]):

@@ -12,7 +12,7 @@ from tallystick.codec.pulled import PulledRun, scan_pulled
 from tallystick.errors import BrokerError, NoSuchMessage, RemoteProtocolError, TallyError, Unavailable
 from tallystick.pipeline.columns import BATCH_BYTES
 from tallystick.pipeline.topic.plan import BrokerSets
-from tallystick.rocketmq.client.answers import refusal
+from tallystick.rocketmq.client.responses import refusal
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -89,7 +89,7 @@ class TopicClient:
                 self._choice.failed(address, self._clock.now())
                 silent = error
                 continue
-            self._choice.answered(address)
+            self._choice.responded(address)
             try:
                 return judge(answer, queue, offset)
             except (BrokerError, RemoteProtocolError) as error:

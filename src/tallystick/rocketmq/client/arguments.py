@@ -1,4 +1,4 @@
-"""What callers give to producers and consumers, checked where it comes in. Each function raises UsageError."""
+"""Checks of the arguments of producers and consumers. Each function raises UsageError."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_O
 
 
 def check_topic(name: str) -> None:
-    """A topic that messages can be sent to."""
+    """Check the name of a topic that messages are sent to."""
     if not 0 < len(text(name, "a topic's name").encode()) <= MAX_TOPIC_BYTES:
         raise UsageError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes", topic=name)
 
 
 def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:
-    """A queue, of this topic if one is given."""
+    """Check a queue, and that it is one of ``topic`` unless that is None. Returns it."""
     whole(instance(queue, MessageQueue, "queue").queue_id, "the number of a queue", most=MAX_INT32)
     text(queue.topic, "a queue's topic")
     text(queue.broker, "a queue's broker")
@@ -29,7 +29,7 @@ def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:
 
 
 def check_place(where: str | int, what: str) -> str | int:
-    """``first``, ``last`` or a time in ms."""
+    """Check a place in a queue: ``first``, ``last`` or a time in ms. Returns it."""
     if isinstance(where, str) and where in FROM_WHERE:
         return where
     try:
@@ -39,13 +39,14 @@ def check_place(where: str | int, what: str) -> str | int:
 
 
 def check_tag(tag: str) -> None:
-    """One tag, as a consumer can choose it: ``A || B`` is a choice of two, and blanks around a tag are none of it."""
+    """Check one tag, as a consumer can choose it: ``A || B`` is a choice of two, and blanks around a tag are none of
+    it."""
     if text(tag, "tags") and ("||" in tag or tag == EVERYTHING or tag != tag.strip()):
         raise UsageError("tags is one tag: without ||, without blanks around it, and not *", tags=tag)
 
 
 def check_message(message: Message) -> None:
-    """All but its topic and body: what is not text would be stored as whatever Python shows of it."""
+    """Check all but the topic and body: what is not text would be stored as whatever Python shows of it."""
     if message.tags is not None:
         check_tag(message.tags)
     for key in items(message.keys, "keys"):

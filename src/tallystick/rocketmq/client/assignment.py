@@ -15,7 +15,7 @@ from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.by_broker import ask_brokers
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
-from tallystick.rocketmq.client.offsets import Committed, Stand
+from tallystick.rocketmq.client.offsets import CommitResult, GroupOffset
 from tallystick.rocketmq.client.pulling import Pull, QueueReader
 from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
@@ -35,86 +35,90 @@ class Assignment:
     ) -> None:
         self.arrived = asyncio.Event()
         self._context, self._group, self._core, self._fail = context, group, core, fail
-        self._assigned: dict[MessageQueue, _AssignedQueue] = {}
+        self._assigned_queues: dict[MessageQueue, _AssignedQueue] = {}
         self._room, self._nacked = asyncio.Event(), asyncio.Event()
         self._sending: asyncio.Task[None] | None = None  # never cut off: nobody would know what the broker stored
 
     def __contains__(self, queue: MessageQueue) -> bool:
-        return queue in self._assigned
+        return queue in self._assigned_queues
 
     def __iter__(self) -> Iterator[MessageQueue]:
-        return iter(sorted(self._assigned))
+        return iter(sorted(self._assigned_queues))
 
     def __getitem__(self, queue: MessageQueue) -> QueueCore:
-        """Raises UsageError for one that is not read."""
-        if queue not in self._assigned:
+        """Returns a queue's core. Raises UsageError if the queue is not read."""
+        if queue not in self._assigned_queues:
             raise UsageError("this consumer does not read the queue now", queue=queue)
-        return self._assigned[queue].core
+        return self._assigned_queues[queue].core
 
     async def take_on(self, queue: MessageQueue, tags: TagFilter, start: str | int, *, gives_back: bool) -> None:
-        """Stand where the group stands, or begins at ``start``: see ``offsets.stand``. Then ``begin``.
+        """Take on a queue where the group stands, or begins at ``start`` (``offsets.start_group_offset``). Then
+        ``begin``.
 
         Raises BrokerError, Unavailable.
         """
-        stand = await offsets.stand(self._context, self._group, queue, start)
-        core = self._core.assigned(Pull(queue, tags, stand.offset, mark=stand.mark), gives_back=gives_back)
-        self._assigned[queue] = _AssignedQueue(self, core, stand)
+        group_offset = await offsets.start_group_offset(self._context, self._group, queue, start)
+        core = self._core.assigned(
+            Pull(queue, tags, group_offset.offset, mark=group_offset.mark), gives_back=gives_back
+        )
+        self._assigned_queues[queue] = _AssignedQueue(self, core, group_offset)
 
     def begin(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these, which were taken on."""
+        """Pull these queues, which were taken on."""
         for queue in queues:
-            self._begin(self._assigned[queue])
+            self._begin(self._assigned_queues[queue])
 
-    def kept(self, wanted: Set[MessageQueue]) -> list[MessageQueue]:
-        """Those that others are to have, while messages of them are worked on here: see ``DeliveryCore.leaving``."""
+    def keep_at_work(self, my_queues: Set[MessageQueue]) -> list[MessageQueue]:
+        """Give up the queues that are not in ``my_queues``. Returns those that stay for now, as a message of them is
+        worked on here: see ``DeliveryCore.leaving``."""
         leaving = []
-        for queue, assigned in self._assigned.items():
-            if queue in wanted:
-                self._core.stays(assigned.core)
+        for queue, assigned_queue in self._assigned_queues.items():
+            if queue in my_queues:
+                self._core.stays(assigned_queue.core)
             else:
-                leaving.append(assigned.core)
-        kept = [core.queue for core in self._core.leaving(leaving, self._context.clock.now())]
+                leaving.append(assigned_queue.core)
+        queues = [core.queue for core in self._core.leaving(leaving, self._context.clock.now())]
         if self._core.ready:
             self.arrived.set()
         if self._core.room_made:
             self.let_readers_go_on()
-        return kept
+        return queues
 
     async def stop(self, queues: Collection[MessageQueue]) -> None:
         """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
-        leaving = [self._assigned[queue] for queue in queues]
-        for assigned in leaving:
-            assigned.is_leaving = True
-        tasks = [assigned.task for assigned in leaving if assigned.task is not None]
+        leaving = [self._assigned_queues[queue] for queue in queues]
+        for assigned_queue in leaving:
+            assigned_queue.is_leaving = True
+        tasks = [assigned_queue.task for assigned_queue in leaving if assigned_queue.task is not None]
         for task in tasks:
             task.cancel()
-        self._core.revoking([assigned.core for assigned in leaving])
+        self._core.revoking([assigned_queue.core for assigned_queue in leaving])
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def give_up(self, queues: Collection[MessageQueue]) -> None:
-        """Commit what was done, and forget what was not: whoever has the queue next gets it."""
-        cores = [self._assigned[queue].core for queue in queues]
+        """Commit the messages that are done, and forget the others: whoever has the queue next gets them."""
+        cores = [self._assigned_queues[queue].core for queue in queues]
         if self._sending is not None:
             await asyncio.wait([self._sending])
         await self._send_back(self._core.give_back_now(cores, self._context.clock.now()))
         await self.commit_or_tell(queues)
         self._core.revoked(cores)
         for queue in queues:
-            del self._assigned[queue]
+            del self._assigned_queues[queue]
         self.let_readers_go_on()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Raises UsageError."""
         core = self[queue]
         self._core.seek(core, offset)
-        assigned = self._assigned[queue]
-        assigned.seeks += 1
-        if assigned.is_leaving:  # nobody would end its reader
+        assigned_queue = self._assigned_queues[queue]
+        assigned_queue.seeks += 1
+        if assigned_queue.is_leaving:  # nobody would end its reader
             return
-        assigned.is_lost = False
-        if assigned.task is not None:
-            assigned.task.cancel()  # its pull may be held by the broker
-            self._begin(assigned)
+        assigned_queue.is_lost = False
+        if assigned_queue.task is not None:
+            assigned_queue.task.cancel()  # its pull may be held by the broker
+            self._begin(assigned_queue)
         self.let_readers_go_on()
 
     def let_readers_go_on(self) -> None:
@@ -124,10 +128,12 @@ class Assignment:
     # Where the group stands
 
     async def commit(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Each by itself: their brokers may differ. Raises BrokerError, Unavailable."""
+        """Commit each queue by itself: their brokers may differ. Raises BrokerError, Unavailable."""
         # Those of this moment: some may be given up before it is their turn.
-        chosen = {queue: self._assigned[queue] for queue in (self._assigned if queues is None else queues)}
-        for failure in await ask_brokers(chosen, lambda queue: self._commit(chosen[queue])):
+        assigned_queues = {
+            queue: self._assigned_queues[queue] for queue in (self._assigned_queues if queues is None else queues)
+        }
+        for failure in await ask_brokers(assigned_queues, lambda queue: self._commit(assigned_queues[queue])):
             raise failure
 
     async def commit_or_tell(self, queues: Collection[MessageQueue] | None = None) -> None:
@@ -137,69 +143,75 @@ class Assignment:
         except TallyError as error:
             context.tell_outage("not committed", away, error, group=self._group)
         else:
-            context.outages.answered(away)
+            context.outages.ended(away)
 
-    async def _commit(self, assigned: _AssignedQueue) -> None:
-        async with assigned.committing:
-            if await self._goes_elsewhere(assigned):
+    async def _commit(self, assigned_queue: _AssignedQueue) -> None:
+        async with assigned_queue.committing:
+            if await self._goes_elsewhere(assigned_queue):
                 return
-            offset, queue, mark = assigned.core.committable, assigned.core.queue, assigned.core.pull.mark
+            offset, queue, mark = (
+                assigned_queue.core.committable,
+                assigned_queue.core.queue,
+                assigned_queue.core.pull.mark,
+            )
             # A commit that waited here while the queue was given up would pass over all that was not done.
-            if assigned.core.is_revoked:
+            if assigned_queue.core.is_revoked:
                 return
             # A broker that restarted may have forgotten what it had not saved, and another one never knew it.
-            if assigned.committed == offset and assigned.told == offsets.connection(self._context, queue):
+            if assigned_queue.committed == offset and assigned_queue.connection == offsets.connection(
+                self._context, queue
+            ):
                 return
-            if assigned.is_lost:
+            if assigned_queue.is_lost:
                 raise Unavailable(
                     "this queue's topic was gone a moment ago: what was done is not committed", queue=queue
                 )
-            went_back, seeks = assigned.went_back, assigned.seeks
-            said = await offsets.commit(self._context, self._group, queue, offset, mark=mark, went_back=went_back)
-            if said.reset_to is None:
-                assigned.was_told(offset, said, seeks)
+            went_back, seeks = assigned_queue.went_back, assigned_queue.seeks
+            result = await offsets.commit(self._context, self._group, queue, offset, mark=mark, went_back=went_back)
+            if result.reset_to is None:
+                assigned_queue.offset_confirmed(offset, result, seeks)
             else:
-                await self._follow_reset(assigned, offset, said.reset_to)
+                await self._follow_reset(assigned_queue, offset, result.reset_to)
 
-    async def _goes_elsewhere(self, assigned: _AssignedQueue) -> bool:
-        """Whether the group stands where others left it: then it is not committed where this member was.
+    async def _goes_elsewhere(self, assigned_queue: _AssignedQueue) -> bool:
+        """Whether the group's offset is one of another member: then the offset of this one is not committed.
 
         While its connection was lost, or its queue goes, others may have gone on, or back on purpose. Who asks first
         repairs what a broker forgot, and undoes nothing that they did; nobody is asked about where a ``seek`` went.
         """
-        core, queue = assigned.core, assigned.core.queue
-        is_known = assigned.told == offsets.connection(self._context, queue)
-        if is_known and (not assigned.is_leaving or assigned.committed == core.committable):
+        core, queue = assigned_queue.core, assigned_queue.core.queue
+        is_known = assigned_queue.connection == offsets.connection(self._context, queue)
+        if is_known and (not assigned_queue.is_leaving or assigned_queue.committed == core.committable):
             return False
-        if core.is_revoked or assigned.is_lost or assigned.is_sought or assigned.went_back:
+        if core.is_revoked or assigned_queue.is_lost or assigned_queue.is_sought or assigned_queue.went_back:
             return False
-        seeks = assigned.seeks
-        found = await offsets.stands(self._context, self._group, queue)
-        if found is None or core.is_revoked or assigned.seeks != seeks:
+        seeks = assigned_queue.seeks
+        group_offset = await offsets.query_group_offset(self._context, self._group, queue)
+        if group_offset is None or core.is_revoked or assigned_queue.seeks != seeks:
             return False
         ours = core.committable
         # Of two counters that differ the lower one is of a slave that lags, or of a broker that lost it: it is told.
-        is_others = (found.resets, found.offset) > (assigned.resets, ours)
-        if found.offset == ours:
-            assigned.was_told(ours, found, seeks)
-        elif is_others and not assigned.is_leaving:
-            self._context.events.emit("offset moved", queue=queue, offset=ours, to=found.offset)
-            self.seek(queue, found.offset)
-            assigned.was_told(found.offset, found, assigned.seeks)
-        return is_others and found.offset != ours
+        is_others = (group_offset.resets, group_offset.offset) > (assigned_queue.resets, ours)
+        if group_offset.offset == ours:
+            assigned_queue.offset_confirmed(ours, group_offset, seeks)
+        elif is_others and not assigned_queue.is_leaving:
+            self._context.events.emit("offset moved", queue=queue, offset=ours, to=group_offset.offset)
+            self.seek(queue, group_offset.offset)
+            assigned_queue.offset_confirmed(group_offset.offset, group_offset, assigned_queue.seeks)
+        return is_others and group_offset.offset != ours
 
-    async def _follow_reset(self, assigned: _AssignedQueue, offset: int, to: int) -> None:
+    async def _follow_reset(self, assigned_queue: _AssignedQueue, offset: int, to: int) -> None:
         """Go on where an operator set the group: a pull would say so, too, but not one from a slave."""
-        queue = assigned.core.queue
-        assigned.committed = None
-        if assigned.is_leaving or assigned.core.is_revoked:
+        queue = assigned_queue.core.queue
+        assigned_queue.committed = None
+        if assigned_queue.is_leaving or assigned_queue.core.is_revoked:
             return
         self._context.events.emit("offset moved", queue=queue, offset=offset, to=to)
         self.seek(queue, to)
-        seeks = assigned.seeks
-        said = await offsets.commit(self._context, self._group, queue, to)  # that it was heard
-        if said.reset_to is None:
-            assigned.was_told(to, said, seeks)
+        seeks = assigned_queue.seeks
+        result = await offsets.commit(self._context, self._group, queue, to)  # that it was heard
+        if result.reset_to is None:
+            assigned_queue.offset_confirmed(to, result, seeks)
 
     # What was given back
 
@@ -220,8 +232,8 @@ class Assignment:
             await asyncio.shield(self._sending)
 
     async def _send_back(self, actions: Collection[GiveBack]) -> None:
-        left = iter(actions)
-        while some := list(islice(left, SENT_BACK_AT_ONCE)):
+        rest = iter(actions)
+        while some := list(islice(rest, SENT_BACK_AT_ONCE)):
             await asyncio.gather(*(self._send_one_back(action) for action in some))
             if self._core.room_made:
                 self.let_readers_go_on()
@@ -252,25 +264,27 @@ class Assignment:
 
     # For the readers
 
-    def _begin(self, assigned: _AssignedQueue) -> None:
-        reader = QueueReader(self._context, self._group, assigned.core.queue, assigned)
-        assigned.task = asyncio.create_task(reader.run())
-        watch([assigned.task], self._fail)
+    def _begin(self, assigned_queue: _AssignedQueue) -> None:
+        reader = QueueReader(self._context, self._group, assigned_queue.core.queue, assigned_queue)
+        assigned_queue.task = asyncio.create_task(reader.run())
+        watch([assigned_queue.task], self._fail)
 
-    async def find_again(self, assigned: _AssignedQueue) -> None:
+    async def find_again(self, assigned_queue: _AssignedQueue) -> None:
         """Its topic is back: where the group stands there its reader goes on, else at the first message.
 
         A topic that was made anew counts its messages from 0, and no group has an offset in it. Raises BrokerError,
         Unavailable.
         """
-        queue, before = assigned.core.queue, assigned.committed
-        stand = await offsets.stand(self._context, self._group, queue, "first")
-        if stand.is_new or not stand.offset or stand.offset != before:
-            at = assigned.core.pull.next_offset
-            self._context.events.emit("queue made anew", group=self._group, queue=queue, offset=at, to=stand.offset)
-            self._core.seek(assigned.core, stand.offset)
-        assigned.was_told(stand.offset, stand, assigned.seeks)
-        assigned.is_lost = False
+        queue, before = assigned_queue.core.queue, assigned_queue.committed
+        group_offset = await offsets.start_group_offset(self._context, self._group, queue, "first")
+        if group_offset.is_new or not group_offset.offset or group_offset.offset != before:
+            at = assigned_queue.core.pull.next_offset
+            self._context.events.emit(
+                "queue made anew", group=self._group, queue=queue, offset=at, to=group_offset.offset
+            )
+            self._core.seek(assigned_queue.core, group_offset.offset)
+        assigned_queue.offset_confirmed(group_offset.offset, group_offset, assigned_queue.seeks)
+        assigned_queue.is_lost = False
 
     def has_room(self, queue: QueueCore) -> bool:
         return self._core.may_pull(queue)
@@ -282,22 +296,22 @@ class Assignment:
             self._room.clear()
             await self._room.wait()
 
-    def answered(self, pull: Pull, answer: Command) -> bool:
-        has_messages = self._core.answered(pull, answer)
+    def responded(self, pull: Pull, response: Command) -> bool:
+        has_messages = self._core.responded(pull, response)
         if has_messages:
             self.arrived.set()
         return has_messages
 
 
 class _AssignedQueue:
-    """One queue with its reader and the offset that its broker has."""
+    """One queue with its reader, and the offset that its broker has."""
 
-    def __init__(self, assignment: Assignment, core: QueueCore, stand: Stand) -> None:
+    def __init__(self, assignment: Assignment, core: QueueCore, group_offset: GroupOffset) -> None:
         self.core = core
-        self.committed: int | None = stand.offset  # the broker's; None: it is not known
-        self.told = stand.connection  # over which connection it was told that, or said it
-        self.resets = stand.resets  # the highest counter of them that a broker told
-        self.seeks = self._seeks_told = 0
+        self.committed: int | None = group_offset.offset  # the broker's; None: it is not known
+        self.connection = group_offset.connection  # over which a broker was told that offset, or said it
+        self.resets = group_offset.resets  # the highest counter of resets that a broker told
+        self.seeks = self._confirmed_seeks = 0
         self.is_leaving = False  # it is read no more, and soon another member's
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
         self.is_lost = False  # its topic was gone: its offsets may be those of another queue now
@@ -306,18 +320,18 @@ class _AssignedQueue:
 
     @property
     def went_back(self) -> bool:
-        """Since it was committed, whether sought or sent back by a broker."""
+        """Whether the offset is lower than the committed one, after a ``seek`` or as a broker said so."""
         return self.committed is not None and self.core.committable < self.committed
 
     @property
     def is_sought(self) -> bool:
         """Whether brokers have still to hear of a ``seek``."""
-        return self.seeks != self._seeks_told
+        return self.seeks != self._confirmed_seeks
 
-    def was_told(self, offset: int, said: Stand | Committed, seeks: int) -> None:
-        """A broker has this offset: after so many ``seeks``."""
-        self.committed, self.told, self._seeks_told = offset, said.connection, seeks
-        self.resets = max(self.resets, said.resets)
+    def offset_confirmed(self, offset: int, source: GroupOffset | CommitResult, seeks: int) -> None:
+        """A broker has this offset, as it was after so many ``seeks``."""
+        self.committed, self.connection, self._confirmed_seeks = offset, source.connection, seeks
+        self.resets = max(self.resets, source.resets)
 
     async def next_pull(self) -> Pull:
         if self.is_lost:
@@ -326,8 +340,8 @@ class _AssignedQueue:
             await self._assignment.await_room(self.core)
         return self.core.pull
 
-    def answered(self, pull: Pull, answer: Command) -> bool:
-        return self._assignment.answered(pull, answer)
+    def responded(self, pull: Pull, response: Command) -> bool:
+        return self._assignment.responded(pull, response)
 
     def topic_gone(self) -> None:
         self.is_lost = True

@@ -1,4 +1,4 @@
-"""Questions about many queues, broker by broker: one that is silent costs one time-out, and nothing at the others."""
+"""Requests about many queues, broker by broker: a silent broker costs one time-out, and nothing at the others."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ AT_ONCE = 64  # queues of one broker that are asked about at a time: each has it
 Ask = Callable[[MessageQueue], Awaitable[None]]
 
 
-class NoAnswer(BrokerUnavailable):
-    """No process of the queue's broker set answered: none would for another of its queues."""
+class NoResponse(BrokerUnavailable):
+    """No process of the queue's broker set responded: none would for another of its queues."""
 
 
 def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    """The queues of each broker set, in their order."""
-    chosen: dict[str, list[MessageQueue]] = {}
+    """Returns the queues of each broker set, in their order."""
+    queues_by_broker: dict[str, list[MessageQueue]] = {}
     for queue in queues:
-        chosen.setdefault(queue.broker, []).append(queue)
-    return chosen
+        queues_by_broker.setdefault(queue.broker, []).append(queue)
+    return queues_by_broker
 
 
 async def ask_brokers(queues: Iterable[MessageQueue], ask: Ask) -> list[TallyError]:
@@ -32,9 +32,9 @@ async def ask_brokers(queues: Iterable[MessageQueue], ask: Ask) -> list[TallyErr
 
 
 async def ask_broker_of(queues: Sequence[MessageQueue], ask: Ask) -> list[TallyError]:
-    """Ask about each of these queues of one broker, but for those that come behind a ``NoAnswer``.
+    """Ask about each of these queues of one broker, but for those that come behind a ``NoResponse``.
 
-    Returns what the questions raised. Raises what is no TallyError.
+    Returns what the requests raised. Raises what is no TallyError.
     """
     failures: list[TallyError] = []
     for start in range(0, len(queues), AT_ONCE):
@@ -44,6 +44,6 @@ async def ask_broker_of(queues: Sequence[MessageQueue], ask: Ask) -> list[TallyE
                 failures.append(result)
             elif isinstance(result, BaseException):
                 raise result
-        if any(isinstance(failure, NoAnswer) for failure in failures):
+        if any(isinstance(failure, NoResponse) for failure in failures):
             break
     return failures

@@ -26,7 +26,7 @@ from tallystick.rocketmq.client.rebalancing import QueueListener, is_in_listener
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
-from tallystick.rocketmq.client.sharing import Wanted
+from tallystick.rocketmq.client.sharing import QueueSelection
 from tallystick.rocketmq.client.subscription import TagFilter, filters_of
 from tallystick.rocketmq.client.topic import BrokerChoice, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -55,7 +55,7 @@ class RocketMQ:
         """``program`` tells operators whose connections they see: host@process."""
         clock, random, events = outside.clock, outside.random, outside.events
         self._name_servers = tuple(name_servers)
-        remoting = RemotingClient(outside, RemotingSettings(), self._asked, self._lost)
+        remoting = RemotingClient(outside, RemotingSettings(), self._on_request, self._connection_lost)
         self._context = BrokerContext(
             client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,
@@ -81,7 +81,7 @@ class RocketMQ:
         """The one of this group; a group has one in each client."""
         self._require_open()
         if group not in self._producers:
-            self._producers[group] = Producer(self._context, _named(group))
+            self._producers[group] = Producer(self._context, _check_group(group))
             self._membership.add_producer(group)
         return self._producers[group]
 
@@ -113,10 +113,10 @@ class RocketMQ:
         """
         self._require_open()
         filters = filters_of(topic, tags)
-        chosen = None if queues is None else [check_queue(queue) for queue in items(queues, "queues")]
-        if chosen == []:
+        fixed_queues = None if queues is None else [check_queue(queue) for queue in items(queues, "queues")]
+        if fixed_queues == []:
             raise UsageError("queues names none: leave it out to read this member's share", group=group)
-        for queue in chosen or ():
+        for queue in fixed_queues or ():
             if queue.topic not in filters:
                 raise UsageError("a queue is of a topic that the consumer does not read", queue=queue)
         listener(on_assigned, "on_assigned")
@@ -126,10 +126,10 @@ class RocketMQ:
         consumer = Consumer(
             self._context,
             membership=self._membership,
-            group=_named(group),
+            group=_check_group(group),
             filters=filters,
             start=check_place(start, "where a consumer starts"),
-            wanted=Wanted(tuple(filters), chosen, alone),
+            selection=QueueSelection(tuple(filters), fixed_queues, alone),
             auto_ack=auto_ack,
             ordered=ordered,
             on_assigned=on_assigned,
@@ -176,7 +176,7 @@ class RocketMQ:
         """
         if self._closing is None:
             for consumer in tuple(self._consumers):
-                consumer._left()
+                consumer._leave_loop()
             self._closing = asyncio.get_running_loop().create_task(self._close(), context=Context())
         if not (self._closing.done() or is_in_listener(self._context)):
             await asyncio.shield(self._closing)
@@ -185,14 +185,14 @@ class RocketMQ:
         for producer in self._producers.values():
             await producer.close()
         closing = [consumer.close() for consumer in tuple(self._consumers)]
-        closed = await asyncio.gather(*closing, return_exceptions=True)
+        results = await asyncio.gather(*closing, return_exceptions=True)
         await self._membership.leave_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._context.routes.close()
         await self._context.remoting.close()
-        for result in closed:
+        for result in results:
             if isinstance(result, BaseException):  # a listener's
                 raise result
 
@@ -207,12 +207,12 @@ class RocketMQ:
     ) -> None:
         await self.close()
 
-    def _asked(self, link: Link, command: Command) -> None:
-        self._membership.asked(link, command)
+    def _on_request(self, link: Link, command: Command) -> None:
+        self._membership.requested(link, command)
 
-    def _lost(self, address: str) -> None:
-        self._context.brokers.lost(address)
-        self._membership.lost(address)
+    def _connection_lost(self, address: str) -> None:
+        self._context.brokers.connection_lost(address)
+        self._membership.connection_lost(address)
 
     def _fail(self, error: Exception) -> None:
         """Nobody beats, or asks for routes, any more: whoever goes on without would be left out of its groups."""
@@ -230,7 +230,7 @@ class RocketMQ:
             raise self._failure
 
 
-def _named(group: str) -> str:
+def _check_group(group: str) -> str:
     if not _GROUP_NAME.fullmatch(text(group, "a group's name")):
         raise UsageError("a group's name has 1 to 255 letters, digits and % | - _", group=group)
     return group

@@ -27,7 +27,7 @@ from tallystick.rocketmq.client.locking import QueueLocks
 from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing, is_in_listener
 from tallystick.rocketmq.client.received import ReceivedMessage
-from tallystick.rocketmq.client.sharing import Sharing, Wanted
+from tallystick.rocketmq.client.sharing import QueueSelection, Sharing
 from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
 from tallystick.rocketmq.client.unacked import UnackedBounds
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue
@@ -60,7 +60,7 @@ class Consumer:
         group: str,
         filters: Mapping[str, TagFilter],
         start: str | int,
-        wanted: Wanted,
+        selection: QueueSelection,
         auto_ack: bool,
         ordered: bool,
         on_assigned: QueueListener | None,
@@ -73,16 +73,16 @@ class Consumer:
         bounds = UnackedBounds.of(settings)
         self._core = DeliveryCore(bounds, settings.nack_delays_s, auto_ack=auto_ack, ordered=ordered)
         self._assignment = Assignment(context, group, self._core, self._fail)
-        self._sharing = Sharing(context, group, wanted, self._fail)
+        self._sharing = Sharing(context, group, selection, self._fail)
         self._rebalancing = Rebalancing(
             context,
             group=group,
             filters=filters,
             sharing=self._sharing,
             assignment=self._assignment,
-            locks=QueueLocks(context, group) if ordered and wanted.is_shared else None,
+            locks=QueueLocks(context, group) if ordered and selection.is_shared else None,
             start=start,
-            gives_back=wanted.is_shared and not ordered,
+            gives_back=selection.is_shared and not ordered,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
         )
@@ -91,7 +91,7 @@ class Consumer:
         self._entered = self._stall_is_told = False
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._looping: asyncio.Task[Any] | None = None  # in order: who reads, until it has left the loop
+        self._reader: asyncio.Task[Any] | None = None  # in order: who reads, until it has left the loop
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -143,7 +143,7 @@ class Consumer:
         given back is given back now. Repeated calls are one; it goes on when its caller is cancelled. In a listener it
         returns at once: the end comes after the listener's.
         """
-        self._left()
+        self._leave_loop()
         if self._closing is None:
             at_work = self._at_work()
             self._core.ready.clear()  # whoever iterates gets no more
@@ -153,14 +153,14 @@ class Consumer:
             await asyncio.shield(self._closing)
         await self._unlock_rest()
 
-    def _left(self) -> None:
+    def _leave_loop(self) -> None:
         """Who calls this closes the consumer: if that is its loop, it does not finish what it has at hand."""
-        if self._looping is asyncio.current_task():
-            self._looping = None
+        if self._reader is asyncio.current_task():
+            self._reader = None
 
     def _at_work(self) -> set[MessageQueue]:
         """Of which the loop is at a message that it is still to finish: nobody else may be at it meanwhile."""
-        if self._looping is None or self._looping.done():
+        if self._reader is None or self._reader.done():
             return set()
         return {core.queue for core in self._core.at_work([self._assignment[queue] for queue in self._assignment])}
 
@@ -173,10 +173,10 @@ class Consumer:
         finally:
             if self._entered:
                 await self._membership.leave(self.group)
-        if self._looping is None:  # the loop has ended meanwhile
+        if self._reader is None:  # the loop has ended meanwhile
             await self._rebalancing.unlock_all()
         else:  # it asks for the next message, or closes, or ends without a word
-            self._looping.add_done_callback(self._looped)
+            self._reader.add_done_callback(self._loop_ended)
 
     async def __aenter__(self) -> Self:
         try:
@@ -201,9 +201,9 @@ class Consumer:
     def __anext__(self) -> Coroutine[Any, Any, ReceivedMessage]:
         """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on: BrokerError
         too when all brokers of the topic refuse it from its start on, as a group that is not there."""
-        return self._next(_asking())
+        return self._next(_loop_task())
 
-    async def _next(self, asking: asyncio.Task[Any] | None) -> ReceivedMessage:
+    async def _next(self, loop_task: asyncio.Task[Any] | None) -> ReceivedMessage:
         core = self._core
         core.finish()
         if core.room_made:
@@ -212,21 +212,21 @@ class Consumer:
             await self._end_loop()
             raise StopAsyncIteration
         if self._ordered:
-            self._looping = asking
+            self._reader = loop_task
         return core.take()
 
     async def _end_loop(self) -> None:
         """What the loop had at hand when somebody else closed the consumer is finished: others may have its queue."""
-        self._looping = None
+        self._reader = None
         await self._unlock_rest()
 
-    def _looped(self, task: asyncio.Task[Any]) -> None:
-        if self._looping is task:
+    def _loop_ended(self, task: asyncio.Task[Any]) -> None:
+        if self._reader is task:
             self._begin(self._end_loop())
 
     async def _unlock_rest(self) -> None:
         """When it is closed, and its loop is at no message any more."""
-        if self._looping is None and self._closing is not None and self._closing.done():
+        if self._reader is None and self._closing is not None and self._closing.done():
             await self._rebalancing.unlock_all()
 
     def batches(
@@ -261,7 +261,7 @@ class Consumer:
 
         For a message that this consumer does not have any more, as its queue was taken away or sought, it is an event.
         """
-        self._done(self._core.ack(instance(message, ReceivedMessage, "message")), message)
+        self._acknowledged(self._core.ack(instance(message, ReceivedMessage, "message")), message)
 
     def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
         """Its processing failed: it is to be delivered again, after ``delay_s``, by default ``nack_delays_s``.
@@ -273,7 +273,7 @@ class Consumer:
         instance(message, ReceivedMessage, "message")
         if delay_s is not None:
             number(delay_s, "delay_s")
-        self._done(self._core.nack(message, self._context.clock.now(), delay_s), message)
+        self._acknowledged(self._core.nack(message, self._context.clock.now(), delay_s), message)
         self._assignment.nacked()
 
     async def commit(self) -> None:
@@ -309,19 +309,19 @@ class Consumer:
         Raises BrokerError, Unavailable, UsageError.
         """
         check_place(where, "a place in a queue")
-        chosen = self.queues if queues is None else items(queues, "queues")
-        for queue in chosen:
+        targets = self.queues if queues is None else items(queues, "queues")
+        for queue in targets:
             self._assignment[queue]  # or it raises
-        asking = (offsets.offset_of(self._context, queue, where) for queue in chosen)
-        found = await together(asking, QUEUES_AT_ONCE)
-        for queue, offset in zip(chosen, found, strict=True):
+        searches = (offsets.offset_of(self._context, queue, where) for queue in targets)
+        target_offsets = await together(searches, QUEUES_AT_ONCE)
+        for queue, offset in zip(targets, target_offsets, strict=True):
             if queue in self._assignment:
                 self._assignment.seek(queue, offset)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
-        chosen = self._assignment if queues is None else items(queues, "queues")
-        self._core.pause([self._assignment[queue] for queue in chosen])
+        targets = self._assignment if queues is None else items(queues, "queues")
+        self._core.pause([self._assignment[queue] for queue in targets])
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Raises UsageError for a queue that it does not read."""
@@ -336,7 +336,7 @@ class Consumer:
         self._stall_is_told = False
         self._assignment.let_readers_go_on()
 
-    def _done(self, is_ours: bool, message: ReceivedMessage) -> None:
+    def _acknowledged(self, is_ours: bool, message: ReceivedMessage) -> None:
         if not is_ours:
             fields = {"group": self.group, "queue": message.queue, "offset": message.offset}
             self._context.events.emit("acknowledgement ignored", **fields)
@@ -391,7 +391,7 @@ class Consumer:
         )
 
 
-def _asking() -> asyncio.Task[Any] | None:
+def _loop_task() -> asyncio.Task[Any] | None:
     """Whose loop calls ``__anext__``. Another task may await the message: ``wait_for`` and ``create_task`` make one,
     which has ended when the loop is at the message. None: another thread calls."""
     try:

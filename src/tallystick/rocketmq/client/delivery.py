@@ -1,6 +1,6 @@
 """What one consumer has pulled: what it hands out next, what was acknowledged, and what is given back.
 
-A core: time is an argument, and ``wake_at`` says when to call ``due``. A message is pulled (``answered``), ready or
+A core: time is an argument, and ``wake_at`` says when to call ``due``. A message is pulled (``responded``), ready or
 held, handed out (``take``), and then acknowledged (``ack``; ``finish`` for what a loop's body has done) or given back
 (``nack``). What was given back waits here and stays unacknowledged, so that it is never lost:
 
@@ -32,7 +32,7 @@ from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
 LATE_S = 5.0  # before a broker is asked again whether disk and slaves have a message that was given back
 LATE_MOST_S = 30.0  # for which it is asked: the message holds up its queue when that is far enough ahead
-KEPT_S = 120.0  # that a queue is kept for the message at hand (the original keeps it until that is consumed)
+KEEP_S = 120.0  # that a queue is kept for the message at hand (the original keeps it until that is consumed)
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class DeliveryCore:
         self.room_made = False
         self._bounds, self._delays_s, self._auto_ack, self._ordered = bounds, nack_delays_s, auto_ack, ordered
         self._at_hand: Sequence[tuple[QueueCore, ReceivedMessage]] = ()  # handed out to a loop's body
-        self._waiting: list[tuple[float, int, GiveBack]] = []  # given back, by when they are due
+        self._give_backs: list[tuple[float, int, GiveBack]] = []  # given back, by when they are due
         self._numbers = count()
         self._is_crowded = False  # a reader waits because of the bytes of all queues
 
     @property
     def ready(self) -> deque[tuple[QueueCore, ReceivedMessage]]:
-        """What is handed out next. Whatever was dropped leaves it at the first look behind that."""
+        """The messages that are handed out next; dropped ones leave it at the next look."""
         if self._has_dropped:
             self._ready = deque(pair for pair in self._ready if pair[0].has(pair[1]))
             self._has_dropped = False
@@ -81,7 +81,7 @@ class DeliveryCore:
         leaving = set(queues)
         self._ready = deque(pair for pair in self.ready if pair[0] not in leaving)
         for queue in queues:
-            queue.held.clear()
+            queue.held_messages.clear()
             queue.pause_asked = True
 
     def revoked(self, queues: Collection[QueueCore]) -> None:
@@ -109,33 +109,33 @@ class DeliveryCore:
     def leaving(self, queues: Collection[QueueCore], now: float) -> list[QueueCore]:
         """Others are to have these: nothing more of them is handed out. Returns those that are not free to go yet.
 
-        One is not that is ``at_work``, for ``KEPT_S`` at most.
+        One is not that is ``at_work``, for ``KEEP_S`` at most.
         """
         self._take_back(queues)
-        at_work, kept = set(self.at_work(queues)), []
+        at_work, busy_queues = set(self.at_work(queues)), []
         for queue in queues:
             if queue.leaves_since is None:
                 queue.leaves_since = now
-            if queue in at_work and now - queue.leaves_since < KEPT_S:
-                kept.append(queue)
-        return kept
+            if queue in at_work and now - queue.leaves_since < KEEP_S:
+                busy_queues.append(queue)
+        return busy_queues
 
     def at_work(self, queues: Collection[QueueCore]) -> list[QueueCore]:
-        """Those of them with a message that is handed out, and neither acknowledged nor given back."""
+        """Returns the queues with a message that is handed out, and neither acknowledged nor given back."""
         others = Counter(queue for queue, _ in self.ready)
-        others.update(one.queue for _, _, one in self._waiting if one.queue.has(one.message))
-        return [queue for queue in queues if len(queue.unacked) > len(queue.held) + others[queue]]
+        others.update(one.queue for _, _, one in self._give_backs if one.queue.has(one.message))
+        return [queue for queue in queues if len(queue.unacked_messages) > len(queue.held_messages) + others[queue]]
 
     def stays(self, queue: QueueCore) -> None:
-        """It did not go, and is this member's again."""
+        """The queue did not go, and is this member's again."""
         if queue.leaves_since is not None:
             queue.leaves_since = None
             self._go_on(queue)
 
     def position(self, queue: QueueCore) -> int:
-        """The offset of the next message that will be handed out, as far as is known."""
+        """Returns the offset of the next message that will be handed out, as far as is known."""
         ready = [message.offset for owner, message in self.ready if owner is queue]
-        return min(ready + [message.offset for message in queue.held], default=queue.pull.next_offset)
+        return min(ready + [message.offset for message in queue.held_messages], default=queue.pull.next_offset)
 
     # Messages come
 
@@ -150,26 +150,26 @@ class DeliveryCore:
         """Whether a queue waits for acknowledgements: nothing more of it comes before."""
         return any(queue.is_stalled and not queue.is_paused for queue in self.queues.values())
 
-    def answered(self, pull: Pull, answer: Command) -> bool:
-        """Take the answer to a pull. Returns whether it had messages, False for a queue that was taken away or sought.
+    def responded(self, pull: Pull, response: Command) -> bool:
+        """Take the response to a pull. Returns whether it had messages; False if the queue was taken away or sought.
 
         Raises BrokerError for a refusal, RemoteProtocolError.
         """
         queue = self.queues.get(pull.queue)
         if queue is None or queue.pull is not pull:
             return False
-        messages = pull.answered(answer)
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED and OffsetMovedResponse.of(answer).reset:
+        messages = pull.responded(response)
+        if response.code == ResponseCode.PULL_OFFSET_MOVED and OffsetMovedResponse.of(response).reset:
             self._drop(queue, 0)  # an operator set the group: what is at hand of before, and below, is not wanted
         elif pull.corrected:  # backwards: from there on it is another queue, or will be pulled again
             self._drop(queue, pull.next_offset)
         if not messages:
             return False
-        unacked, size = queue.unacked, 0
+        unacked_messages, size = queue.unacked_messages, 0
         for message in messages:
-            stored = message.stored
-            unacked[stored.queue_offset] = message
-            size += stored.size
+            record = message.record
+            unacked_messages[record.queue_offset] = message
+            size += record.size
         self.unacked_bytes += size
         self._make_ready(queue, messages)
         return True
@@ -177,7 +177,7 @@ class DeliveryCore:
     # Messages go
 
     def take(self) -> ReceivedMessage:
-        """The next one; ``ready`` has it."""
+        """Hand out the next message; ``ready`` has it."""
         pair = self.ready.popleft()
         if self._auto_ack:
             self._at_hand = (pair,)
@@ -193,11 +193,11 @@ class DeliveryCore:
     def finish(self) -> None:
         """The loop's body is done with what it had at hand: acknowledge what it neither acknowledged nor gave back."""
         for queue, message in self._at_hand:
-            stored, unacked = message.stored, queue.unacked
-            offset = stored.queue_offset
-            if unacked.get(offset) is message:  # as in _acknowledge: this is done for each message
-                del unacked[offset]
-                self.unacked_bytes -= stored.size
+            record, unacked_messages = message.record, queue.unacked_messages
+            offset = record.queue_offset
+            if unacked_messages.get(offset) is message:  # as in _acknowledge: this is done for each message
+                del unacked_messages[offset]
+                self.unacked_bytes -= record.size
                 if queue.is_stalled or self._is_crowded or self._ordered:
                     self._acknowledged(queue)
         self._at_hand = ()
@@ -206,12 +206,13 @@ class DeliveryCore:
         """What an earlier loop had at hand and did not finish is handed out again first."""
         for queue, message in reversed(self._at_hand):
             if queue.has(message):
-                again = queue.unacked[message.offset] = message.repeated(0)
+                again = queue.unacked_messages[message.offset] = message.repeat(0)
                 self._repeat(queue, again)
         self._at_hand = ()
 
     def ack(self, message: ReceivedMessage) -> bool:
-        """Returns False for one that is not outstanding: its queue was taken away or sought, or it is done with."""
+        """Acknowledge a message. Returns False if it is not outstanding: its queue was taken away or sought, or it is
+        done."""
         queue = self.queues.get(message.queue)
         return queue is not None and self._acknowledge(queue, message)
 
@@ -225,7 +226,7 @@ class DeliveryCore:
             return False
         if delay_s is None:
             delay_s = self._delays_s[min(message.reconsume_times, len(self._delays_s) - 1)]
-        again = queue.unacked[message.offset] = message.repeated()
+        again = queue.unacked_messages[message.offset] = message.repeat()
         self._wait(GiveBack(queue, again, 0.0), now + delay_s)
         return True
 
@@ -233,13 +234,13 @@ class DeliveryCore:
 
     def wake_at(self) -> float | None:
         """When to call ``due``. Returns None while nothing waits."""
-        return self._waiting[0][0] if self._waiting else None
+        return self._give_backs[0][0] if self._give_backs else None
 
     def due(self, now: float) -> list[GiveBack]:
-        """What is to be sent to brokers. What is repeated here is ready."""
+        """Returns what is to be sent to brokers; messages that are repeated here become ready."""
         actions = []
-        while self._waiting and self._waiting[0][0] <= now:
-            _, _, action = heapq.heappop(self._waiting)
+        while self._give_backs and self._give_backs[0][0] <= now:
+            _, _, action = heapq.heappop(self._give_backs)
             if not action.queue.has(action.message):
                 continue
             if action.queue.gives_back:
@@ -249,22 +250,22 @@ class DeliveryCore:
         return actions
 
     def give_back_now(self, queues: Collection[QueueCore], now: float) -> list[GiveBack]:
-        """What waits, of queues that are about to go: left here it would hold their offsets back."""
-        gone = set(queues)
-        leaving = sorted(one for one in self._waiting if one[2].queue in gone and one[2].queue.gives_back)
-        self._waiting = sorted(one for one in self._waiting if one[2].queue not in gone)
+        """Returns what waits of queues that are about to go: left here it would hold their offsets back."""
+        leaving = set(queues)
+        actions = sorted(one for one in self._give_backs if one[2].queue in leaving and one[2].queue.gives_back)
+        self._give_backs = sorted(one for one in self._give_backs if one[2].queue not in leaving)
         return [
-            replace(action, delay_s=max(0.0, due - now))
-            for due, _, action in leaving
+            replace(action, delay_s=max(0.0, due_at - now))
+            for due_at, _, action in actions
             if action.queue.has(action.message)
         ]
 
     def given_back(self, action: GiveBack) -> None:
-        """The broker has stored it: the offset may pass over it."""
+        """The broker has stored the message: the offset may pass over it."""
         self._acknowledge(action.queue, action.message)
 
     def stored_late(self, action: GiveBack, copy: int, now: float) -> bool:
-        """The broker has stored it, but not yet as safe as its settings want it: it may be lost with one disk.
+        """The broker has stored the message, but not yet as safe as its settings say: one disk's loss may take it.
 
         Returns whether it waits; not after ``LATE_MOST_S``: as safe as what is sent meanwhile, it is given back then.
         """
@@ -276,21 +277,21 @@ class DeliveryCore:
         return True
 
     def not_given_back(self, action: GiveBack) -> None:
-        """The broker has not, or perhaps not: it is repeated here."""
+        """The broker has not stored the message, or perhaps not: it is repeated here."""
         if action.queue.has(action.message):
             self._repeat(action.queue, action.message)
 
     # Inside
 
-    def _wait(self, action: GiveBack, due: float) -> None:
-        heapq.heappush(self._waiting, (due, next(self._numbers), action))
+    def _wait(self, action: GiveBack, due_at: float) -> None:
+        heapq.heappush(self._give_backs, (due_at, next(self._numbers), action))
 
     def _acknowledge(self, queue: QueueCore, message: ReceivedMessage) -> bool:
-        stored = message.stored
-        if queue.unacked.get(stored.queue_offset) is not message:
+        record = message.record
+        if queue.unacked_messages.get(record.queue_offset) is not message:
             return False
-        del queue.unacked[stored.queue_offset]
-        self.unacked_bytes -= stored.size
+        del queue.unacked_messages[record.queue_offset]
+        self.unacked_bytes -= record.size
         if queue.is_stalled or self._is_crowded or self._ordered:
             self._acknowledged(queue)
         return True
@@ -306,37 +307,37 @@ class DeliveryCore:
             self._make_ready(queue, ())
 
     def _make_ready(self, queue: QueueCore, messages: Collection[ReceivedMessage]) -> None:
-        """Behind what is ready; or hold them."""
+        """Put messages behind those that are ready, or hold them."""
         if not self._ordered and not queue.is_paused:
             self._ready.extend(zip(repeat(queue), messages, strict=False))
             return
-        queue.held.extend(messages)
-        if not queue.is_paused and not queue.is_busy and queue.held:
-            self._ready.append((queue, queue.held.popleft()))
+        queue.held_messages.extend(messages)
+        if not queue.is_paused and not queue.is_busy and queue.held_messages:
+            self._ready.append((queue, queue.held_messages.popleft()))
 
     def _take_back(self, queues: Collection[QueueCore]) -> None:
-        """They are paused: what is ready is held."""
+        """Hold the ready messages of paused queues."""
         paused = set(queues)
         for queue, message in reversed(self.ready):
             if queue in paused:
-                queue.held.appendleft(message)
+                queue.held_messages.appendleft(message)
         self._ready = deque(pair for pair in self._ready if pair[0] not in paused)
 
     def _go_on(self, queue: QueueCore) -> None:
         if not queue.is_paused:
-            held, queue.held = queue.held, deque()
-            self._make_ready(queue, held)
+            messages, queue.held_messages = queue.held_messages, deque()
+            self._make_ready(queue, messages)
             self.room_made = True
 
     def _repeat(self, queue: QueueCore, message: ReceivedMessage) -> None:
-        """Before all others."""
+        """Hand the message out again, before all others."""
         if queue.is_paused:
-            queue.held.appendleft(message)
+            queue.held_messages.appendleft(message)
         else:
             self._ready.appendleft((queue, message))
 
     def _drop(self, queue: QueueCore, offset: int) -> None:
-        dropped = queue.drop_from(offset)
-        self.unacked_bytes -= sum(message.stored.size for message in dropped)
+        messages = queue.drop_from(offset)
+        self.unacked_bytes -= sum(message.record.size for message in messages)
         self._has_dropped = True
         self.room_made = True

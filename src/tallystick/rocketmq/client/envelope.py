@@ -71,12 +71,12 @@ def batch_envelope(
         if not body:
             raise UsageError("a body has at least 1 byte", topic=topic)
         contents.append((member.flag, body, member.encode_with_id(next_id(now_ms))[0].encode()))
-    encoded = encode_batch(contents)
-    if len(encoded) > context.settings.max_message_bytes:
-        raise UsageError("a batch has at most max_message_bytes", bytes=len(encoded))
+    batch_body = encode_batch(contents)
+    if len(batch_body) > context.settings.max_message_bytes:
+        raise UsageError("a batch has at most max_message_bytes", bytes=len(batch_body))
     # Its own properties hold for the request alone: whether to wait for disk and slaves.
     whole = Message(topic, b"", wait_stored=any(member.wait_stored for member in members))
-    return _envelope(context, group, whole, True, 0, now_ms, encoded, queue)
+    return _envelope(context, group, whole, True, 0, now_ms, batch_body, queue)
 
 
 def _envelope(

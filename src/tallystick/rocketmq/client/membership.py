@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from tallystick.errors import RemoteProtocolError, TallyError, Unavailable
-from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
@@ -38,7 +38,7 @@ class Membership:
         self._context = context
         self._producers: dict[str, None] = {}
         self._consumers: dict[str, tuple[ConsumerGroup, Callable[[], None]]] = {}
-        self._lost = asyncio.Event()  # a connection, or a heartbeat
+        self._beat_soon = asyncio.Event()  # a connection or a heartbeat was lost
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = None
@@ -46,9 +46,9 @@ class Membership:
     def has_consumer(self, group: str) -> bool:
         return group in self._consumers
 
-    async def enter(self, group: ConsumerGroup, changed: Callable[[], None]) -> None:
-        """``changed`` is called when a broker says that the group's members changed."""
-        self._consumers[group.name] = (group, changed)
+    async def enter(self, group: ConsumerGroup, on_changed: Callable[[], None]) -> None:
+        """``on_changed`` is called when a broker says that the group's members changed."""
+        self._consumers[group.name] = (group, on_changed)
         await self.beat()
 
     async def leave(self, group: str) -> None:
@@ -68,31 +68,31 @@ class Membership:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._context.settings.heartbeat_s):
-                    await self._lost.wait()
+                    await self._beat_soon.wait()
                     await asyncio.sleep(pause_s)
-            self._lost.clear()
-            heard = await self.beat()
-            pause_s = FIRST_PAUSE_S if heard else min(2 * pause_s, MAX_PAUSE_S)
+            self._beat_soon.clear()
+            all_responded = await self.beat()
+            pause_s = FIRST_PAUSE_S if all_responded else min(2 * pause_s, MAX_PAUSE_S)
 
-    def lost(self, address: str) -> None:
+    def connection_lost(self, address: str) -> None:
         """The connection to an address ended."""
         if address in self._addresses(slaves=bool(self._consumers)):
-            self._lost.set()
+            self._beat_soon.set()
 
     async def beat(self) -> bool:
-        """One heartbeat to each broker in use; whether all answered. Those that did not are met again soon."""
+        """Send a heartbeat to each broker in use. Returns whether all responded; the others get one again soon."""
         if not self._producers and not self._consumers:
             return True
         consumers = tuple(group for group, _ in self._consumers.values())
         producers = tuple(ProducerGroup(group) for group in self._producers)
         body = dialect.write(Heartbeat(self._context.client_id, producers, consumers), quoted=True)
-        heard = await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
-        if not heard:
-            self._lost.set()
-        return heard
+        all_responded = await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
+        if not all_responded:
+            self._beat_soon.set()
+        return all_responded
 
-    def asked(self, link: Link, command: Command) -> None:
-        """What a broker asks by itself."""
+    def requested(self, link: Link, command: Command) -> None:
+        """A broker sent a request by itself."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             try:
                 group = ConsumerGroupHeader.of(command).consumer_group
@@ -105,32 +105,32 @@ class Membership:
             link.send(command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
 
     def _addresses(self, *, slaves: bool) -> list[str]:
-        found = (
+        addresses = (
             address
-            for topic in self._context.routes.known
+            for topic in self._context.routes.topics
             for addresses in topic.addresses.values()
             for broker_id, address in addresses.items()
             if slaves or broker_id == MASTER_ID
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(addresses))
 
     async def _unregister(self, header: UnregisterClientHeader) -> None:
         fields = header.to_fields()
         await self._ask_all(self._addresses(slaves=True), RequestCode.UNREGISTER_CLIENT, fields, b"")
 
     async def _ask_all(self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes) -> bool:
-        """Whether all gave a good answer."""
+        """Returns whether all responded with SUCCESS."""
         asks = [self._ask(address, request(code, fields, body)) for address in addresses]
         return all(await asyncio.gather(*asks))
 
     async def _ask(self, address: str, command: Command) -> bool:
         context = self._context
         try:
-            checked(await context.remoting.ask(address, command, context.settings.request_timeout_s))
+            require_success(await context.remoting.ask(address, command, context.settings.request_timeout_s))
         except TallyError as error:
             if isinstance(error, Unavailable):
                 context.brokers.failed(address, context.clock.now())
             context.tell_outage("broker did not take part", address, error, address=address)
             return False
-        context.outages.answered(address)
+        context.outages.ended(address)
         return True

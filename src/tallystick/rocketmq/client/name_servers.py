@@ -1,4 +1,4 @@
-"""Name servers do not talk to each other and any of them will do: the one that answered last is asked first."""
+"""Name servers do not talk to each other and any of them will do: the one that responded last is asked first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tallystick.runtime.arguments import items, text
 
 
 def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
-    """``host:port`` of each, from a list or from a text separated by ``;`` or ``,``. Raises UsageError."""
+    """Returns ``host:port`` of each, from a list or from a text separated by ``;`` or ``,``. Raises UsageError."""
     if isinstance(name_servers, str):
         addresses = list(addresses_in(text(name_servers, "a name server's address")))
     else:
-        given = items(name_servers, "name_servers", "text or a list")
-        addresses = [address.strip() for address in given if text(address, "a name server's address").strip()]
+        texts = items(name_servers, "name_servers", "text or a list")
+        addresses = [address.strip() for address in texts if text(address, "a name server's address").strip()]
         for address in addresses:
             parse_address(address)
     if not addresses:
@@ -26,22 +26,22 @@ def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
 
 
 class NameServers:
-    """``addresses`` has at least one."""
+    """The name servers at ``addresses``, which has at least one."""
 
     def __init__(self, remoting: RemotingClient, addresses: Sequence[str], timeout_s: float) -> None:
         self._remoting, self._addresses, self._timeout_s = remoting, list(addresses), timeout_s
 
     async def ask(self, code: int, fields: Mapping[str, str]) -> Command:
-        """The answer of the first name server that gives one, whatever its code.
+        """Returns the response of the first name server that gives one, whatever its code.
 
-        Raises Unavailable when none does, UsageError when what answered last was none: a broker, most likely.
+        Raises Unavailable if none does, UsageError if what responded last was no name server: a broker, most likely.
         """
         failure: TallyError | None = None
         for address in tuple(self._addresses):
             try:
-                answer = await self._remoting.ask(address, request(code, dict(fields)), self._timeout_s)
-                if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    return answer
+                response = await self._remoting.ask(address, request(code, dict(fields)), self._timeout_s)
+                if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    return response
                 failure = UsageError(
                     f"{address} answers and is no name server (a broker?): give host and port of a name server"
                 )

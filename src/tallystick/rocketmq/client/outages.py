@@ -1,4 +1,4 @@
-"""What a client asks again and again while it gets no answer: how soon, and what it tells of that.
+"""What a client asks again and again while it gets no response: how soon, and what it tells of that.
 
 A core. Whatever is away is away for all who ask it, a thousand queues of one broker say: they wait for the same moment,
 each wait twice as long as the one before, and it is told once, and again each minute.
@@ -19,32 +19,35 @@ MAX_KEYS = 10_000  # then all is forgotten, and told anew: name servers may name
 class _Outage:
     pause_s: float
     until: float
-    failures: int = 0  # since it was told of last
-    told: bool = False
+    failures: int = 0  # since it was reported last
+    is_reported: bool = False
 
 
 class Outages:
-    """By key, what failed last."""
+    """The outages of brokers, queues, topics or groups, by key."""
 
     def __init__(self) -> None:
         self._outages: dict[Hashable, _Outage] = {}
-        self._told: dict[Hashable, float] = {}  # kept when it is over: what comes and goes is told each minute too
+        self._reported_at: dict[
+            Hashable, float
+        ] = {}  # kept when it is over: what comes and goes is told each minute too
 
     def failed(self, key: Hashable, now: float) -> int:
-        """Returns how often it failed since that was told last, this time included, or 0: it is not to be told now."""
+        """It failed. Returns how often it failed since the last report, this time included; 0 if it is not to be
+        reported now."""
         outage = self._put_off(key, now)
         outage.failures += 1
-        if now < self._told.get(key, now - TELL_AGAIN_S) + TELL_AGAIN_S:
+        if now < self._reported_at.get(key, now - TELL_AGAIN_S) + TELL_AGAIN_S:
             return 0
-        if len(self._told) >= MAX_KEYS:
+        if len(self._reported_at) >= MAX_KEYS:
             self._outages.clear()
-            self._told.clear()
-        self._told[key] = now
-        failures, outage.failures, outage.told = outage.failures, 0, True
+            self._reported_at.clear()
+        self._reported_at[key] = now
+        failures, outage.failures, outage.is_reported = outage.failures, 0, True
         return failures
 
     def put_off(self, key: Hashable, now: float) -> None:
-        """It failed, and what there is to tell is told under another key."""
+        """It failed, and is reported under another key."""
         self._put_off(key, now)
 
     def _put_off(self, key: Hashable, now: float) -> _Outage:
@@ -57,11 +60,11 @@ class Outages:
         return outage
 
     def pause_s(self, key: Hashable, now: float) -> float:
-        """Until it is to be asked again; 0 if it did not fail."""
+        """Returns how long to wait before it is asked again; 0 if it did not fail."""
         outage = self._outages.get(key)
         return 0.0 if outage is None else max(outage.until - now, 0.0)
 
-    def answered(self, key: Hashable) -> bool:
-        """It does not fail any more. Returns whether it had failed and that was told."""
+    def ended(self, key: Hashable) -> bool:
+        """It does not fail any more. Returns whether it had failed and that was reported."""
         outage = self._outages.pop(key, None) if self._outages else None
-        return outage is not None and outage.told
+        return outage is not None and outage.is_reported

@@ -1,7 +1,7 @@
 """Sends messages: to one writable queue after the other, again when an attempt fails, many at a time.
 
 A broker stores a message that it may then call late for a disk or a slave (``SendResult.status``). An attempt without
-an answer leaves doubt: the retry may store the message twice (``SendResult.maybe_twice``), and an error that says so
+a response leaves doubt: the retry may store the message twice (``SendResult.maybe_twice``), and an error that says so
 is ``ambiguous``.
 """
 
@@ -34,10 +34,10 @@ class Producer:
         self.group = group
         self._context, self._settings = context, context.settings
         self._choice = QueueChoice(context.random.getrandbits(16))
-        self._sendings: dict[Envelope, None] = {}  # without answer
+        self._sendings: dict[Envelope, None] = {}  # without response
         self._inflight_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
-        self._finding: dict[str, asyncio.Task[None]] = {}
+        self._searches: dict[str, asyncio.Task[None]] = {}
         self._unrouted: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
         self._failure: Exception | None = None
         self._closed = False
@@ -59,7 +59,7 @@ class Producer:
     ) -> SendResult:
         """Send one message and wait until a broker has stored it.
 
-        Waits first while ``max_inflight_bytes`` have no answer. ``wait_stored`` False: the broker answers without
+        Waits first while ``max_inflight_bytes`` have no response. ``wait_stored`` False: the broker answers without
         waiting for disk and slaves. ``queue``: this one and no other, without retries elsewhere. Raises UsageError,
         NoSuchTopic, BrokerError, Unavailable; what is ``ambiguous`` may have been stored.
         """
@@ -94,8 +94,8 @@ class Producer:
         Together they may be as long as one message. Raises as ``send``.
         """
         self._check(topic)
-        given = items(messages, "messages")
-        members = [each if isinstance(each, Message) else Message(topic, each) for each in given]
+        batch = items(messages, "messages")
+        members = [each if isinstance(each, Message) else Message(topic, each) for each in batch]
         if not members or any([member.topic != topic for member in members]):
             raise UsageError("a batch has at least one message, and all are of its topic", topic=topic)
         envelope = batch_envelope(self._context, self.group, topic, members, queue)
@@ -113,21 +113,21 @@ class Producer:
     ) -> None:
         """Send one message and never hear of it. Raises UsageError, NoSuchTopic, Unavailable (no route)."""
         envelope = self._envelope(Message(topic, body, tags, _keys(keys), properties or {}), None)
-        found = await self._find(topic)
-        queue, address = self._target(envelope, found)
+        route = await self._find(topic)
+        queue, address = self._target(envelope, route)
         self._context.remoting.tell(address, envelope.command(queue, one_way=True))
 
     async def drain(self) -> None:
-        """Wait until everything sent so far has its answer, good or bad."""
-        if waited := [each.future for each in self._sendings]:
-            await asyncio.wait(waited)  # which leaves them alone when it is cancelled
+        """Wait until everything sent so far has its response, good or bad."""
+        if futures := [each.future for each in self._sendings]:
+            await asyncio.wait(futures)  # which leaves them alone when it is cancelled
 
     def _fail(self, error: Exception) -> None:
-        """Take no more messages, for this reason; those under way have their answers."""
+        """Take no more messages, for this reason; those under way have their responses."""
         self._failure = error
 
     async def close(self) -> None:
-        """Take no more messages and wait for the answers of those under way, at most until their time-outs."""
+        """Take no more messages and wait for the responses of those under way, at most until their time-outs."""
         self._closed = True
         await self.drain()
 
@@ -168,9 +168,9 @@ class Producer:
             if topic is None:
                 raise NoSuchTopic(topic=envelope.topic)
             envelope.queue, address = self._target(envelope, topic)
-            left, answered = envelope.sending.deadline - now, functools.partial(self._answered, envelope)
+            left_s, on_response = envelope.sending.deadline - now, functools.partial(self._responded, envelope)
             command = envelope.command(envelope.queue)
-            self._context.remoting.ask_nowait(address, command, max(left, MIN_TIMEOUT_S), answered)
+            self._context.remoting.ask_nowait(address, command, max(left_s, MIN_TIMEOUT_S), on_response)
         except Exception as error:  # nowhere to send it, now or at all; or a bug, but nobody may wait for ever
             self._settle(envelope, envelope.sending.failure or error)
 
@@ -185,11 +185,11 @@ class Producer:
             raise BrokerUnavailable("this queue has no master now", topic=topic.name, broker=queue.broker)
         return queue, address
 
-    def _answered(self, envelope: Envelope, result: Command | TallyError) -> None:
+    def _responded(self, envelope: Envelope, result: Command | TallyError) -> None:
         assert envelope.queue is not None
-        sent = envelope.sending.answered(envelope.queue, result, self._context.clock.now())
-        if sent is not None:
-            self._settle(envelope, sent)
+        send_result = envelope.sending.responded(envelope.queue, result, self._context.clock.now())
+        if send_result is not None:
+            self._settle(envelope, send_result)
             return
         self._context.routes.refresh_soon(envelope.topic)
         failure = envelope.sending.failure
@@ -237,8 +237,8 @@ class Producer:
     def _await_route(self, envelope: Envelope) -> None:
         name = envelope.topic
         self._unrouted.setdefault(name, []).append(envelope)
-        if name not in self._finding:
-            self._finding[name] = asyncio.create_task(self._find_and_send(name))
+        if name not in self._searches:
+            self._searches[name] = asyncio.create_task(self._find_and_send(name))
 
     async def _find_and_send(self, name: str) -> None:
         failure: Exception | None = None
@@ -247,7 +247,7 @@ class Producer:
         except Exception as error:  # whatever it is, the messages that wait must hear of it
             failure = error
         finally:
-            del self._finding[name]
+            del self._searches[name]
         for envelope in self._unrouted.pop(name):
             if failure is not None:
                 self._settle(envelope, failure)

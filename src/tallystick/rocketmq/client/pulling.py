@@ -1,6 +1,6 @@
 """One queue, pulled for one consumer: long polls at the master or, when it is gone, at a slave (H13).
 
-What an answer means is decided in ``Pull.answered``; the loop around it only asks, waits and hands over.
+``Pull.responded`` decides what a response means; the loop around it only asks, waits and hands over.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tallystick.errors import BrokerError, NoSuchTopic, Unavailable
-from tallystick.rocketmq.client.answers import refusal
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.responses import refusal
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
@@ -26,7 +26,7 @@ from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, R
 QUEUE_OFFSET, MARK = "queueOffset", "tallyMark"  # the fields that differ from pull to pull
 PULL_FLAGS = int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION)
 REFUSED_PAUSE_S = 1.0  # at least
-EMPTY_PAUSE_S = 0.1  # after an answer that is empty although nothing was waited for
+EMPTY_PAUSE_S = 0.1  # after a response that is empty although nothing was waited for
 NOTHING_NEW = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
 # Waiting does not cure these.
 FATAL = frozenset(
@@ -47,44 +47,44 @@ class Pull:
     next_offset: int
     broker_id: int = MASTER_ID
     mark: str = ""
-    corrected: bool = False  # the last answer moved the offset, as messages were deleted or lost
+    corrected: bool = False  # the last response moved the offset, as messages were deleted or lost
 
-    def answered(self, answer: Command) -> list[ReceivedMessage]:
-        """The messages of an answer, in order. Raises BrokerError for a refusal, RemoteProtocolError."""
+    def responded(self, response: Command) -> list[ReceivedMessage]:
+        """Returns the messages of a response, in order. Raises BrokerError for a refusal, RemoteProtocolError."""
         self.corrected = False
-        if answer.code not in NOTHING_NEW and answer.code not in (
+        if response.code not in NOTHING_NEW and response.code not in (
             ResponseCode.SUCCESS,
             ResponseCode.PULL_OFFSET_MOVED,
         ):
-            raise refusal(answer, queue=self.queue)
-        header = PullResponse.of(answer)
+            raise refusal(response, queue=self.queue)
+        header = PullResponse.of(response)
         self.broker_id = header.suggest_which_broker_id
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
             self.corrected = header.next_begin_offset != self.next_offset
             self.next_offset, self.mark = header.next_begin_offset, header.mark or ""
             return []
         # Decoded first: what cannot be read is not passed over.
-        stored = decode_messages(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else []
+        records = decode_messages(bytes(response.body)) if response.code == ResponseCode.SUCCESS else []
         first, self.next_offset = self.next_offset, max(self.next_offset, header.next_begin_offset)
         if header.mark is not None and header.next_begin_offset == self.next_offset:
             self.mark = header.mark
         queue, everything, matches = self.queue, not self.filter.tags, self.filter.matches
         return [
             ReceivedMessage(queue, message)
-            for message in stored
+            for message in records
             if message.queue_offset >= first and (everything or matches(message.tags))
         ]
 
 
 class Receiver(Protocol):
-    """Whom a reader pulls for; it knows where to go on."""
+    """Gets what a reader pulls; it knows where to go on."""
 
     def next_pull(self) -> Awaitable[Pull]:
         """Returns the next pull, when there is room for its messages. Raises BrokerError, Unavailable."""
         ...
 
-    def answered(self, pull: Pull, answer: Command) -> bool:
-        """Take an answer. Returns whether it had messages. Raises BrokerError, RemoteProtocolError."""
+    def responded(self, pull: Pull, response: Command) -> bool:
+        """Take a response. Returns whether it had messages. Raises BrokerError, RemoteProtocolError."""
         ...
 
     def topic_gone(self) -> None:
@@ -107,30 +107,30 @@ class QueueReader:
         try:
             await self._pull()
         finally:
-            self._context.outages.answered(self.queue)
+            self._context.outages.ended(self.queue)
 
     async def _pull(self) -> None:
         context = self._context
         while True:
             try:
                 pull = await self._receiver.next_pull()
-                asked, before = context.clock.now(), pull.next_offset
-                has_messages = self._receiver.answered(pull, await ask(context, self._group, pull))
+                asked_at, before = context.clock.now(), pull.next_offset
+                has_messages = self._receiver.responded(pull, await ask(context, self._group, pull))
             except Unavailable as error:
                 self._tell("pull failed", self._source, error)
                 context.routes.refresh_soon(self.queue.topic)
                 await asyncio.sleep(context.outages.pause_s(self._source, context.clock.now()))
             except BrokerError as error:
-                await self._refused(error)
+                await self._pause_refused(error)
             else:
-                if self._is_answered_again():
+                if self._outage_ended():
                     context.events.emit("pulls answered again", queue=self.queue, group=self._group)
                 if pull.corrected:
                     context.events.emit("offset moved", queue=self.queue, offset=before, to=pull.next_offset)
-                elif not has_messages and pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
+                elif not has_messages and pull.next_offset == before and context.clock.now() - asked_at < EMPTY_PAUSE_S:
                     await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
 
-    async def _refused(self, error: BrokerError) -> None:
+    async def _pause_refused(self, error: BrokerError) -> None:
         if error.response_code in FATAL:
             raise error
         outages, now = self._context.outages, self._context.clock.now()
@@ -146,42 +146,42 @@ class QueueReader:
     def _tell(self, kind: str, key: Hashable, error: Exception) -> None:
         self._context.tell_outage(kind, key, error, queue=self.queue, group=self._group)
 
-    def _is_answered_again(self) -> bool:
-        """Whether it was told that this queue, or others of its broker, were not."""
+    def _outage_ended(self) -> bool:
+        """Pulls are answered. Returns whether it was reported that those of this queue, or broker, were not."""
         outages = self._context.outages
-        outages.answered(self.queue)
-        was_away, was_refused = outages.answered(self._source), outages.answered(self._refusals)
+        outages.ended(self.queue)
+        was_away, was_refused = outages.ended(self._source), outages.ended(self._refusals)
         return was_away or was_refused
 
 
 async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
-    """The answer to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic.
+    """Returns the response to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic.
 
-    That a slave does not know a topic says nothing of it: only its master's answer does.
+    A slave that does not know a topic proves nothing: only its master's response does.
     """
     settings, queue = context.settings, pull.queue
     topic = await context.routes.find(queue.topic)
     address = context.brokers.choose(topic.addresses.get(queue.broker, {}), pull.broker_id, context.clock.now())
     if address is None:
         raise Unavailable("this queue's broker is gone", queue=queue)
-    differing = {QUEUE_OFFSET: str(pull.next_offset), MARK: pull.mark}
-    fields = _fields(settings, group, queue, pull.filter.expression) | differing
+    own_fields = {QUEUE_OFFSET: str(pull.next_offset), MARK: pull.mark}
+    fields = _fields(settings, group, queue, pull.filter.expression) | own_fields
     command = request(RequestCode.PULL_MESSAGE, fields)
     try:
-        answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
+        response = await context.remoting.ask(address, command, settings.pull_timeout_s)
     except Unavailable:
         context.brokers.failed(address, context.clock.now())
         raise
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST and address != topic.master(queue.broker):
+    if response.code == ResponseCode.TOPIC_NOT_EXIST and address != topic.master(queue.broker):
         context.brokers.failed(address, context.clock.now())
         raise Unavailable(
             "this slave has no such topic, and perhaps has not copied it yet", queue=queue, address=address
         )
-    if answer.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
+    if response.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
         context.brokers.failed(address, context.clock.now())
     else:
-        context.brokers.answered(address)
-    return answer
+        context.brokers.responded(address)
+    return response
 
 
 @functools.lru_cache(maxsize=1024)

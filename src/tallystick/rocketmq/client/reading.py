@@ -25,35 +25,36 @@ async def read_queue(
     BrokerUnavailable when only a slave answers that does not have messages from here on, as it began in the middle of
     its master's log."""
     pull = Pull(queue, tags, first)
-    failed = 0
+    failures = 0
     while end is None or pull.next_offset < end:
-        before, asked = pull.next_offset, context.clock.now()
+        before, asked_at = pull.next_offset, context.clock.now()
         try:
-            answer = await ask(context, GROUP, pull)
-            _check_has(answer, pull)
+            response = await ask(context, GROUP, pull)
+            _check_has(response, pull)
         except Unavailable:
-            failed += 1
-            if failed == ATTEMPTS:
+            failures += 1
+            if failures == ATTEMPTS:
                 raise
             context.routes.refresh_soon(queue.topic)
             await asyncio.sleep(EMPTY_PAUSE_S)
             continue
-        failed = 0
-        for message in pull.answered(answer):
+        failures = 0
+        for message in pull.responded(response):
             if end is not None and message.offset >= end:
                 return
             yield message
         if end is not None and pull.next_offset < before:
             return  # the queue ends before ``end`` by now: it was made anew
-        if pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
+        if pull.next_offset == before and context.clock.now() - asked_at < EMPTY_PAUSE_S:
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
 
 
-def _check_has(answer: Command, pull: Pull) -> None:
-    """Raises BrokerUnavailable for a slave's answer that its first message is a later one, and the master may know."""
-    if answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+def _check_has(response: Command, pull: Pull) -> None:
+    """Raises BrokerUnavailable if a slave says that its first message is a later one: its master may have the
+    others."""
+    if response.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
         return
-    header = PullResponse.of(answer)
+    header = PullResponse.of(response)
     if max(pull.next_offset, header.next_begin_offset) < header.min_offset:
         pull.broker_id = header.suggest_which_broker_id
         raise BrokerUnavailable(

@@ -30,20 +30,20 @@ QueueListener = Callable[[list[MessageQueue]], Awaitable[None] | None]
 
 
 @dataclass
-class _Telling:
+class _ListenerCall:
     """A call of a listener."""
 
     context: BrokerContext
     is_over: bool = False
 
 
-_TELLING: ContextVar[_Telling | None] = ContextVar("the listener that runs", default=None)
+_LISTENER_CALL: ContextVar[_ListenerCall | None] = ContextVar("the listener that runs", default=None)
 
 
 def is_in_listener(context: BrokerContext) -> bool:
     """Whether a listener of this client asks, on whatever thread. A close waits for it, so it must not wait for one."""
-    telling = _TELLING.get()
-    return telling is not None and telling.context is context and not telling.is_over
+    call = _LISTENER_CALL.get()
+    return call is not None and call.context is context and not call.is_over
 
 
 class Rebalancing:
@@ -68,7 +68,7 @@ class Rebalancing:
         self._sharing, self._assignment, self._gives_back = sharing, assignment, gives_back
         self._locks = locks
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        self._raised: Exception | None = None  # by a listener, perhaps as a broker would
+        self._listener_error: Exception | None = None  # by a listener, perhaps as a broker would
 
     async def keep_sharing(self) -> None:
         """For ever. Raises what a listener raises."""
@@ -81,7 +81,7 @@ class Rebalancing:
             try:
                 await self.share_out()
             except TallyError as error:
-                if error is self._raised:
+                if error is self._listener_error:
                     raise
                 if isinstance(error, BrokerError):
                     self._sharing.refused(error)
@@ -92,23 +92,23 @@ class Rebalancing:
         """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
         self._sharing.begin()
         try:
-            wanted = await self._sharing.my_queues()
+            share = await self._sharing.my_queues()
         except TallyError:  # no master was asked for locks
-            await self._give_up(self._expired())
+            await self._give_up(self._expired_queues())
             raise
-        kept = [] if wanted is None or self._locks is None else self._assignment.kept(set(wanted))
-        mine = await self._locked(list(self._assignment) if wanted is None else [*wanted, *kept])
-        still = set(mine)
-        lost = [queue for queue in self._assignment if queue not in still]
-        await self._give_up(lost)
-        if wanted is None:
+        busy_queues = [] if share is None or self._locks is None else self._assignment.keep_at_work(set(share))
+        my_queues = await self._lock(list(self._assignment) if share is None else [*share, *busy_queues])
+        still = set(my_queues)
+        lost_queues = [queue for queue in self._assignment if queue not in still]
+        await self._give_up(lost_queues)
+        if share is None:
             return
-        gained = [queue for queue in mine if queue not in self._assignment]
-        failure = await self._take_on_all(gained)
+        gained_queues = [queue for queue in my_queues if queue not in self._assignment]
+        failure = await self._take_on_all(gained_queues)
         queues = list(self._assignment)
-        if lost or gained:
+        if lost_queues or gained_queues:
             self._context.events.emit("queues shared out", group=self._group, queues=len(queues))
-        self._sharing.end(all_reached=failure is None and not kept and len(mine) == len(wanted))
+        self._sharing.end(all_reached=failure is None and not busy_queues and len(my_queues) == len(share))
         if failure is not None:
             if not queues or isinstance(failure, BrokerError):
                 raise failure
@@ -124,39 +124,39 @@ class Rebalancing:
         finally:
             await self.unlock_all(at_work)
 
-    async def unlock_all(self, kept: Set[MessageQueue] = frozenset()) -> None:
-        """Let others have what is locked, but for ``kept``."""
+    async def unlock_all(self, kept_queues: Set[MessageQueue] = frozenset()) -> None:
+        """Let others have what is locked, but for ``kept_queues``."""
         if self._locks is not None:
-            await self._locks.unlock_all(kept)
+            await self._locks.unlock_all(kept_queues)
 
-    async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+    async def _lock(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""
         return queues if self._locks is None else await self._locks.lock(queues, set(self._assignment))
 
-    def _expired(self) -> list[MessageQueue]:
+    def _expired_queues(self) -> list[MessageQueue]:
         """Those whose locks another member may have by now."""
         here = list(self._assignment)
         return [] if self._locks is None else sorted(set(here).difference(self._locks.live(here)))
 
-    async def _take_on_all(self, gained: Collection[MessageQueue]) -> TallyError | None:
+    async def _take_on_all(self, queues: Collection[MessageQueue]) -> TallyError | None:
         """Those of a broker are read as soon as it has said where the group stands: another one may be silent.
 
         Returns why one of them could not be taken on, a refusal before all: the rest can be read, it is tried again.
         """
         failures: list[TallyError] = []
-        asking = [asyncio.create_task(self._take_on_of(queues)) for queues in by_broker(gained).values()]
+        tasks = [asyncio.create_task(self._take_on_of(queues)) for queues in by_broker(queues).values()]
         try:
-            for answered in asyncio.as_completed(asking):
-                come, failed = await answered
-                failures += failed
+            for outcome in asyncio.as_completed(tasks):
+                new_queues, broker_failures = await outcome
+                failures += broker_failures
                 try:
-                    await self._tell(self._on_assigned, come)
+                    await self._call_listener(self._on_assigned, new_queues)
                 finally:
-                    self._assignment.begin(come)
+                    self._assignment.begin(new_queues)
         finally:
-            for task in asking:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         refusals = [failure for failure in failures if isinstance(failure, BrokerError)]
         return next(iter(refusals + failures), None)
 
@@ -171,28 +171,28 @@ class Rebalancing:
         await self._assignment.take_on(queue, tags, start, gives_back=self._gives_back)
         self._sharing.admitted()
 
-    async def _give_up(self, lost: Collection[MessageQueue], at_work: Set[MessageQueue] = frozenset()) -> None:
-        if lost:
-            await self._assignment.stop(lost)
+    async def _give_up(self, queues: Collection[MessageQueue], at_work: Set[MessageQueue] = frozenset()) -> None:
+        if queues:
+            await self._assignment.stop(queues)
             try:
-                await self._tell(self._on_revoked, lost)
+                await self._call_listener(self._on_revoked, queues)
             finally:
-                await self._assignment.give_up(lost)
+                await self._assignment.give_up(queues)
                 if self._locks is not None:
-                    await self._locks.unlock([queue for queue in lost if queue not in at_work])
+                    await self._locks.unlock([queue for queue in queues if queue not in at_work])
 
-    async def _tell(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
-        told = sorted(queue for queue in queues if queue.topic in self._filters)
-        if listener is None or not told:
+    async def _call_listener(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
+        own_queues = sorted(queue for queue in queues if queue.topic in self._filters)
+        if listener is None or not own_queues:
             return
-        telling = _Telling(self._context)
-        token = _TELLING.set(telling)
+        call = _ListenerCall(self._context)
+        token = _LISTENER_CALL.set(call)
         try:
-            if inspect.isawaitable(result := listener(told)):
+            if inspect.isawaitable(result := listener(own_queues)):
                 await result
         except Exception as error:
-            self._raised = error
+            self._listener_error = error
             raise
         finally:
-            telling.is_over = True  # for tasks that it began, too
-            _TELLING.reset(token)
+            call.is_over = True  # for tasks that it began, too
+            _LISTENER_CALL.reset(token)

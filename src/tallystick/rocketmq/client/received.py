@@ -9,63 +9,63 @@ from tallystick.rocketmq.wire.values import RETRY_PREFIX, MessageQueue
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """``queue`` and ``offset`` are its place; ``stored`` has what else its record says."""
+    """``queue`` and ``offset`` are its place; ``record`` has what else its record says."""
 
     queue: MessageQueue
-    stored: StoredMessage
+    record: StoredMessage
     repeats: int = 0  # how often this consumer delivered it again by itself
 
     @property
     def topic(self) -> str:
         """Where it was sent, also when it comes again from the retry topic of the group."""
-        topic = self.stored.topic
+        topic = self.record.topic
         return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def offset(self) -> int:
         """In its queue."""
-        return self.stored.queue_offset
+        return self.record.queue_offset
 
     @property
     def body(self) -> bytes:
         """Raises UsageError for a compression that is not understood, RemoteProtocolError for a damaged body."""
-        return self.stored.body()
+        return self.record.body()
 
     @property
     def tags(self) -> str | None:
         """Its tag; None if it has none."""
-        return self.stored.tags
+        return self.record.tags
 
     @property
     def keys(self) -> list[str]:
         """What it can be found by."""
-        return self.stored.keys
+        return self.record.keys
 
     @property
     def properties(self) -> dict[str, str]:
         """All of them, those of the system too."""
-        return self.stored.properties
+        return self.record.properties
 
     @property
     def message_id(self) -> str:
         """The unique key that its producer gave it; the place where it is stored if it has none."""
-        return self.stored.unique_key or self.stored.offset_id
+        return self.record.unique_key or self.record.offset_id
 
     @property
     def reconsume_times(self) -> int:
         """How often it was given back before this delivery."""
-        return self.stored.reconsume_times + self.repeats
+        return self.record.reconsume_times + self.repeats
 
-    def repeated(self, times: int = 1) -> ReceivedMessage:
+    def repeat(self, times: int = 1) -> ReceivedMessage:
         """The same message for its next delivery by this consumer: what it acknowledges is that one alone."""
-        return ReceivedMessage(self.queue, self.stored, self.repeats + times)
+        return ReceivedMessage(self.queue, self.record, self.repeats + times)
 
     @property
     def born_timestamp(self) -> int:
         """When it was sent, in ms by its producer's clock."""
-        return self.stored.born_timestamp
+        return self.record.born_timestamp
 
     @property
     def store_timestamp(self) -> int:
         """When it was stored, in ms by its broker's clock."""
-        return self.stored.store_timestamp
+        return self.record.store_timestamp

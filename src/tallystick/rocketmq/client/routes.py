@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from tallystick.errors import NoSuchTopic, TallyError
-from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.outages import Outages
+from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -22,7 +22,7 @@ from tallystick.runtime.events import Events
 
 FIRST_PAUSE_S = 0.05  # before an unknown topic is asked for again; twice as long each time
 PAUSE_S = 0.5  # at most
-SOON_S = 1.0  # between two questions after failures: there may be as many of those as messages
+SOON_S = 1.0  # between two requests after failures: there may be as many of those as messages
 
 
 class TopicRoutes:
@@ -35,21 +35,21 @@ class TopicRoutes:
         self._settings, self._clock, self._events = settings, clock, events
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
-        self._asking: dict[str, asyncio.Task[Topic]] = {}
+        self._queries: dict[str, asyncio.Task[Topic]] = {}
         self._asked_at: dict[str, float] = {}  # after a failure
-        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._outages = Outages()
         self._closed = False
 
     @property
-    def known(self) -> list[Topic]:
+    def topics(self) -> list[Topic]:
         return list(self._topics.values())
 
     def cached(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
     async def find(self, name: str) -> Topic:
-        """As known, else as ``await_known`` finds it."""
+        """Returns the topic as it is known, else as ``await_known`` finds it."""
         return self._topics.get(name) or await self.await_known(name)
 
     async def await_known(self, name: str) -> Topic:
@@ -66,49 +66,49 @@ class TopicRoutes:
             try:
                 return await search()
             except NoSuchTopic:
-                left = ends - self._clock.now()
-                if left <= 0:
+                left_s = ends - self._clock.now()
+                if left_s <= 0:
                     raise
-                await asyncio.sleep(min(pause_s, left))
+                await asyncio.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, PAUSE_S)
 
     async def refresh(self, name: str, *, may_be_missing: bool = False) -> Topic:
-        """As a name server knows it now; those who ask meanwhile share the answer. A failure is an event too,
+        """As a name server knows it now; those who ask meanwhile share the response. A failure is an event too,
         but for an unknown topic that ``may_be_missing``.
 
         Raises NoSuchTopic, BrokerError, Unavailable (no name server answers), RemoteProtocolError.
         """
-        task = self._asking.get(name)
+        task = self._queries.get(name)
         if task is None:
-            task = self._asking[name] = asyncio.create_task(self._ask(name))
-            task.add_done_callback(lambda task: self._asked(name, task, may_be_missing=may_be_missing))
+            task = self._queries[name] = asyncio.create_task(self._ask(name))
+            task.add_done_callback(lambda task: self._query_ended(name, task, may_be_missing=may_be_missing))
         return await asyncio.shield(task)
 
     def refresh_soon(self, name: str) -> None:
-        """After a failure: what is known may be out of date. An answer that does not come changes nothing.
+        """After a failure: what is known may be out of date. Without a response nothing changes.
 
-        ``SOON_S`` after the last question at the earliest, and later while name servers do not say.
+        ``SOON_S`` after the last request at the earliest, and later while name servers do not say.
         """
-        if self._closed or name in self._asking or name in self._due:
+        if self._closed or name in self._queries or name in self._timers:
             return
         now = self._clock.now()
         wait_s = max(self._asked_at.get(name, now - SOON_S) + SOON_S - now, self._outages.pause_s(name, now))
         if wait_s <= 0:
             self._ask_soon(name)
         else:
-            self._due[name] = asyncio.get_running_loop().call_later(wait_s, self._ask_soon, name)
+            self._timers[name] = asyncio.get_running_loop().call_later(wait_s, self._ask_soon, name)
 
     def _ask_soon(self, name: str) -> None:
-        self._due.pop(name, None)
+        self._timers.pop(name, None)
         self._asked_at[name] = self._clock.now()
-        if name not in self._asking:
-            task = self._asking[name] = asyncio.create_task(self._ask(name))
-            task.add_done_callback(lambda task: self._asked(name, task, soon=True))
+        if name not in self._queries:
+            task = self._queries[name] = asyncio.create_task(self._ask(name))
+            task.add_done_callback(lambda task: self._query_ended(name, task, soon=True))
 
     def stand_in(self, name: str, template: Topic, queues: int) -> Topic:
         """For a topic that does not exist yet: where the first message may create it, until it has a route."""
-        chosen = tuple(MessageQueue(name, q.broker, q.queue_id) for q in template.writable if q.queue_id < queues)
-        topic = self._topics[name] = Topic(name, chosen, chosen, template.addresses)
+        writable = tuple(MessageQueue(name, q.broker, q.queue_id) for q in template.writable if q.queue_id < queues)
+        topic = self._topics[name] = Topic(name, writable, writable, template.addresses)
         return topic
 
     async def keep_fresh(self) -> None:
@@ -120,20 +120,22 @@ class TopicRoutes:
 
     async def close(self) -> None:
         self._closed = True
-        for timer in self._due.values():
+        for timer in self._timers.values():
             timer.cancel()
-        tasks = list(self._asking.values())
+        tasks = list(self._queries.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _asked(self, name: str, task: asyncio.Task[Topic], *, may_be_missing: bool = False, soon: bool = False) -> None:
-        del self._asking[name]
+    def _query_ended(
+        self, name: str, task: asyncio.Task[Topic], *, may_be_missing: bool = False, soon: bool = False
+    ) -> None:
+        del self._queries[name]
         error = None if task.cancelled() else task.exception()
         if error is None:
-            self._outages.answered(name)
+            self._outages.ended(name)
         elif not (may_be_missing and isinstance(error, NoSuchTopic)):
-            # Who waits for this answer gives up by himself; who failed tries for ever.
+            # Who waits for this response gives up by himself; who failed tries for ever.
             failures = self._outages.failed(name, self._clock.now()) if soon else 1
             if failures:
                 self._events.emit("route not found", topic=name, failures=failures, reason=str(error))
@@ -145,8 +147,8 @@ class TopicRoutes:
             if name in self._topics:
                 await self._relocate(name)
             raise
-        known = self._topics.get(name)
-        if topic.left_out and (known is None or known.left_out != topic.left_out):
+        former = self._topics.get(name)
+        if topic.left_out and (former is None or former.left_out != topic.left_out):
             first = list(topic.left_out[:10])
             self._events.emit("queues left out", topic=name, sets=len(topic.left_out), brokers=first)
         self._topics[name] = topic
@@ -160,6 +162,6 @@ class TopicRoutes:
             self._topics[name] = replace(topic, addresses={**topic.addresses, **template.addresses})
 
     async def _route(self, name: str) -> Topic:
-        answer = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(name, True).to_fields())
-        body = bytes(checked(answer, topic=name).body)
+        response = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(name, True).to_fields())
+        body = bytes(require_success(response, topic=name).body)
         return Topic.of_route(name, dialect.read_as(body, TopicRoute))

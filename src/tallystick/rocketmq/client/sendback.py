@@ -11,9 +11,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from tallystick.errors import BrokerUnavailable
-from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.own_headers import SendBackResponse
 from tallystick.rocketmq.wire.remoting import request
@@ -57,7 +57,7 @@ async def send_back(
         context.routes.refresh_soon(queue.topic)
         raise BrokerUnavailable("this queue's broker has no master now", queue=queue)
     header = SendBackHeader(
-        offset=message.stored.physical_offset,
+        offset=message.record.physical_offset,
         group=group,
         delay_level=delay_level(delay_s),
         origin_msg_id=message.message_id,
@@ -67,6 +67,8 @@ async def send_back(
     )
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
     # Answered as a send is: when disk and slaves have it.
-    answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
-    late = SendBackResponse.of(answer)
-    return None if late.copy is None else Late(late.copy, answer.remark, late.disk_late is True)
+    response = require_success(
+        await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue
+    )
+    late = SendBackResponse.of(response)
+    return None if late.copy is None else Late(late.copy, response.remark, late.disk_late is True)

@@ -1,8 +1,9 @@
 """One message or batch on its way: attempt, failure, next attempt.
 
-A core but for its callbacks' wiring: it decides what the answer to an attempt means. An attempt without an answer, or
-with one that says "not now", is followed by another one, at another broker if there is one, while retries and time are
-left. The message keeps its unique key, so that a consumer can recognise the copy that such a retry may leave behind.
+A core but for its callbacks' wiring: it decides what the response to an attempt means. An attempt without a response,
+or with one that says "not now", is followed by another one, at another broker if there is one, while retries and time
+are left. The message keeps its unique key, so that a consumer can recognise the copy that such a retry may leave
+behind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import enum
 import msgspec
 
 from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, Unavailable
-from tallystick.rocketmq.client.answers import refusal
+from tallystick.rocketmq.client.responses import refusal
 from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
@@ -31,7 +32,7 @@ class SendStatus(enum.Enum):
 class SendResult(msgspec.Struct, frozen=True, gc=False):
     """The message is stored. ``offset_id`` tells where (of a batch: all of them, by commas), ``message_id`` is ours.
 
-    ``maybe_twice``: an attempt before this one had no answer, so the message may be stored a second time.
+    ``maybe_twice``: an attempt before this one had no response, so the message may be stored a second time.
     """
 
     status: SendStatus
@@ -64,8 +65,8 @@ class Sending(msgspec.Struct):
     avoid: str | None = None  # the broker that failed last
     failure: TallyError | None = None
 
-    def answered(self, queue: MessageQueue, result: Command | TallyError, now: float) -> SendResult | None:
-        """None: it failed; ask ``may_retry``."""
+    def responded(self, queue: MessageQueue, result: Command | TallyError, now: float) -> SendResult | None:
+        """An attempt ended. Returns its result, or None if it failed: ask ``may_retry``."""
         self.attempts_left -= 1
         if isinstance(result, Command):
             status = _STATUS.get(result.code)
@@ -88,11 +89,11 @@ class Sending(msgspec.Struct):
     def may_retry(self) -> bool:
         return self.attempts_left > 0
 
-    def _result(self, queue: MessageQueue, status: SendStatus, answer: SendResponse) -> SendResult:
+    def _result(self, queue: MessageQueue, status: SendStatus, response: SendResponse) -> SendResult:
         twice = self.failure is not None and self.failure.ambiguous
-        if answer.queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker, answer.queue_id)
-        return SendResult(status, self.message_id, answer.msg_id, queue, answer.queue_offset, twice)
+        if response.queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker, response.queue_id)
+        return SendResult(status, self.message_id, response.msg_id, queue, response.queue_offset, twice)
 
 
 def _curable(error: TallyError) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tallystick.errors import BrokerError, TallyError, Unavailable
 from tallystick.rocketmq.client import offsets
-from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.client.topic import Topic, share
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ConsumerIds
@@ -24,8 +24,8 @@ REFUSED_S = 15.0  # from its start, by all brokers: then a consumer raises that;
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """``queues``: these alone; ``alone``: all of the topics'; else the group's members share them out."""
+class QueueSelection:
+    """The queues that a consumer is to read: ``queues`` if given, with ``alone`` all of the topics, else its share."""
 
     topics: Sequence[str]
     queues: Sequence[MessageQueue] | None
@@ -39,11 +39,13 @@ class Wanted:
 class Sharing:
     """``fail`` gets what no waiting cures: that all brokers refuse the group from its start on."""
 
-    def __init__(self, context: BrokerContext, group: str, wanted: Wanted, fail: Callable[[BrokerError], None]) -> None:
-        self.retry_topic = RETRY_PREFIX + group if wanted.is_shared else None
+    def __init__(
+        self, context: BrokerContext, group: str, selection: QueueSelection, fail: Callable[[BrokerError], None]
+    ) -> None:
+        self.retry_topic = RETRY_PREFIX + group if selection.is_shared else None
         self.is_settled = True  # everything was found as it is to be; else it is looked at again soon
         self.refused_since: float | None = None  # by all brokers, with nothing else between
-        self._context, self._group, self._wanted, self._fail = context, group, wanted, fail
+        self._context, self._group, self._selection, self._fail = context, group, selection, fail
         self._is_member = True
         self._is_admitted = False  # a broker knew the group, or its offsets
         self._retry_pause_s = 0.0  # until a name server is asked for the retry topic again
@@ -66,10 +68,10 @@ class Sharing:
     async def my_queues(self) -> Collection[MessageQueue] | None:
         """Returns None when nobody can say now, and all stays as it is. Raises NoSuchTopic, Unavailable."""
         self._is_member = True
-        if self._wanted.queues is not None:
-            return self._wanted.queues
-        topics = [await self._context.routes.find(name) for name in self._wanted.topics]
-        if self._wanted.alone:
+        if self._selection.queues is not None:
+            return self._selection.queues
+        topics = [await self._context.routes.find(name) for name in self._selection.topics]
+        if self._selection.alone:
             return [queue for topic in topics for queue in topic.readable]
         mine: list[MessageQueue] = []
         ids_at: dict[frozenset[str], list[str]] = {}  # by brokers: each knows the members that beat at it
@@ -109,15 +111,15 @@ class Sharing:
     async def _retry_topics(self) -> list[Topic]:
         """None or one. Brokers make it when they hear of the group, and name servers hear of it a moment later."""
         assert self.retry_topic is not None, "the queues are shared"
-        known = self._context.routes.cached(self.retry_topic)
-        if known is None:
+        topic = self._context.routes.cached(self.retry_topic)
+        if topic is None:
             try:
-                known = await self._context.routes.refresh(self.retry_topic, may_be_missing=True)
+                topic = await self._context.routes.refresh(self.retry_topic, may_be_missing=True)
             except TallyError:
                 self._retry_pause_s = 2 * self._retry_pause_s or UNSHARED_S
                 return []
         self._retry_pause_s = 0.0
-        return [known]
+        return [topic]
 
     async def _members(self, topic: Topic) -> list[str] | None:
         """Any broker of the topic that heard the group's heartbeats knows them. Returns None if none does."""
@@ -127,8 +129,10 @@ class Sharing:
         queues = {queue.broker: queue for queue in reversed(topic.readable)}.values()
         for queue in sorted(queues, key=lambda queue: offsets.is_silent(self._context, queue)):
             try:
-                answer = await offsets.ask_broker(self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
-                return dialect.read_as(bytes(checked(answer, group=self._group).body), ConsumerIds).ids
+                response = await offsets.ask_broker(
+                    self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header
+                )
+                return dialect.read_as(bytes(require_success(response, group=self._group).body), ConsumerIds).ids
             except BrokerError as error:
                 refusal = error
             except Unavailable as error:

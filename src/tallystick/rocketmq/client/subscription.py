@@ -47,16 +47,16 @@ def filters_of(topic: str | Sequence[str] | Mapping[str, str], tags: str) -> dic
     if isinstance(topic, Mapping):
         if tags != EVERYTHING:
             raise UsageError("a mapping of topics says itself which tags each has", tags=tags)
-        wanted = dict(topic)
+        expressions = dict(topic)
     else:
-        wanted = dict.fromkeys(
+        expressions = dict.fromkeys(
             [topic]
             if isinstance(topic, str)
             else items(topic, "topic", "a name, a list of names, or a dict from names to tags"),
             tags,
         )
-    if not wanted:
+    if not expressions:
         raise UsageError("a consumer reads one topic at least")
-    if not all(text(name, "a topic's name") for name in wanted):
+    if not all(text(name, "a topic's name") for name in expressions):
         raise UsageError("a topic's name is not empty")
-    return {name: TagFilter.parse(expression) for name, expression in wanted.items()}
+    return {name: TagFilter.parse(expression) for name, expression in expressions.items()}

@@ -32,19 +32,19 @@ class Topic:
     def of_route(cls, name: str, route: TopicRoute) -> Topic:
         """Queues of a set without a master can be read, not written. Of more than ``MAX_QUEUES`` those of the sets with
         the most are left out, the same ones by all clients."""
-        ordered = sorted(route.queues, key=lambda queue: (queue.count, queue.broker))
+        queues_by_size = sorted(route.queues, key=lambda queue: (queue.count, queue.broker))
         # each is an object here, and whoever reaches a name server can say any number
-        fit = bisect_right(list(accumulate(queue.count for queue in ordered)), MAX_QUEUES)
+        fit = bisect_right(list(accumulate(queue.count for queue in queues_by_size)), MAX_QUEUES)
         addresses = {broker.name: dict(broker.addresses) for broker in route.brokers}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
-        for queue in sorted(ordered[:fit], key=lambda queue: queue.broker):
-            known = addresses.get(queue.broker, {})
-            if queue.perm & Perm.WRITE and MASTER_ID in known:
+        for queue in sorted(queues_by_size[:fit], key=lambda queue: queue.broker):
+            processes = addresses.get(queue.broker, {})
+            if queue.perm & Perm.WRITE and MASTER_ID in processes:
                 writable += (MessageQueue(name, queue.broker, id) for id in range(queue.write_queues))
-            if queue.perm & Perm.READ and known:
+            if queue.perm & Perm.READ and processes:
                 readable += (MessageQueue(name, queue.broker, id) for id in range(queue.read_queues))
-        left_out = tuple(sorted(queue.broker for queue in ordered[fit:]))
+        left_out = tuple(sorted(queue.broker for queue in queues_by_size[fit:]))
         return cls(name, tuple(writable), tuple(readable), addresses, left_out)
 
     def master(self, broker: str) -> str | None:
@@ -77,20 +77,20 @@ class BrokerChoice:
     def __init__(self, down_s: float) -> None:
         self._down_s = down_s
         self._down: dict[str, float] = {}  # address: until when
-        self._lost: dict[str, int] = {}  # address: how many connections to it ended
+        self._ended_connections: dict[str, int] = {}  # address: how many connections to it ended
 
-    def lost(self, address: str) -> None:
+    def connection_lost(self, address: str) -> None:
         """A connection ended: perhaps the process did, and what it had not saved is gone."""
-        self._lost[address] = self._lost.get(address, 0) + 1
+        self._ended_connections[address] = self._ended_connections.get(address, 0) + 1
 
     def connection(self, address: str) -> Connection:
-        """The one to this address that is used now, or next."""
-        return address, self._lost.get(address, 0)
+        """Returns the connection to this address that is used now, or next."""
+        return address, self._ended_connections.get(address, 0)
 
     def failed(self, address: str, now: float) -> None:
         self._down[address] = now + self._down_s
 
-    def answered(self, address: str) -> None:
+    def responded(self, address: str) -> None:
         self._down.pop(address, None)
 
     def is_down(self, address: str, now: float) -> bool:
@@ -98,18 +98,18 @@ class BrokerChoice:
         return self._down.get(address, now) > now
 
     def choose(self, addresses: Mapping[int, str], suggested: int, now: float) -> str | None:
-        """None: the set has no process. Its order of preference: suggested, master, slaves by id; the living first."""
+        """Returns an address, in the order suggested, master, slaves by id, the living first; None if there is none."""
         ids = sorted(addresses, key=lambda id: (id != suggested, id))
-        living = [id for id in ids if not self.is_down(addresses[id], now)]
-        return addresses[(living or ids)[0]] if ids else None
+        live_ids = [id for id in ids if not self.is_down(addresses[id], now)]
+        return addresses[(live_ids or ids)[0]] if ids else None
 
 
 def share(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """My part of the queues: consecutive ones, the first members one more when they do not divide evenly."""
-    ordered, ids = sorted(queues), sorted(set(members))
+    """Returns my part of the queues: consecutive ones, the first members one more when they do not divide evenly."""
+    sorted_queues, ids = sorted(queues), sorted(set(members))
     if me not in ids:
         return []
     place = ids.index(me)
-    size, more = divmod(len(ordered), len(ids))
+    size, more = divmod(len(sorted_queues), len(ids))
     first = place * size + min(place, more)
-    return ordered[first : first + size + (place < more)]
+    return sorted_queues[first : first + size + (place < more)]

@@ -31,15 +31,15 @@ class UnackedBounds:
 
 
 class QueueCore:
-    """``unacked`` is in the order of offsets. ``pull`` is replaced by a seek: answers to the old one count for nothing.
+    """``unacked_messages`` is in the order of offsets. A seek replaces ``pull``: responses to the old one do not count.
 
     ``gives_back`` tells whether a message that is given back goes to the broker; else it is delivered here again.
     """
 
     def __init__(self, pull: Pull, *, gives_back: bool) -> None:
         self.pull, self.gives_back = pull, gives_back
-        self.unacked: dict[int, ReceivedMessage] = {}
-        self.held: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
+        self.unacked_messages: dict[int, ReceivedMessage] = {}
+        self.held_messages: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
         self.pause_asked = False
         self.leaves_since: float | None = None  # another member is to have it, and this one is at a message of it
         self.is_stalled = False  # its reader waits for room
@@ -57,27 +57,27 @@ class QueueCore:
     @property
     def committable(self) -> int:
         """The offset to commit: of the lowest unacknowledged message; without one, past what the tags left out too."""
-        return next(iter(self.unacked), self.pull.next_offset)
+        return next(iter(self.unacked_messages), self.pull.next_offset)
 
     @property
     def is_busy(self) -> bool:
         """Whether a message is ready, handed out, or waits to be repeated."""
-        return len(self.unacked) > len(self.held)
+        return len(self.unacked_messages) > len(self.held_messages)
 
     def has(self, message: ReceivedMessage) -> bool:
         """Whether this very delivery of the message is unacknowledged."""
-        return self.unacked.get(message.stored.queue_offset) is message
+        return self.unacked_messages.get(message.record.queue_offset) is message
 
     def is_full(self, bounds: UnackedBounds) -> bool:
-        return len(self.unacked) >= bounds.count or self.pull.next_offset - self.committable >= bounds.span
+        return len(self.unacked_messages) >= bounds.count or self.pull.next_offset - self.committable >= bounds.span
 
     def drop_from(self, offset: int) -> list[ReceivedMessage]:
         """Forget the messages from this offset on; returns them."""
-        dropped = [message for at, message in self.unacked.items() if at >= offset]
-        for message in dropped:
-            del self.unacked[message.offset]
-        self.held = deque(message for message in self.held if self.has(message))
-        return dropped
+        messages = [message for at, message in self.unacked_messages.items() if at >= offset]
+        for message in messages:
+            del self.unacked_messages[message.offset]
+        self.held_messages = deque(message for message in self.held_messages if self.has(message))
+        return messages
 
     def seek(self, offset: int) -> None:
         """Pull from here on. Call ``drop_from(0)`` before. Raises UsageError."""

@@ -379,12 +379,12 @@ async def test_where_an_operator_set_a_group_its_consumer_does_not_go_back_by_it
     """Such a commit counts as a later reset at a master that was away."""
     fake = await cluster.add(queues=1)
     fill(fake, 5)
-    answers = [{"tallyResetTo": "2"}, None]
+    responses = [{"tallyResetTo": "2"}, None]
 
     def commit(link: Link, command: Command) -> Command:
-        if not answers:
+        if not responses:
             return fake._update_offset(link, command)
-        if (fields := answers.pop(0)) is None:
+        if (fields := responses.pop(0)) is None:
             return command.response(ResponseCode.SYSTEM_ERROR, "not now")
         return command.response(0, None, fields)
 
@@ -426,8 +426,8 @@ async def test_what_a_broker_says_of_the_last_message_goes_with_pulls_and_commit
 
     def pulled(link: Link, command: Command) -> Command | None:
         told.append((PULL, command.fields.get("tallyMark")))
-        answer = fake._pull(link, command)
-        return answer and command.response(answer.code, None, answer.fields | {"tallyMark": "4.e"}, answer.body)
+        response = fake._pull(link, command)
+        return response and command.response(response.code, None, response.fields | {"tallyMark": "4.e"}, response.body)
 
     def committed(link: Link, command: Command) -> Command:
         told.append((COMMIT, command.fields.get("tallyMark")))

@@ -42,9 +42,9 @@ class Held:
     def release(self) -> None:
         del self._fake.react[self._code]
         for link, command in self.requests:
-            answer = self._fake._answers[self._code](link, command)
-            assert answer is not None
-            link.send(answer)
+            response = self._fake._answers[self._code](link, command)
+            assert response is not None
+            link.send(response)
 
 
 def begun(call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -49,7 +49,7 @@ async def test_routes_are_refreshed(cluster: FakeCluster) -> None:
     async with topics(cluster.address, settings=BrokerClientSettings(route_refresh_s=0.02)) as mq:
         assert len((await mq.topic("T")).writable) == 2
         await cluster.add("b2")
-        await until(lambda: len(mq._context.routes.known[0].writable) == 4)
+        await until(lambda: len(mq._context.routes.topics[0].writable) == 4)
 
 
 async def test_sets_whose_queues_a_client_cannot_keep_are_named_once(

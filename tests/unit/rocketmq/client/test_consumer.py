@@ -310,19 +310,19 @@ async def test_heartbeats_go_on(cluster: FakeCluster) -> None:
 async def test_what_a_broker_asks_and_we_do_not_know_is_answered(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add()
     links: list[Any] = []
-    answers: list[Any] = []
+    responses: list[Any] = []
     fake.react[PULL] = lambda link, command: links.append(link)
     async with mq.consumer("g", "T"):
         await until(lambda: links)
         around = links[0]._around
 
         def received(link: Any) -> None:
-            answers.extend(command for command in link.take() if command.is_response)
+            responses.extend(command for command in link.take() if command.is_response)
 
         links[0]._around = replace(around, received=received)
         links[0].send(request(307))
-        await until(lambda: answers)
-        assert answers[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        await until(lambda: responses)
+        assert responses[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def test_a_refused_pull_is_tried_again_and_a_hopeless_one_raised(

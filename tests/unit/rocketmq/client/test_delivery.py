@@ -170,10 +170,10 @@ def test_a_seek_leaves_nothing_of_before(ordered: bool) -> None:
     at_hand = one.take()
     one.seek(queue, 3)
     assert (queue.committable, one.position(queue)) == (3, 3)
-    assert not one.answered(before, found(queue.queue, 6, 9))  # it was asked for before the seek
+    assert not one.responded(before, found(queue.queue, 6, 9))  # it was asked for before the seek
     assert not one.ack(at_hand)
     assert not one.nack(at_hand, 0.0)
-    assert one.answered(queue.pull, found(queue.queue, 3, 6))
+    assert one.responded(queue.pull, found(queue.queue, 3, 6))
     assert queue.committable == 3
     assert {message.queue for _, message in one.ready} == {queue.queue, other.queue}
     with pytest.raises(UsageError):
@@ -186,7 +186,7 @@ def test_an_acknowledgement_of_before_a_seek_does_not_acknowledge_the_delivery_b
     before = one.take()
     one.nack(one.take(), 0.0)
     one.seek(queue, 0)
-    one.answered(queue.pull, found(queue.queue, 0, 2))
+    one.responded(queue.pull, found(queue.queue, 0, 2))
     assert not one.ack(before)
     assert one.due(99.0) == []  # nor is it given back
     assert queue.committable == 0
@@ -205,8 +205,8 @@ def test_a_queue_that_is_taken_away_is_committed_and_then_forgotten() -> None:
     one.revoked([queue])
     assert queue.is_revoked  # its offset is not to be committed: all that it had is forgotten
     assert not one.ack(second)
-    assert not one.answered(queue.pull, found(queue.queue, 3, 4))
-    assert one.unacked_bytes == sum(message.stored.size for message in other.unacked.values())
+    assert not one.responded(queue.pull, found(queue.queue, 3, 4))
+    assert one.unacked_bytes == sum(message.record.size for message in other.unacked_messages.values())
 
 
 def test_nothing_is_handed_out_of_a_queue_that_is_about_to_go() -> None:
@@ -238,7 +238,7 @@ def test_an_ordered_queue_leaves_when_its_message_at_hand_is_done_or_after_a_whi
     one = core(auto_ack=False, ordered=True)
     idle, queue = assign(one, 0, messages=3), assign(one, 1, messages=3, gives_back=False)
     at_hand = [one.take() for _ in range(2)][1]
-    one.ack(one.queues[QUEUES[0]].unacked[0])
+    one.ack(one.queues[QUEUES[0]].unacked_messages[0])
     assert not one.leaving([idle], 0.0)
     for now in (0.0, 1.0, 119.9):
         assert one.leaving([queue], now) and not one.may_pull(queue)
@@ -263,7 +263,7 @@ def test_what_was_given_back_before_a_seek_does_not_let_an_ordered_queue_leave_i
     queue = assign(one, messages=2, gives_back=False)
     one.nack(one.take(), 0.0, 100.0)
     one.seek(queue, 0)
-    assert one.answered(queue.pull, found(queue.queue, 0, 2))
+    assert one.responded(queue.pull, found(queue.queue, 0, 2))
     at_hand = one.take()
     assert one.leaving([queue], 0.0)
     assert one.ack(at_hand) and not one.leaving([queue], 0.0)
@@ -279,9 +279,9 @@ def test_what_is_paused_is_neither_pulled_nor_handed_out() -> None:
     assert one.may_pull(other)
     assert not one.is_stalled  # nobody waits for acknowledgements
     assert {message.queue for _, message in one.ready} == {other.queue}
-    one.answered(queue.pull, found(queue.queue, 3, 5))  # asked for before
+    one.responded(queue.pull, found(queue.queue, 3, 5))  # asked for before
     assert one.position(queue) == 1
-    one.nack(ReceivedMessage(queue.queue, queue.unacked[0].stored), 0.0)  # not the delivery that it has
+    one.nack(ReceivedMessage(queue.queue, queue.unacked_messages[0].record), 0.0)  # not the delivery that it has
     one.begin_loop()  # what was at hand waits too
     assert one.position(queue) == 0
     one.room_made = False
@@ -316,14 +316,14 @@ def test_an_offset_that_the_broker_moved_back_is_pulled_again_and_one_moved_on_k
     one = core(auto_ack=False, ordered=ordered)
     queue = assign(one, messages=6)
     at_hand = one.take()
-    one.answered(queue.pull, moved(4))
-    assert [message.offset for message in queue.unacked.values()] == [0, 1, 2, 3]
-    one.answered(queue.pull, moved(9))
+    one.responded(queue.pull, moved(4))
+    assert [message.offset for message in queue.unacked_messages.values()] == [0, 1, 2, 3]
+    one.responded(queue.pull, moved(9))
     assert (queue.committable, queue.pull.next_offset) == (0, 9)
-    one.answered(queue.pull, moved(0))
+    one.responded(queue.pull, moved(0))
     assert (queue.committable, one.unacked_bytes, len(one.ready)) == (0, 0, 0)
     assert not one.ack(at_hand)
-    one.answered(queue.pull, found(queue.queue, 0, 2))
+    one.responded(queue.pull, found(queue.queue, 0, 2))
     assert one.take().offset == 0
 
 
@@ -334,9 +334,9 @@ def test_h13_where_an_operator_set_the_group_what_is_here_from_below_is_dropped_
     one = core(auto_ack=False)
     queue = assign(one, messages=6)
     at_hand = one.take()
-    answer = moved(to)
-    answer.ext = {**answer.fields, **OffsetMovedResponse(reset=True).to_fields()}
-    one.answered(queue.pull, answer)
+    response = moved(to)
+    response.ext = {**response.fields, **OffsetMovedResponse(reset=True).to_fields()}
+    one.responded(queue.pull, response)
     assert (queue.committable, one.unacked_bytes, len(one.ready), one.ack(at_hand)) == (to, 0, 0, False)
 
 
@@ -352,7 +352,7 @@ def test_messages_and_offsets_of_a_queue_and_bytes_of_all_are_bounded() -> None:
     assert one.may_pull(queue)
     for message in rest[1:]:
         one.ack(message)
-    one.answered(queue.pull, found(queue.queue, 4, 8))
+    one.responded(queue.pull, found(queue.queue, 4, 8))
     for _ in range(4):
         one.ack(one.take())
     assert not one.may_pull(queue)  # one message, and 8 offsets from it on
@@ -361,7 +361,7 @@ def test_messages_and_offsets_of_a_queue_and_bytes_of_all_are_bounded() -> None:
     assert one.room_made
     assert one.may_pull(queue)
 
-    size = first.stored.size
+    size = first.record.size
     one = core(size=3 * size, auto_ack=False)
     queue, other = assign(one, messages=2), assign(one, 1, messages=1)
     assert not one.may_pull(other)
@@ -385,10 +385,10 @@ def test_what_a_loop_has_finished_of_one_queue_makes_room_for_the_reader_of_anot
 def test_what_is_dropped_of_one_queue_makes_room_for_the_reader_of_another() -> None:
     one = core(size=1, auto_ack=False)
     queue, other = assign(one, messages=1), assign(one, 1)
-    one.answered(queue.pull, moved(5))
+    one.responded(queue.pull, moved(5))
     assert not one.may_pull(other)
     one.room_made = False
-    one.answered(queue.pull, moved(0))
+    one.responded(queue.pull, moved(0))
     assert one.room_made and one.may_pull(other)
 
 
@@ -396,7 +396,7 @@ def test_a_refusal_changes_nothing() -> None:
     one = core()
     queue = assign(one, messages=1)
     with pytest.raises(BrokerError):
-        one.answered(queue.pull, request(11).response(ResponseCode.NO_PERMISSION, "no"))
+        one.responded(queue.pull, request(11).response(ResponseCode.NO_PERMISSION, "no"))
     assert (queue.committable, queue.pull.next_offset) == (0, 1)
 
 
@@ -422,7 +422,7 @@ def test_what_is_ready_is_looked_through_once_for_all_queues(what: str, monkeypa
     one = core(auto_ack=False, ordered=what == "wanted by others")
     queues = [one.assigned(Pull(MessageQueue("T", "b", n), ALL_TAGS, 0), gives_back=True) for n in range(200)]
     for queue in queues:
-        assert one.answered(queue.pull, found(queue.queue, 0, 3))
+        assert one.responded(queue.pull, found(queue.queue, 0, 3))
     Looked.looks = 0
     some = queues[:150]
     if what == "lost":

@@ -27,10 +27,10 @@ class Consuming(RuleBasedStateMachine):
         self.at_hand: ReceivedMessage | None = None
 
     @rule(count=st.integers(1, 5))
-    def answered(self, count: int) -> None:
+    def responded(self, count: int) -> None:
         if self.one.may_pull(self.queue):
             at = self.queue.pull.next_offset
-            self.one.answered(self.queue.pull, found(self.queue.queue, at, at + count))
+            self.one.responded(self.queue.pull, found(self.queue.queue, at, at + count))
             self.end = max(self.end, at + count)
 
     @precondition(lambda self: self.one.ready)
@@ -95,17 +95,17 @@ class Consuming(RuleBasedStateMachine):
 
     @invariant()
     def all_else_is_somewhere(self) -> None:
-        here = [message for _, message in self.one.ready] + list(self.queue.held)
+        here = [message for _, message in self.one.ready] + list(self.queue.held_messages)
         assert len(here) == len({message.offset for message in here})
-        assert self.one.unacked_bytes == sum(message.stored.size for message in self.queue.unacked.values())
-        waiting = {id(message) for message in self.queue.unacked.values()}
+        assert self.one.unacked_bytes == sum(message.record.size for message in self.queue.unacked_messages.values())
+        waiting = {id(message) for message in self.queue.unacked_messages.values()}
         assert {id(message) for message in here} <= waiting
-        known = {id(one) for one in [*here, *self.out]} | {id(one[2].message) for one in self.one._waiting}
+        known = {id(one) for one in [*here, *self.out]} | {id(one[2].message) for one in self.one._give_backs}
         assert waiting <= known
 
     @invariant()
     def bounds_hold(self) -> None:
-        assert len(self.queue.unacked) < 12 + 5
+        assert len(self.queue.unacked_messages) < 12 + 5
         assert self.queue.pull.next_offset - self.queue.committable < 20 + 5
 
 

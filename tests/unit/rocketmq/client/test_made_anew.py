@@ -34,7 +34,7 @@ async def test_a_topic_that_was_made_anew_is_read_from_where_the_group_stands_th
         if stands is not None:
             fake.offsets[COMMITTED] = stands
         link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
-        await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
+        await until(lambda: consumer._assignment._assigned_queues[QUEUE].is_lost)
         await consumer.commit()
         assert fake.offsets.get(COMMITTED) in (stands, stands or 0), "an offset of the old topic is none of the new one"
         first = stands or 0
@@ -55,7 +55,7 @@ async def test_no_offset_of_a_topic_that_is_gone_is_committed(
         [(link, command)] = fake._held
         fake.offsets.clear()
         link.send(command.response(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
-        await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
+        await until(lambda: consumer._assignment._assigned_queues[QUEUE].is_lost)
         with pytest.raises(Unavailable, match="gone a moment ago"):
             await consumer.commit()
         assert COMMITTED not in fake.offsets and "not committed" not in [event.kind for event in told]
@@ -114,7 +114,7 @@ async def test_that_a_slave_does_not_know_the_topic_says_nothing_of_it(cluster: 
         master.wake()
         [last] = await take(consumer, 1)
         await until(lambda: slave.count(PULL))
-        assert not consumer._assignment._assigned[QUEUE].is_lost
+        assert not consumer._assignment._assigned_queues[QUEUE].is_lost
         consumer.ack(last)
         await consumer.commit()
         assert master.offsets[COMMITTED] == 6

@@ -9,7 +9,7 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client import offsets
-from tallystick.rocketmq.client.by_broker import NoAnswer
+from tallystick.rocketmq.client.by_broker import NoResponse
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -32,7 +32,7 @@ async def test_that_no_process_of_a_broker_answers_is_told_apart(cluster: FakeCl
     """About its other queues it is not asked then, each for its time-out."""
     fake = await cluster.add(queues=1)
     fake.react[COMMIT] = lambda link, command: None
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await offsets.commit(mq._context, "g", QUEUE, 3)
 
 
@@ -125,7 +125,7 @@ async def test_of_a_reset_that_another_one_meets_no_broker_is_known_to_have_hear
     """So the next commit tells it, though the group has done nothing since."""
     fake = await cluster.add(queues=1)
     fake.react[COMMIT] = lambda link, command: command.response(0, None, {"tallyResetTo": "4"})
-    stand = await offsets.stand(mq._context, "g", QUEUE, "first")
+    stand = await offsets.start_group_offset(mq._context, "g", QUEUE, "first")
     assert (stand.offset, stand.connection) == (4, None)
 
 

@@ -45,10 +45,10 @@ def test_it_is_told_once_a_minute_how_often_it_failed_also_of_what_comes_and_goe
     assert away.failed("b", 0.0) == 1
     assert [away.failed("b", second) for second in range(1, 60)] == [0] * 59
     assert away.failed("b", TELL_AGAIN_S) == 60
-    assert away.answered("b") and not away.answered("b")
+    assert away.ended("b") and not away.ended("b")
     assert away.failed("b", TELL_AGAIN_S + 1.0) == 0, "it flaps"
     assert away.pause_s("b", TELL_AGAIN_S + 1.0) <= FIRST_PAUSE_S + 1e-6
-    assert not away.answered("b"), "nobody heard that it had failed again"
+    assert not away.ended("b"), "nobody heard that it had failed again"
     assert away.failed("other", 1.0) == 1
 
 
@@ -57,7 +57,7 @@ def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.Monkey
     away = Outages()
     for name in range(1000):
         assert away.failed(name, 0.0) == 1
-    assert len(away._told) <= 10 and len(away._outages) <= 10
+    assert len(away._reported_at) <= 10 and len(away._outages) <= 10
 
 
 @pytest.mark.parametrize("refuses", [False, True])

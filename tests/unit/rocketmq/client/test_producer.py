@@ -68,9 +68,9 @@ async def test_h9_h10_a_stored_message_is_not_sent_again_whatever_its_status(
     fake = await cluster.add()
 
     def late(link: Any, command: Any) -> Any:
-        answer = fake._send(link, command)
-        answer.code = int(status.value)
-        return answer
+        response = fake._send(link, command)
+        response.code = int(status.value)
+        return response
 
     fake.react[SEND] = late
     result = await mq.producer("g").send("T", b"x")

@@ -36,23 +36,23 @@ def answer(
 
 def test_messages_in_order_and_where_to_go_on() -> None:
     asked = pull()
-    assert [message.offset for message in asked.answered(answer(FOUND, 8, (5, 6, 7), 1))] == [5, 6, 7]
+    assert [message.offset for message in asked.responded(answer(FOUND, 8, (5, 6, 7), 1))] == [5, 6, 7]
     assert (asked.next_offset, asked.broker_id) == (8, 1)
 
 
 def test_what_was_delivered_before_is_not_delivered_again() -> None:
-    assert [message.offset for message in pull().answered(answer(FOUND, 8, (3, 4, 5, 6)))] == [5, 6]
+    assert [message.offset for message in pull().responded(answer(FOUND, 8, (3, 4, 5, 6)))] == [5, 6]
 
 
 def test_the_properties_are_those_stored() -> None:
-    [message] = pull("A").answered(answer(FOUND, 6, (5,)))
+    [message] = pull("A").responded(answer(FOUND, 6, (5,)))
     assert (message.topic, message.tags, message.properties, message.body) == ("T", "A", {"TAGS": "A"}, b"x")
     assert message.properties is message.properties  # read once
 
 
 def test_other_tags_are_passed_over() -> None:
     asked = pull("B")
-    assert asked.answered(answer(FOUND, 8, (5, 6, 7))) == []
+    assert asked.responded(answer(FOUND, 8, (5, 6, 7))) == []
     assert asked.next_offset == 8
 
 
@@ -61,25 +61,25 @@ def test_other_tags_are_passed_over() -> None:
 )
 def test_without_messages_an_offset_only_grows(code: int, next_offset: int, then: int) -> None:
     asked = pull()
-    assert asked.answered(answer(code, next_offset)) == []
+    assert asked.responded(answer(code, next_offset)) == []
     assert (asked.next_offset, asked.corrected) == (then, False)
 
 
 @pytest.mark.parametrize("next_offset", [2, 50])
 def test_only_a_moved_offset_goes_either_way(next_offset: int) -> None:
     asked = pull()
-    assert asked.answered(answer(MOVED, next_offset)) == []
+    assert asked.responded(answer(MOVED, next_offset)) == []
     assert (asked.next_offset, asked.corrected) == (next_offset, True)
 
 
 def test_refusals_and_damage_are_raised_and_change_nothing() -> None:
     asked = pull()
     with pytest.raises(BrokerError):
-        asked.answered(request(11).response(ResponseCode.NO_PERMISSION, "no"))
+        asked.responded(request(11).response(ResponseCode.NO_PERMISSION, "no"))
     broken = answer(FOUND, 8, (5, 6))
     broken.body = bytes(broken.body)[:-3]
     with pytest.raises(RemoteProtocolError):
-        asked.answered(broken)
+        asked.responded(broken)
     assert asked.next_offset == 5
 
 
@@ -92,5 +92,5 @@ def test_the_mark_of_the_last_message_goes_with_the_offset() -> None:
         (MOVED, 4, None, ""),
         (NOT_FOUND, 4, "3.c", "3.c"),
     ):
-        asked.answered(answer(code, next_offset, (5,) if code == FOUND else (), mark=told))
+        asked.responded(answer(code, next_offset, (5,) if code == FOUND else (), mark=told))
         assert asked.mark == then

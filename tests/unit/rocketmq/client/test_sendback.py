@@ -87,7 +87,7 @@ async def test_what_is_given_back_too_often_becomes_a_dead_letter(live: LiveClus
             assert message.reconsume_times == times
             consumer.nack(message)
         dead = MessageQueue("%DLQ%g", "broker-a", 0)
-        await until(lambda: not consumer._core.queues[RETRY].unacked)
+        await until(lambda: not consumer._core.queues[RETRY].unacked_messages)
         await mq._context.routes.await_known(dead.topic)
         assert await mq.queue_limits(dead) == (0, 1)
         assert (await consumer.lag()).total == 0
@@ -192,7 +192,7 @@ async def test_nothing_is_passed_over_while_slaves_lack_what_was_given_back(
         assert [header.copy for header in headers[:3]] == [None, 700, 700]
         assert len([event for event in told if event.kind == "sent back, not yet everywhere"]) == 1
         del fake.react[SEND_BACK]
-        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked)
+        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked_messages)
         await consumer.close()
     assert fake.offsets["g", "T", 0] == 2
 
@@ -220,7 +220,7 @@ async def test_slaves_that_stay_without_what_was_given_back_stop_no_queue(
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))
         consumer.ack(await next_of(consumer))
-        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked)
+        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked_messages)
         await consumer.commit()
         assert fake.offsets["g", "T", 0] == 2
     events = [event for event in told if event.kind.startswith("sent back")]

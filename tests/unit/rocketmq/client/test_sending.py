@@ -21,7 +21,7 @@ def sending() -> Sending:
 
 @pytest.mark.parametrize("status", SendStatus)
 def test_four_codes_mean_stored(status: SendStatus) -> None:
-    result = sending().answered(QUEUE, said(status.value, STORED), 0.0)
+    result = sending().responded(QUEUE, said(status.value, STORED), 0.0)
     assert result is not None
     assert (result.status, result.queue.queue_id, result.queue_offset, result.maybe_twice) == (status, 3, 9, False)
 
@@ -42,7 +42,7 @@ def test_four_codes_mean_stored(status: SendStatus) -> None:
 )
 def test_what_is_tried_again(failure: Command | TallyError, again: bool) -> None:
     attempt = sending()
-    assert attempt.answered(QUEUE, failure, 0.0) is None
+    assert attempt.responded(QUEUE, failure, 0.0) is None
     assert (attempt.may_retry, attempt.avoid) == (again, "b")
     assert attempt.failure is not None
 
@@ -50,19 +50,19 @@ def test_what_is_tried_again(failure: Command | TallyError, again: bool) -> None
 def test_attempts_and_time_are_bounded() -> None:
     attempt = sending()
     for left in (True, True, False):
-        attempt.answered(QUEUE, said(2), 0.0)
+        attempt.responded(QUEUE, said(2), 0.0)
         assert attempt.may_retry == left
     late = sending()
-    late.answered(QUEUE, said(2), 10.0)
+    late.responded(QUEUE, said(2), 10.0)
     assert not late.may_retry
 
 
 def test_doubt_outlives_what_comes_after_it() -> None:
     attempt = sending()
-    attempt.answered(QUEUE, ConnectionLost("first"), 0.0)
-    attempt.answered(QUEUE, said(2), 0.0)
+    attempt.responded(QUEUE, ConnectionLost("first"), 0.0)
+    attempt.responded(QUEUE, said(2), 0.0)
     assert isinstance(attempt.failure, ConnectionLost)
-    result = attempt.answered(QUEUE, said(0, STORED), 0.0)
+    result = attempt.responded(QUEUE, said(0, STORED), 0.0)
     assert result is not None
     assert result.maybe_twice
 
@@ -70,16 +70,16 @@ def test_doubt_outlives_what_comes_after_it() -> None:
 @pytest.mark.parametrize("failure", [said(0, {"queueId": "no number"}), RemoteProtocolError("x"), RequestTimeout("x")])
 def test_an_answer_that_cannot_be_read_leaves_doubt(failure: Command | TallyError) -> None:
     one = sending()
-    assert one.answered(QUEUE, failure, 0.0) is None
+    assert one.responded(QUEUE, failure, 0.0) is None
     assert one.failure is not None and one.failure.ambiguous
 
 
 def test_without_doubt_the_last_failure_counts() -> None:
     attempt = sending()
-    attempt.answered(QUEUE, said(2), 0.0)
-    attempt.answered(QUEUE, said(14), 0.0)
+    attempt.responded(QUEUE, said(2), 0.0)
+    attempt.responded(QUEUE, said(14), 0.0)
     assert isinstance(attempt.failure, BrokerError)
     assert attempt.failure.response_code == 14
-    result = attempt.answered(QUEUE, said(0, STORED), 0.0)
+    result = attempt.responded(QUEUE, said(0, STORED), 0.0)
     assert result is not None
     assert not result.maybe_twice

@@ -70,7 +70,7 @@ def test_the_suggested_process_is_asked_until_it_fails_and_again_after_a_while()
     assert choice.choose(addresses, 0, 10) == "slave"
     assert choice.choose(addresses, 0, 13) == "master"
     choice.failed("master", 20)
-    choice.answered("master")
+    choice.responded("master")
     assert choice.choose(addresses, 0, 20) == "master"
     for address in addresses.values():
         choice.failed(address, 30)

@@ -52,15 +52,15 @@ async def test_answers_find_their_questions_in_any_order(bench: Bench, caller: C
 
     bench.heard.react = react
     asks = [caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)]
-    answers = await asyncio.gather(*asks)
-    assert [answer.fields["echo"] for answer in answers] == ["10", "11", "12"]
+    responses = await asyncio.gather(*asks)
+    assert [response.fields["echo"] for response in responses] == ["10", "11", "12"]
     assert bench.server.connections == 1
 
 
 async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Bench, caller: Caller) -> None:
     await caller.client.ask(bench.address, request(34), 5)
-    answers = [caller.client.ask(bench.address, request(34), 5) for _ in range(50)]
-    await asyncio.gather(*answers)
+    responses = [caller.client.ask(bench.address, request(34), 5) for _ in range(50)]
+    await asyncio.gather(*responses)
     assert [len(batch) for batch in bench.heard.batches] == [1, 50]
 
 
@@ -83,8 +83,8 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error_and_takes_no_ot
         command.response(0, remark="a\udcff" if command.code == 11 else None)
     )
     await caller.client.ask(bench.address, request(34), 5)
-    answers = await asyncio.gather(*(caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)))
-    assert [answer.code for answer in answers] == [0, 1, 0]
+    responses = await asyncio.gather(*(caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)))
+    assert [response.code for response in responses] == [0, 1, 0]
 
 
 async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(bench: Bench, caller: Caller) -> None:
@@ -180,8 +180,8 @@ async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench
         link.send(command.response(0))
 
     bench.heard.react = react
-    answer = await caller.client.ask(bench.address, request(34), 5)
-    assert answer.is_response
+    response = await caller.client.ask(bench.address, request(34), 5)
+    assert response.is_response
     assert [command.code for command in caller.asked] == [40]
 
 

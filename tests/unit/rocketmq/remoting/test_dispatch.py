@@ -27,7 +27,7 @@ class Desk:
     def __init__(self) -> None:
         self.told, self.replies, self.at_once, self.caller = list[Event](), list[Reply](), list[int](), Caller()
         self.dispatch = Dispatch(
-            Events(self.told.append), lambda link, command, answer: self.at_once.append(answer.opaque)
+            Events(self.told.append), lambda link, command, response: self.at_once.append(response.opaque)
         )
         self.dispatch.add({ECHO: echo, LATE: self._late})
 
@@ -41,7 +41,7 @@ class Desk:
         return command
 
     def sent(self) -> list[tuple[int, int, str | None]]:
-        return [(answer.opaque, int(answer.code), answer.remark) for answer in self.caller.sent]
+        return [(response.opaque, int(response.code), response.remark) for response in self.caller.sent]
 
     def reasons(self) -> list[tuple[str, int, str]]:
         return [(event.kind, event.fields["code"], event.fields["reason"]) for event in self.told]

@@ -31,8 +31,8 @@ async def test_each_request_is_answered_on_its_connection(bench: Bench) -> None:
     first, second = await bench.peer(), await bench.peer()
     first.send(asked(1), asked(2))
     second.send(asked(1))
-    assert [answer.opaque for answer in await first.answers(2)] == [1, 2]
-    assert [answer.opaque for answer in await second.answers(1)] == [1]
+    assert [response.opaque for response in await first.answers(2)] == [1, 2]
+    assert [response.opaque for response in await second.answers(1)] == [1]
 
 
 @pytest.mark.real_time  # written to sockets: all of it is there before the loop reads
@@ -56,9 +56,9 @@ async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: 
     for peer in crowd:
         peer.send(*(asked(number) for number in range(each)))
     small.send(asked(7))
-    assert [answer.opaque for answer in await small.answers(1)] == [7]
+    assert [response.opaque for response in await small.answers(1)] == [7]
     for peer in crowd:
-        assert [answer.opaque for answer in await peer.answers(each)] == list(range(each))
+        assert [response.opaque for response in await peer.answers(each)] == list(range(each))
     assert max(map(len, bench.heard.batches)) <= TURN_REQUESTS
     assert bench.server.memory.unfinished_bytes == 0
 
@@ -115,7 +115,7 @@ async def test_a_request_in_pieces_is_one_request(bench: Bench) -> None:
     for byte in encode(asked(7)):
         peer.writer.write(bytes([byte]))
         await asyncio.sleep(0)
-    assert [answer.opaque for answer in await peer.answers(1)] == [7]
+    assert [response.opaque for response in await peer.answers(1)] == [7]
 
 
 async def test_answers_may_come_later_and_in_any_order(bench: Bench) -> None:
@@ -126,7 +126,7 @@ async def test_answers_may_come_later_and_in_any_order(bench: Bench) -> None:
     await until(lambda: len(held) == 2)
     for link, command in reversed(held):
         link.send(command.response(0))
-    assert [answer.opaque for answer in await peer.answers(2)] == [2, 1]
+    assert [response.opaque for response in await peer.answers(2)] == [2, 1]
 
 
 async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(bench: Bench) -> None:
@@ -137,8 +137,8 @@ async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(be
     bench.heard.react = push
     peer = await bench.peer()
     peer.send(asked(1))
-    pushed, answer = await peer.answers(2)
-    assert (pushed.code, pushed.is_response, answer.opaque, answer.is_response) == (40, False, 1, True)
+    pushed, response = await peer.answers(2)
+    assert (pushed.code, pushed.is_response, response.opaque, response.is_response) == (40, False, 1, True)
     peer.send(pushed.response(0), asked(2))
     await peer.answers(2)
     assert [command.opaque for command in bench.heard.requests] == [1, 2]
@@ -153,9 +153,9 @@ async def test_a_handler_that_fails_answers_code_1_to_those_without_answer(bench
     bench.heard.react = react
     peer = await bench.peer()
     peer.send(asked(1), asked(2), asked(3))
-    answers = {answer.opaque: answer for answer in await peer.answers(3)}
-    assert {opaque: answer.code for opaque, answer in answers.items()} == {1: 0, 2: 1, 3: 1}
-    assert answers[2].remark == "ZeroDivisionError: oh"
+    responses = {response.opaque: response for response in await peer.answers(3)}
+    assert {opaque: response.code for opaque, response in responses.items()} == {1: 0, 2: 1, 3: 1}
+    assert responses[2].remark == "ZeroDivisionError: oh"
     peer.send(asked(4))
     assert (await peer.answers(1))[0].code == 0
     assert [event.kind for event in bench.told] == ["request failed"]
@@ -173,7 +173,7 @@ async def test_a_failed_one_way_request_gets_no_answer(bench: Bench) -> None:
     peer.send(command)
     await until(lambda: bench.told)
     peer.send(asked(9))
-    assert [answer.opaque for answer in await peer.answers(1)] == [9]
+    assert [response.opaque for response in await peer.answers(1)] == [9]
 
 
 async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(bench: Bench) -> None:
@@ -183,8 +183,12 @@ async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(be
     bench.heard.react = react
     peer = await bench.peer()
     peer.send(asked(1), asked(2), asked(3))
-    answers = await peer.answers(3)
-    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 0), (2, ResponseCode.SYSTEM_ERROR), (3, 0)]
+    responses = await peer.answers(3)
+    assert [(response.opaque, response.code) for response in responses] == [
+        (1, 0),
+        (2, ResponseCode.SYSTEM_ERROR),
+        (3, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ async def test_garbage_closes_that_connection_alone(bench: Bench, garbage: bytes
     bad.writer.write(garbage + bytes(64))
     assert await bad.ended()
     good.send(asked(1))
-    assert [answer.opaque for answer in await good.answers(1)] == [1]
+    assert [response.opaque for response in await good.answers(1)] == [1]
     assert bench.server.malformed_connections == 1
     assert bench.server.connections == 1
 
@@ -257,7 +261,7 @@ async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Bench)
     await asyncio.sleep(0)
     assert 0 < bench.server.memory.unsent_bytes < 8 * bench.settings.write_high_bytes
     peer.transport.resume_reading()
-    assert [answer.opaque for answer in await peer.answers(200)] == list(range(200))
+    assert [response.opaque for response in await peer.answers(200)] == list(range(200))
     await until(lambda: bench.server.memory.unsent_bytes == 0)
 
 
@@ -405,7 +409,7 @@ async def test_closing_sends_what_is_queued(bench: Bench) -> None:
     bench.heard.react = react
     peer = await bench.peer()
     peer.send(asked(3))
-    assert [answer.opaque for answer in await peer.answers(1)] == [3]
+    assert [response.opaque for response in await peer.answers(1)] == [3]
     assert await peer.ended()
 
 
@@ -419,4 +423,4 @@ async def test_a_notice_that_cannot_be_encoded_is_left_out_and_takes_no_answer_w
 
     bench.heard.react = react
     peer.send(asked(1))
-    assert [answer.opaque for answer in await peer.answers(1)] == [1]
+    assert [response.opaque for response in await peer.answers(1)] == [1]

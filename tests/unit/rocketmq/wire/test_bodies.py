@@ -35,8 +35,8 @@ def test_a_topic_named_by_digits_keeps_its_quotes() -> None:
 def test_a_table_of_an_older_broker_lacks_what_came_later() -> None:
     text = '{"dataVersion":{"counter":1,"timestamp":2},"offsetTable":{"T@G":{0:5}}}'
     assert dialect.read_as(text, OffsetTable) == OffsetTable(DataVersion(0, 2, 1), {"T@G": {0: 5}})
-    answer = dialect.read_as('{"dataVersion":{},"topicConfigTable":{}}', TopicTableResponse)
-    assert answer.mapping_version == DataVersion()
+    response = dialect.read_as('{"dataVersion":{},"topicConfigTable":{}}', TopicTableResponse)
+    assert response.mapping_version == DataVersion()
 
 
 def test_what_ours_does_not_use_of_a_group_is_kept() -> None:

@@ -71,11 +71,11 @@ def test_a_send_is_read_under_its_long_names() -> None:
 
 
 def test_the_answer_to_a_send_is_written_as_the_general_way_would() -> None:
-    for answer in (
+    for response in (
         SendResponse(queue_id=1, transaction_id="u", msg_id="m", queue_offset=7),
         SendResponse(queue_id=1, msg_id="m", queue_offset=7, trace_on="false", region="north"),
     ):
-        assert list(answer.to_fields().items()) == list(Header.to_fields(answer).items())
+        assert list(response.to_fields().items()) == list(Header.to_fields(response).items())
 
 
 @pytest.mark.parametrize(

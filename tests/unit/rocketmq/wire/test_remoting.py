@@ -210,8 +210,8 @@ def test_an_answer_has_the_opaque_and_a_json_header_whatever_the_request_had() -
     asked = decode(encode(request(RequestCode.GET_MAX_OFFSET, {"topic": "T"}, serialization=Serialization.BINARY)))
     assert asked.serialization is Serialization.BINARY
     asked.opaque = 77
-    answer = asked.response(0, "fine", {"offset": "3"}, b"body", [b"and", memoryview(b" parts")])
-    again = decode(encode(answer))
+    response = asked.response(0, "fine", {"offset": "3"}, b"body", [b"and", memoryview(b" parts")])
+    again = decode(encode(response))
     assert (again.opaque, again.is_response, again.is_one_way, again.remark) == (77, True, False, "fine")
     assert (again.fields, again.body, again.serialization) == ({"offset": "3"}, b"bodyand parts", Serialization.JSON)
 
