@@ -121,8 +121,8 @@ async def start_group_offset(context: BrokerContext, group: str, queue: MessageQ
     if result.reset_to is not None:
         offset, mark = result.reset_to, ""
         result = await commit(context, group, queue, offset)  # that it was heard
-    told = result.connection if result.reset_to is None else None
-    return GroupOffset(offset, told, mark, is_new=group_offset is None, resets=result.resets)
+    known_over = result.connection if result.reset_to is None else None
+    return GroupOffset(offset, known_over, mark, is_new=group_offset is None, resets=result.resets)
 
 
 async def query_group_offset(context: BrokerContext, group: str, queue: MessageQueue) -> GroupOffset | None:

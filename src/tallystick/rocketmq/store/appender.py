@@ -44,7 +44,7 @@ class Appender:
         self._stamp = last_ms
 
     def learn(self, ends: Mapping[Queue, int]) -> None:
-        """The next queue offsets of some queues."""
+        """Note the next queue offsets of some queues."""
         before = len(self.next_offsets)
         self.next_offsets.update(ends)
         if len(self.next_offsets) > before:
@@ -61,7 +61,7 @@ class Appender:
             self._queue_ids[topic] = remaining_ids
 
     def put(self, drafts: Sequence[Draft], now_ms: int) -> list[Put]:
-        """Append all drafts that are allowed and fit the disk; what became of each, in their order."""
+        """Append all drafts that are allowed and fit the disk. Returns what became of each, in their order."""
         self._stamp = stamp = max(now_ms, self._stamp)
         puts: list[Put] = []
         batch = _Batch(self._log, self._settings.store_host, stamp)
@@ -100,7 +100,7 @@ class Appender:
         return puts
 
     def _field(self, topic: str) -> bytes:
-        """The topic as records have it; empty for one that may not be stored."""
+        """Returns the topic as records have it; empty for one that may not be stored."""
         limit = MAX_RETRY_TOPIC_BYTES if topic.startswith(RETRY_PREFIX) else self._settings.max_topic_bytes
         if not topic or len(topic.encode()) > limit:
             return b""
@@ -145,7 +145,7 @@ class _Batch:
         return put
 
     def write(self) -> bool:
-        """Whether all is in the log now."""
+        """Write the rows. Returns whether all are in the log now."""
         rows, puts = self._rows, self._puts
         self._rows, self._puts = [], []
         if rows and self.status is None:
@@ -163,7 +163,7 @@ class _Batch:
 
 
 def _refusal_of(messages: Sequence[Content], max_body: int) -> PutStatus | None:
-    """Why one of them is not stored; None: all are."""
+    """Returns why one of the messages is not stored; None if all are."""
     refusal = None
     for _, body, properties in messages:
         if len(properties) > MAX_PROPERTIES_BYTES:

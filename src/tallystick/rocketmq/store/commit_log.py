@@ -47,7 +47,7 @@ class CommitLog:
         return size - self.end % size
 
     def append(self, records: Sequence[Buffer], size: int) -> None:
-        """Records that fit, made for ``end``. Raises DiskFull, or StorageError when the log must stop."""
+        """Append records that fit, made for ``end``. Raises DiskFull, or StorageError when the log must stop."""
         self._write(records, size)
         self.border = self.end
 
@@ -71,7 +71,7 @@ class CommitLog:
         self.border = self.end
 
     def append_raw(self, offset: int, data: Buffer) -> int:
-        """Bytes of another copy of this log, exactly at the end; an empty log begins anywhere. The new end.
+        """Append bytes of another copy of this log, exactly at the end; an empty log begins anywhere. Returns the end.
 
         Raises OffsetMismatch, DiskFull, or StorageError when the log must stop; part of it may have been taken.
         """
@@ -87,7 +87,7 @@ class CommitLog:
         return self.end
 
     def record_parsed(self, offset: int) -> None:
-        """A record ends there: it was read up to there."""
+        """A record that was read ends at ``offset``."""
         self.border = max(self.border, offset)
 
     def _begin_at(self, offset: int) -> None:
@@ -100,7 +100,7 @@ class CommitLog:
             self.end = self.flushed = self.start = self.border = offset
 
     def _blot(self, size: int) -> None:
-        """Zeros over what a failed write may have left behind the end."""
+        """Write zeros over what a failed write may have left behind the end."""
         end = min(self.end + size, self.files.limit)
         if end <= self.end:
             return
@@ -110,7 +110,7 @@ class CommitLog:
             self.failed = error  # unless it is all zeros, the next start may find messages nobody was promised
 
     def slice(self, offset: int, limit: int) -> memoryview:
-        """At most ``limit`` bytes from ``offset`` in one file; empty at the end and outside the log."""
+        """Returns at most ``limit`` bytes from ``offset`` in one file; none at the end and outside the log."""
         file = self.files.find(offset) if self.start <= offset < self.end else None  # none has what is before ``first``
         if file is None or (view := file.view or self.files.view_of(file)) is None:
             return _EMPTY
@@ -118,7 +118,7 @@ class CommitLog:
         return view[at : min(at + limit, self.end - file.start, self.files.file_bytes)]
 
     def record(self, offset: int, size: int = 0) -> memoryview | None:
-        """The record at ``offset``; None when there is none (or none of that ``size``, if given)."""
+        """Returns the record at ``offset``; None if there is none (or none of that ``size``, if given)."""
         head = self.slice(offset, SMALLEST)
         if len(head) < SMALLEST:
             return None
@@ -130,7 +130,7 @@ class CommitLog:
         return record if len(record) == record_size else None
 
     def stored_ms(self, offset: int, size: int = 0) -> int:
-        """The store time of the record at ``offset``; -1 when there is none."""
+        """Returns the store time of the record at ``offset``; -1 if there is none."""
         record = self.record(offset, size)
         if record is None:
             return -1
@@ -138,7 +138,7 @@ class CommitLog:
         return int.from_bytes(record[at : at + 8], "big", signed=True)
 
     def flush(self) -> int:
-        """Sync what is written now; the new ``flushed``. Only there a failure leaves it where it was.
+        """Sync what is written now. Returns the new ``flushed``; a failure leaves it where it was.
 
         Raises StorageError: the log must stop, a later sync that succeeds would prove nothing.
         """

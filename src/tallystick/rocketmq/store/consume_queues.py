@@ -31,14 +31,14 @@ class ConsumeQueues:
         self._leaving: dict[str, dict[int, ConsumeQueue]] = {}
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
-        """All that are on the disk; see ``ConsumeQueue.load``."""
+        """Load all queues on the disk; see ``ConsumeQueue.load``."""
         for topic, queue_id in list_queues(self._disk, self._root):
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             queue.load(dispatched, log, repair=repair)
             self._enter(queue)
 
     def adopt(self, rows: Iterable[QueueRow]) -> None:
-        """Those that a checkpoint noted, and no others; see ``ConsumeQueue.adopt``."""
+        """Adopt the queues that a checkpoint noted, and no others; see ``ConsumeQueue.adopt``."""
         for row in rows:
             self.of(*row.key).adopt(row)
 
@@ -61,7 +61,7 @@ class ConsumeQueues:
         return None if queues is None else queues.get(queue_id)
 
     def of(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if it is missing."""
+        """Returns the queue, and makes it if it is missing."""
         queue = self.find(topic, queue_id)
         if queue is None:
             if (old := self._take_leaving(topic, queue_id)) is not None:
@@ -75,24 +75,24 @@ class ConsumeQueues:
             self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
 
     def fillers_of_new(self, queue_offset: int) -> int:
-        """How many a queue gets that begins there: as the original's, from the start of the file."""
+        """Returns how many fillers a queue gets that begins there: as the original's, from the start of the file."""
         return queue_offset % self._file_units
 
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics
 
     def of_topic(self, topic: str) -> Mapping[int, ConsumeQueue]:
-        """Its queues, by number."""
+        """Returns the queues of a topic, by number."""
         return self._topics.get(topic, {})
 
     def mark(self, queue: ConsumeQueue) -> None:
-        """It has units that are not synced."""
+        """Mark a queue that has units which are not synced."""
         if not queue.dirty:
             queue.dirty = True
             self._dirty.append(queue)
 
     def take(self) -> list[ConsumeQueue]:
-        """Those that were marked, and are no more; to be synced."""
+        """Returns the marked queues, to be synced, and unmarks them."""
         queues = list(self._dirty)
         self._dirty.clear()
         for queue in queues:
@@ -100,7 +100,7 @@ class ConsumeQueues:
         return queues
 
     def sync(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Make them durable as they are now. On a thread. After an error ``mark`` them again."""
+        """Make queues durable as they are now. On a thread. After an error ``mark`` them again."""
         if len(queues) < _SYNC_ALL_FROM:
             for queue in queues:
                 queue.sync()
@@ -151,7 +151,7 @@ class ConsumeQueues:
         return queue
 
     def _remove_folders(self, topic: str, queue_id: int) -> None:
-        """Those that nobody needs."""
+        """Remove the folders that nobody needs."""
         folder = os.path.join(self._root, topic)
         with self._naming:  # whoever makes a folder has entered its queue
             if self.find(topic, queue_id) is None:
@@ -172,7 +172,7 @@ def remove_files(disk: Disk, root: str, topic: str, queue_id: int) -> None:
 
 
 def list_queues(disk: Disk, root: str) -> Iterator[Queue]:
-    """The queues that have a folder."""
+    """Yields the queues that have a folder."""
     for topic in disk.listdir(root):
         for queue_id in disk.listdir(os.path.join(root, topic)):
             if queue_id.isdecimal():

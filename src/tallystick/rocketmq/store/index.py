@@ -71,25 +71,25 @@ class Index:
                 if name in sizes:
                     self._disk.unlink(path)
                 file = IndexFile(self._handles, path, self._settings)
-                file.lost = range(row.begin_offset, min(row.end_offset + 1, dispatched))
+                file.lost_records = range(row.begin_offset, min(row.end_offset + 1, dispatched))
             elif name == names[-1] or row.end_offset >= dispatched:
                 file = IndexFile(self._handles, path, self._settings)
                 file.cut(dispatched)
             else:
                 file = IndexFile(self._handles, path, self._settings, header)
-            if file.header.count == 1 and not file.lost:
+            if file.header.count == 1 and not file.lost_records:
                 file.close()
                 self._disk.unlink(path)
             else:
                 self._files.append(file)
         self._disk.sync_dir(self._directory)
 
-    def lost(self) -> list[IndexFile]:
-        """Files that were lost and are built again."""
-        return [file for file in self._files if file.lost is not None]
+    def lost_files(self) -> list[IndexFile]:
+        """Returns the files that were lost and are built again."""
+        return [file for file in self._files if file.lost_records is not None]
 
     def take(self) -> list[IndexFile]:
-        """Those with new entries, to be synced."""
+        """Returns the files with new entries, to be synced."""
         files = list(self._unsynced)
         self._unsynced.clear()
         for file in files:
@@ -97,7 +97,7 @@ class Index:
         return files
 
     def mark(self, files: Sequence[IndexFile]) -> None:
-        """They could not be synced."""
+        """The files could not be synced."""
         for file in files:
             self._mark(file)
 
@@ -107,8 +107,8 @@ class Index:
             self._unsynced.append(file)
 
     def rows(self) -> list[IndexRow]:
-        """Of all files that are whole, for a checkpoint."""
-        return [file.row() for file in self._files if file.lost is None]
+        """Returns the rows of all files that are whole, for a checkpoint."""
+        return [file.row() for file in self._files if file.lost_records is None]
 
     @property
     def end_ms(self) -> int:
@@ -123,7 +123,7 @@ class Index:
     def _newest(self) -> Header:
         """Of the last file with entries: the one after it was made for some that a full disk did not take."""
         for file in self._files[:-3:-1]:
-            if file.header.count > 1 and file.lost is None:
+            if file.header.count > 1 and file.lost_records is None:
                 return file.header
         return _NONE
 
@@ -132,7 +132,7 @@ class Index:
     ) -> None:  # fmt: skip
         """Keys by columns. Raises DiskFull; what is in it then is skipped by the next attempt."""
         while hashes:
-            if not self._files or not self._files[-1].room or self._files[-1].lost is not None:
+            if not self._files or not self._files[-1].room or self._files[-1].lost_records is not None:
                 self._add_file(now_ms)
             file = self._files[-1]
             room = file.room
@@ -162,7 +162,9 @@ class Index:
 
     def drop_before(self, physical: int) -> list[str]:
         """Delete the files whose messages are all gone, but never the last; their names. On a thread."""
-        dropped_files = [file for file in self._files[:-1] if file.lost is None and file.header.end_offset < physical]
+        dropped_files = [
+            file for file in self._files[:-1] if file.lost_records is None and file.header.end_offset < physical
+        ]
         self._files = [file for file in self._files if file not in dropped_files]
         for file in dropped_files:
             self._disk.unlink(file.path)

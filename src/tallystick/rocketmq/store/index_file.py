@@ -71,7 +71,7 @@ class IndexFile:
         self._file = handles.open(path, create=header is None)
         self._entries_at = HEADER_BYTES + self._slot_count * SLOT_BYTES
         self.header = header or self._read_header(self.size_of(settings))
-        self.lost: range | None = None  # physical offsets of the records whose entries were lost and come again
+        self.lost_records: range | None = None  # physical offsets of the records whose entries were lost and come again
         self._slots: array[int] | None = None
         self.dirty = False
         self._dirty_pages = bytearray(-(-self._slot_count // _PAGE_SLOTS))

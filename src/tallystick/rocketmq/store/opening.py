@@ -292,11 +292,17 @@ class Opening:
             if queue.has_hole:
                 same = hole is not None and queue.born and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
                 starts.append(queue_state.rebuilt if same else queue.hole_physical())
-        starts += [file.lost.start for file in index.lost() if file.lost] if index is not None else []
+        starts += (
+            [file.lost_records.start for file in index.lost_files() if file.lost_records] if index is not None else []
+        )
         start = max(log.first, min(starts, default=reput.offset))
         # Where reput begins earlier, units that are noted and lost are of later records, which it passes over.
         lasts = [queue.last_physical for queue in queues if queue.has_hole]
-        lasts += [file.lost.stop - 1 for file in index.lost() if file.lost] if index is not None else []
+        lasts += (
+            [file.lost_records.stop - 1 for file in index.lost_files() if file.lost_records]
+            if index is not None
+            else []
+        )
         stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset
         return Rebuild(log, queues, index, reput, self._events, start, stop)
 
@@ -314,7 +320,7 @@ class Opening:
         self, queue_state: QueueState, queues: ConsumeQueues, index: Index | None, rebuild: Rebuild, log: CommitLog,
         dispatch_from: int,
     ) -> Batch:  # fmt: skip
-        names = [file.name for file in index.lost()] if index is not None else []
+        names = [file.name for file in index.lost_files()] if index is not None else []
         kept_rows = [row for name, row in (queue_state.index or {}).items() if name in names]
         return replace(
             queue_state, file_units=self._settings.consume_queue_file_units,

@@ -38,8 +38,8 @@ class Reads:
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None,
         *, correct: bool,
     ) -> GetResult:  # fmt: skip
-        """Messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is answered by a right
-        one, not left as it is."""
+        """Returns messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is corrected in
+        the result, not left as it is."""
         queue = self._queues.find(topic, queue_id)
         first, end = (queue.first, queue.end) if queue else (0, 0)
         if queue is None or end == 0:
@@ -94,8 +94,8 @@ class Reads:
         result.far_behind = log.end - physical > self._recent_bytes
 
     def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
-        """Names the message at a queue offset: no other one has the mark, and a slave's copy has the same. None when it
-        is not there, lost for now, or was never had."""
+        """Returns the mark of the message at a queue offset: no other one has it, and a slave's copy has the same. None
+        if the message is not there, or its unit is lost for now."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.first <= offset < queue.end or queue.lacks(offset):
             return None
@@ -104,7 +104,7 @@ class Reads:
         return None if record is None else f"{offset}.{crc32(record[:_MARKED_BYTES]):08x}"
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message in ms; -1 when it is not there. Raises QueueRebuilding."""
+        """Returns the store time of a message in ms; -1 if it is not there. Raises QueueRebuilding."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.first <= offset < queue.end:
             return -1
@@ -161,7 +161,7 @@ class Reads:
 
 
 def marked_offset(mark: str) -> int:
-    """The queue offset of the message that a mark names; -1 for what is no mark."""
+    """Returns the queue offset of the message that a mark names; -1 if it is no mark."""
     digits = mark.partition(".")[0]
     return int(digits) if len(mark) <= _MARK_CHARS and digits.isascii() and digits.isdigit() else -1
 

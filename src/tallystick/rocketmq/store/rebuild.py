@@ -36,7 +36,7 @@ class Rebuild:
         self.offset, self._stop = start, stop
         self._hashes = KeyHashes()
         self._holes = {(queue.topic.encode(), queue.queue_id): queue for queue in queues if queue.has_hole}
-        self._files = index.lost() if index is not None else []
+        self._files = index.lost_files() if index is not None else []
         self._unknown = {key for key, queue in self._holes.items() if not queue.born}
         self._begin_offsets: dict[tuple[bytes, int], int] = {}  # of these: the last record with which the queue began
         self._next: dict[tuple[bytes, int], int] = {}  # and what a record gets that goes on
@@ -142,7 +142,7 @@ class Rebuild:
 
     def _refill(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int]) -> None:
         for file in self._files:
-            lost_records = file.lost or range(0)
+            lost_records = file.lost_records or range(0)
             if physicals[-1] < lost_records.start or physicals[0] >= lost_records.stop:
                 continue
             entries = [
@@ -156,11 +156,13 @@ class Rebuild:
 
     def _pass_files(self, offset: int) -> None:
         """Index files whose records are all looked at are whole again."""
-        for file in [file for file in self._files if file.lost is not None and file.lost.stop <= offset]:
+        for file in [
+            file for file in self._files if file.lost_records is not None and file.lost_records.stop <= offset
+        ]:
             self._files.remove(file)
             if self._index is not None:
                 with self._reput.lock:
-                    file.lost = None
+                    file.lost_records = None
                     self._index.mark([file])
 
     def _mark(self, queue: ConsumeQueue) -> None:

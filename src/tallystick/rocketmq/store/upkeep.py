@@ -58,8 +58,8 @@ class Upkeep:
             queues, rebuild_offset, holes = parts.queues.take(), parts.rebuild.offset, parts.rebuild.holes()
             rows = [(queue, queue.row()) for queue in queues]
             files = parts.index.take() if parts.index else []
-            index_rows = [file.row() for file in files if file.lost is None]
-            lost_index_files = [file.name for file in parts.index.lost()] if parts.index else []
+            index_rows = [file.row() for file in files if file.lost_records is None]
+            lost_index_files = [file.name for file in parts.index.lost_files()] if parts.index else []
             index_ms = parts.index.end_ms if parts.index else 0
         borders = self._borders
         while len(borders) > 1 and borders[1] <= min(flushed_end, dispatched) - _BORDER_MARGIN_BYTES:

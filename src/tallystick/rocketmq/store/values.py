@@ -1,4 +1,4 @@
-"""What the store takes and gives."""
+"""The arguments and results of the store."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class GetStatus(enum.Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """``buffers`` are views of whole records one after another; a view may hold several. They stay valid while held."""
+    """The result of a read from a queue (``GetMessageResult``). ``buffers`` are views of whole records one after
+    another; a view may hold several. They stay valid while held."""
 
     status: GetStatus
     next_offset: int
