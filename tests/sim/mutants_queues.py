@@ -24,8 +24,8 @@ QUEUE_MUTANTS = (
     Mutant(
         "a start does not know what was deleted",
         STORE + "opening.py",
-        "reput.deleted = DeletedTopics(queue_state.deleted, queue_state.forgotten)",
-        "reput.deleted = DeletedTopics({})",
+        "reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)",
+        "reput.deleted_topics = DeletedTopics({})",
         "tests/sim/test_store.py",
     ),
     Mutant(
@@ -87,7 +87,7 @@ QUEUE_MUTANTS = (
     Mutant(
         "a deletion told late does not last",
         STORE + "opening.py",
-        "            queue.forget_deleted(queue_state.deleted.get(queue.topic, 0))",
+        "            queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))",
         "            pass",
         "tests/unit/rocketmq/store/test_promotion.py",
     ),

@@ -193,8 +193,8 @@ class Schedule:
     def tell(self) -> None:
         """Ends and deletions, as a slave's round copies them."""
         master, slave = self.master, self.slave
-        deletion = slave.store.learn_deletions(master.store.deleted)
-        for topic, offset in master.store.deleted.items():
+        deletion = slave.store.learn_deletions(master.store.deletions)
+        for topic, offset in master.store.deletions.items():
             if offset > max(slave.store.first, slave.deleted.get(topic, 0)):
                 slave.deleted[topic] = offset
         if deletion is not None:

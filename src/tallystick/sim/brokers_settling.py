@@ -95,7 +95,9 @@ class Settling:
         if (why := _difference(slave.tables, master.tables)) is not None:
             return f"{node.id} has other {why} than its master"
         known = slave.parts.store
-        if any(at > max(known.first, known.deleted.get(topic, 0)) for topic, at in master.parts.store.deleted.items()):
+        if any(
+            at > max(known.first, known.deletions.get(topic, 0)) for topic, at in master.parts.store.deletions.items()
+        ):
             return f"{node.id} does not know of deletions"
         return None
 

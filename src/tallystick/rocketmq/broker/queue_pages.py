@@ -44,12 +44,12 @@ class QueuePages:
         ends: list[tuple[str, int, int]] = []
         deleted: dict[str, int] = {}
         if first:
-            deleted = dict(islice(store.deleted.items(), index, index + PAGE_ENTRIES))
+            deleted = dict(islice(store.deletions.items(), index, index + PAGE_ENTRIES))
         else:
             some = islice(store.next_offsets.items(), index, index + PAGE_ENTRIES)
             ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
         index += len(ends) + len(deleted)
         at: int | None = first + index + store.removals
-        if index >= len(store.deleted if first else store.next_offsets):
-            at = None if first or not store.deleted else _DELETED
+        if index >= len(store.deletions if first else store.next_offsets):
+            at = None if first or not store.deletions else _DELETED
         return Page(dialect.write_strict(QueueEndsPage(store.end, ends, deleted, store.first)), at)

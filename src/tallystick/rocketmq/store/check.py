@@ -87,8 +87,8 @@ class _Check:
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
         state = read_queue_state(disk, directory)
-        self._forgotten_up_to = state.forgotten
-        self._deletions, self._born = state.deleted, {key: row.born for key, row in state.queues.items()}
+        self._forgotten_up_to = state.forgotten_up_to
+        self._deletions, self._born = state.deletions, {key: row.born for key, row in state.queues.items()}
         self.report = Report()
 
     def run(self) -> Report:

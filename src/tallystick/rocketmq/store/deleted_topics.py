@@ -17,12 +17,12 @@ MOST = 65_536
 class DeletedTopics:
     """``offsets``: by topic the physical offset of its last deletion, rising. Copy it as a whole on other threads.
 
-    ``forgotten``: deletions up to this physical offset may be missing. ``removals``: so many entries went, or moved to
-    the end.
+    ``forgotten_up_to``: deletions up to this physical offset may be missing. ``removals``: so many entries went, or
+    moved to the end.
     """
 
-    def __init__(self, offsets: Mapping[str, int], forgotten: int = 0) -> None:
-        self.offsets, self.forgotten = _by_offset(offsets), forgotten
+    def __init__(self, offsets: Mapping[str, int], forgotten_up_to: int = 0) -> None:
+        self.offsets, self.forgotten_up_to = _by_offset(offsets), forgotten_up_to
         self.last = max(self.offsets.values(), default=0)
         self.removals = 0
 
@@ -46,7 +46,9 @@ class DeletedTopics:
     def make_room(self, dispatched: int) -> None:
         """Make room; deletions behind the physical offset ``dispatched`` stay."""
         if len(self.offsets) >= MOST:
-            self.forgotten = self._drop(dispatched, len(self.offsets) - MOST + MOST // 16 + 1) or self.forgotten
+            self.forgotten_up_to = (
+                self._drop(dispatched, len(self.offsets) - MOST + MOST // 16 + 1) or self.forgotten_up_to
+            )
 
     def is_full(self, dispatched: int) -> bool:
         """Whether ``make_room`` would make no room."""

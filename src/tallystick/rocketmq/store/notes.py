@@ -41,7 +41,7 @@ def read_notes(disk: Disk, directory: str, settings: StoreSettings, events: Even
     if state_file.damage is not None:
         events.emit(
             "tally-queues damaged", directory=directory, reason=state_file.damage,
-            deletions_kept=len(queue_state.deleted),
+            deletions_kept=len(queue_state.deletions),
             effect="all queues are built again from the log; deletions noted there may be forgotten",
         )  # fmt: skip
     _check_settings(settings, sync_record, queue_state)

@@ -84,8 +84,8 @@ class Opening:
         dispatch_from = self._take_up(notes, queues, index, log, recovery)
         self._promote(queue_state, queues, log)
         reput = Reput(log, queues, index, self._events, dispatch_from)
-        queue_state.forgotten = min(queue_state.forgotten, log.end)
-        reput.deleted = DeletedTopics(queue_state.deleted, queue_state.forgotten)
+        queue_state.forgotten_up_to = min(queue_state.forgotten_up_to, log.end)
+        reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)
         rebuild = self._rebuild(queue_state, log, queues, index, reput)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
@@ -121,9 +121,11 @@ class Opening:
             notes.sidecar, notes.checkpoint.value, first_discarded, clean=self._clean, events=self._events,
         )  # fmt: skip
         if not recovery.start:
-            queue_state.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
+            queue_state.begin_offset = (
+                0  # power loss took the log that began there, and the next one may begin anywhere
+            )
         elif sync_record is not None and recovery.start > sync_record.start and self._slave:
-            queue_state.begun, queue_state.master_first = recovery.start, None  # or it took the first file
+            queue_state.begin_offset, queue_state.master_first = recovery.start, None  # or it took the first file
         self._check_promotion(queue_state)
         mark_running(disk, self._directory)
         return CommitLog(files, recovery.end, recovery.start, notes.sidecar), index, recovery
@@ -198,7 +200,7 @@ class Opening:
                 queue.learn_born()
         queues.remove_unknown()
         for queue in queues:
-            queue.forget_deleted(queue_state.deleted.get(queue.topic, 0))  # noted, but not yet what it took
+            queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))  # noted, but not yet what it took
         shortened_queues = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
         dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in shortened_queues]]))
         unsettled = shortened_queues or power_loss
@@ -220,7 +222,7 @@ class Opening:
         for hole in queue_state.holes:  # nothing else tells what is missing in the files of such a queue
             remove_files(self._disk, self._roots[CONSUME_QUEUES], hole.topic, hole.queue_id)
         queues.load(recovery.dispatch_from, log, repair=repair)
-        for queue in queues.detach_topics(queue_state.deleted):
+        for queue in queues.detach_topics(queue_state.deletions):
             queues.delete(queue)
         for queue in queues:
             queue.forget_before(log.first)
@@ -242,10 +244,10 @@ class Opening:
         as a whole, so that what is there counts for where each queue goes on, and for no more.
         """
         if (
-            sync_record is not None and sync_record.start > queue_state.dispatched and not queue_state.begun
+            sync_record is not None and sync_record.start > queue_state.dispatched and not queue_state.begin_offset
         ):  # no batch saw it begin there
             was_here = any(0 <= queue.last_physical < sync_record.start for queue in queues)
-            queue_state.begun, queue_state.master_first = 0 if was_here else sync_record.start, None
+            queue_state.begin_offset, queue_state.master_first = 0 if was_here else sync_record.start, None
             self._check_promotion(queue_state)
         _forget_deleted(queue_state)
         for row in queue_state.queues.values():
@@ -264,7 +266,7 @@ class Opening:
             "queues end: as a master it would give queue offsets out again, and consumers would pass over new "
             "messages. Start it as a slave while its master runs, for half a minute, or accept that with "
             "queueEndsMayBeUnknown=true",
-            path=self._directory, begun=queue_state.begun, told_at=queue_state.ends_at,
+            path=self._directory, begun=queue_state.begin_offset, told_at=queue_state.ends_at,
         )  # fmt: skip
 
     def _promote(self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog) -> None:
@@ -274,11 +276,11 @@ class Opening:
         advanced = [(queue, end) for queue, end in queue_state.ends.items() if end > 0]
         for (topic, queue_id), end in advanced:
             queues.of(topic, queue_id).advance(end)
-        if queue_state.begun or advanced:
+        if queue_state.begin_offset or advanced:
             self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=queue_state.ends_at)
-        queue_state.ends, queue_state.begun, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
+        queue_state.ends, queue_state.begin_offset, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
         # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
-        queue_state.deleted = {topic: min(offset, log.end) for topic, offset in queue_state.deleted.items()}
+        queue_state.deletions = {topic: min(offset, log.end) for topic, offset in queue_state.deletions.items()}
 
     # The rest
 
@@ -291,7 +293,7 @@ class Opening:
             hole = interrupted.get((queue.topic, queue.queue_id))
             if queue.has_hole:
                 same = hole is not None and queue.born and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
-                starts.append(queue_state.rebuilt if same else queue.hole_physical())
+                starts.append(queue_state.rebuild_offset if same else queue.hole_physical())
         starts += (
             [file.lost_records.start for file in index.lost_files() if file.lost_records] if index is not None else []
         )
@@ -325,7 +327,7 @@ class Opening:
         return replace(
             queue_state, file_units=self._settings.consume_queue_file_units,
             dispatched=dispatch_from, log_first=log.first, holes=rebuild.holes(), index_holes=names,
-            rebuilt=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
+            rebuild_offset=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
             index=None if index is None else {row.name: row for row in [*index.rows(), *kept_rows]},
         ).whole()  # fmt: skip
 
@@ -333,6 +335,6 @@ class Opening:
 def _forget_deleted(queue_state: QueueState) -> None:
     """Nothing of a queue whose last message was deleted can be read any more."""
     rows = [
-        row for row in queue_state.queues.values() if 0 <= row.last_physical < queue_state.deleted.get(row.topic, 0)
+        row for row in queue_state.queues.values() if 0 <= row.last_physical < queue_state.deletions.get(row.topic, 0)
     ]
     queue_state.forget(row.key for row in rows)

@@ -77,20 +77,22 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     file_units: int  # of each queue file
     dispatched: int  # records before this physical offset are in queues and index
     log_first: int  # ``first`` of each queue was found when the log began here
-    begun: int  # a slave's log was begun here, behind messages that it never had; 0: nothing is missing before it
+    begin_offset: (
+        int  # a slave's log was begun here, behind messages that it never had; 0: nothing is missing before it
+    )
     queues: list[QueueRow] = []
-    gone: list[Queue] = []  # queues that are no more
-    deleted: dict[str, int] | None = None  # by topic: records before this physical offset have no queue any more
+    removed_queues: list[Queue] = []  # queues that are no more
+    deletions: dict[str, int] | None = None  # by topic: records before this physical offset have no queue any more
     ends: list[tuple[str, int, int]] | None = None  # of a slave: where the queues of its master end
     ends_at: int = -1  # and of which physical offset that was true; -1: it was never told
     index: list[IndexRow] | None = None  # None: no index is kept
-    index_gone: list[str] = []
+    removed_index_files: list[str] = []
     holes: list[Hole] = []
     index_holes: list[str] = []  # names of files that are built again
-    rebuilt: int = 0  # holes are filled from the records before this physical offset
+    rebuild_offset: int = 0  # holes are filled from the records before this physical offset
     number: int = 0  # of a whole batch: no two files begin with the same bytes
-    deleted_too: dict[str, int] = {}  # as ``deleted``, beside those that were
-    forgotten: int = 0  # deletions up to this physical offset may be missing
+    new_deletions: dict[str, int] = {}  # as ``deletions``, beside those that were
+    forgotten_up_to: int = 0  # deletions up to this physical offset may be missing
     # A slave's master said last that its log begins here; None: it never said. The version before noted whether it has
     # older messages: read as offsets, these are as good until the master says more.
     master_first: int | bool | None = None
@@ -104,46 +106,52 @@ class QueueState:
     file_units: int = 0
     dispatched: int = 0
     log_first: int = 0
-    begun: int = 0
+    begin_offset: int = 0
     queues: dict[Queue, QueueRow] = field(default_factory=dict)
-    deleted: dict[str, int] = field(default_factory=dict)
+    deletions: dict[str, int] = field(default_factory=dict)
     ends: dict[Queue, int] = field(default_factory=dict)
     ends_at: int = -1
     index: dict[str, IndexRow] | None = None
     holes: list[Hole] = field(default_factory=list)
     index_holes: list[str] = field(default_factory=list)
-    rebuilt: int = 0
+    rebuild_offset: int = 0
     number: int = 0
-    forgotten: int = 0
+    forgotten_up_to: int = 0
     master_first: int | None = None
 
     @property
     def ends_known(self) -> bool:
         """Whether a slave's queues could go on where its master's ended: all of them are here, or it was told."""
-        return not self.begun or self.ends_at >= self.begun
+        return not self.begin_offset or self.ends_at >= self.begin_offset
 
     def take(self, batch: Batch) -> None:
         """The next batch."""
         if batch.whole:
-            self.queues, self.deleted, self.ends, self.index = {}, {}, {}, None
+            self.queues, self.deletions, self.ends, self.index = {}, {}, {}, None
             self.number = max(self.number, batch.number)
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
-        self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
-        self.index_holes, self.rebuilt, self.forgotten = batch.index_holes, batch.rebuilt, batch.forgotten
+        self.log_first, self.begin_offset, self.ends_at = batch.log_first, batch.begin_offset, batch.ends_at
+        self.index_holes, self.rebuild_offset, self.forgotten_up_to = (
+            batch.index_holes,
+            batch.rebuild_offset,
+            batch.forgotten_up_to,
+        )
         self.master_first = batch.master_first
-        self.forget(batch.gone)
+        self.forget(batch.removed_queues)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
-        if batch.deleted is not None:
-            self.deleted = dict(batch.deleted)
-        for topic, offset in batch.deleted_too.items():
-            self.deleted[topic] = max(offset, self.deleted.get(topic, 0))
+        if batch.deletions is not None:
+            self.deletions = dict(batch.deletions)
+        for topic, offset in batch.new_deletions.items():
+            self.deletions[topic] = max(offset, self.deletions.get(topic, 0))
         if batch.ends is not None:
             self.ends = {(topic, queue_id): end for topic, queue_id, end in batch.ends}
         if batch.index is None:
             self.index = None
         else:
-            index_rows = {name: row for name, row in (self.index or {}).items() if name not in batch.index_gone}
+            index_rows = {
+                name: row for name, row in (self.index or {}).items() if name not in batch.removed_index_files
+            }
             self.index = index_rows | {row.name: row for row in batch.index}
 
     def forget(self, queues: Iterable[Queue]) -> None:
@@ -160,19 +168,21 @@ class QueueState:
     def change(self, **fields: object) -> Batch:
         """A batch that says nothing new but ``fields``."""
         nothing = Batch(
-            False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, ends_at=self.ends_at,
-            index=None if self.index is None else [], holes=self.holes, index_holes=self.index_holes,
-            rebuilt=self.rebuilt, forgotten=self.forgotten, master_first=self.master_first,
+            False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
+            ends_at=self.ends_at, index=None if self.index is None else [], holes=self.holes,
+            index_holes=self.index_holes,
+            rebuild_offset=self.rebuild_offset, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
         )  # fmt: skip
         return msgspec.structs.replace(nothing, **fields)
 
     def whole(self) -> Batch:
         """One batch that says the same."""
         return Batch(
-            True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
-            [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
-            None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
-            self.number, forgotten=self.forgotten, master_first=self.master_first,
+            True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
+            list(self.queues.values()), [], self.deletions, [(*queue, end) for queue, end in self.ends.items()],
+            self.ends_at,
+            None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes,
+            self.rebuild_offset, self.number, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
         )  # fmt: skip
 
 

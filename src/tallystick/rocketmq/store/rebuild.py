@@ -129,7 +129,7 @@ class Rebuild:
         self, queue: ConsumeQueue, run: RecordRun, keys: RunKeys, physicals: list[int], numbers: list[int]
     ) -> list[tuple[int, Unit]]:
         """Those of the hole, by queue offset."""
-        born = max(queue.born, self._reput.deleted.get(queue.topic))
+        born = max(queue.born, self._reput.deleted_topics.get(queue.topic))
         next_offset, units = queue.hole_next, []
         for number in numbers:
             queue_offset = run.queue_offsets[number]

@@ -59,7 +59,7 @@ class Reput:
         self.last_ms = 0  # the store time of the last one
         self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
-        self.deleted = DeletedTopics({})
+        self.deleted_topics = DeletedTopics({})
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
         self._homeless_is_told = False
@@ -166,12 +166,12 @@ class Reput:
         physicals = [self.offset + position for position in run.positions]
         units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
-        has_deletions, dispatched_count = self.deleted.last > physicals[0], len(run)
+        has_deletions, dispatched_count = self.deleted_topics.last > physicals[0], len(run)
         for start, end in _stretches(run):
             topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
             if (
                 has_deletions
-                and (deletion_offset := self.deleted.get(self._hashes.of_topic(topic).name)) > physicals[start]
+                and (deletion_offset := self.deleted_topics.get(self._hashes.of_topic(topic).name)) > physicals[start]
             ):
                 start = bisect_left(physicals, deletion_offset, start, end)
                 offsets = run.queue_offsets[start:end]

@@ -162,7 +162,7 @@ class MessageStore:
                 self._reput.offset = offset
                 self._borders.clear()
                 self._borders.append(offset)
-                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1, master_first=None)
+                self._upkeep.note(dispatched=offset, begin_offset=offset, ends_at=-1, master_first=None)
 
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
@@ -191,8 +191,8 @@ class MessageStore:
 
     def learn_deletions(self, deletions: Mapping[str, int]) -> Deletion | None:
         """As a slave: which topics the master deleted, and where in the log. Returns None when all were known."""
-        deleted_topics = self._reput.deleted
-        first = max(self.first, deleted_topics.forgotten)
+        deleted_topics = self._reput.deleted_topics
+        first = max(self.first, deleted_topics.forgotten_up_to)
         new = {topic: offset for topic, offset in deletions.items() if offset > max(first, deleted_topics.get(topic))}
         if not new:
             return None
@@ -219,15 +219,15 @@ class MessageStore:
         have: it was never copied, or went here sooner. What the master had when it last said so it may have still."""
         state = self._parts.state.state
         assert state is not None, "a store opens with a batch"
-        outlived = self.first <= state.begun if state.master_first is None else state.master_first < self.first
+        outlived = self.first <= state.begin_offset if state.master_first is None else state.master_first < self.first
         if not self.slave or (self.end and not (self.first and outlived)):
             return False
         first, end = self.queue_range(topic, queue_id)
         if end:
             return first > 0
-        if state.ends_at < state.begun:  # what there was before is not known
+        if state.ends_at < state.begin_offset:  # what there was before is not known
             return True
-        return state.ends.get((topic, queue_id), 0) > 0 and self._reput.deleted.get(topic) < state.ends_at
+        return state.ends.get((topic, queue_id), 0) > 0 and self._reput.deleted_topics.get(topic) < state.ends_at
 
     @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:
@@ -237,22 +237,22 @@ class MessageStore:
     def may_hold(self, topic: str) -> bool:
         """Whether there is a queue of a topic, a deletion of it, or the log has records that are not dispatched."""
         is_behind = self._reput.offset < self.end
-        return is_behind or topic in self._reput.deleted.offsets or self._queues.has_topic(topic)
+        return is_behind or topic in self._reput.deleted_topics.offsets or self._queues.has_topic(topic)
 
     @property
-    def deleted(self) -> Mapping[str, int]:
+    def deletions(self) -> Mapping[str, int]:
         """By deleted topic the physical offset of the deletion, rising."""
-        return self._reput.deleted.offsets
+        return self._reput.deleted_topics.offsets
 
     @property
     def removals(self) -> int:
-        """How many entries of ``next_offsets`` and ``deleted`` went, in this process."""
-        return self._appender.removals + self._reput.deleted.removals
+        """How many entries of ``next_offsets`` and ``deletions`` went, in this process."""
+        return self._appender.removals + self._reput.deleted_topics.removals
 
     @property
     def remembers_no_more(self) -> bool:
         """Whether so many topics were deleted that the next deletion waits for a checkpoint."""
-        return self._reput.deleted.is_full(self._dispatched_for_good)
+        return self._reput.deleted_topics.is_full(self._dispatched_for_good)
 
     @property
     def _dispatched_for_good(self) -> int:
@@ -262,7 +262,7 @@ class MessageStore:
 
     def _delete(self, deletions: Mapping[str, int]) -> Deletion:
         """By topic the physical offset of the deletion."""
-        deleted_topics = self._reput.deleted
+        deleted_topics = self._reput.deleted_topics
         deleted_topics.forget_before(self.first)
         deleted_topics.make_room(self._dispatched_for_good)
         deleted_topics.add(deletions)

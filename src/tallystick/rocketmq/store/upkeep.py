@@ -43,7 +43,7 @@ class Upkeep:
         self._parts, self._borders = parts, borders
         self._noting = threading.Lock()  # a batch is made and appended
         self._closed = False
-        self._index_gone: list[str] = []
+        self._removed_index_files: list[str] = []
         self._log_first = parts.log.first
         self.disk_full = False
         self.disk_used_percent = 0.0
@@ -73,10 +73,10 @@ class Upkeep:
                 alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
-                    index=index_rows if parts.index else None, index_gone=self._index_gone, holes=holes,
-                    index_holes=lost_index_files, rebuilt=rebuild_offset,
+                    index=index_rows if parts.index else None, removed_index_files=self._removed_index_files,
+                    holes=holes, index_holes=lost_index_files, rebuild_offset=rebuild_offset,
                 )  # fmt: skip
-                self._index_gone = []
+                self._removed_index_files = []
         except StorageError:
             self._mark(queues, files)
             raise
@@ -102,11 +102,11 @@ class Upkeep:
             removed_queues = [
                 row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical
             ]
-            deleted_topics = self._parts.reput.deleted
-            many = len(state.deleted) > 2 * len(deleted_topics.offsets) + _FORGET_AT_ONCE
+            deleted_topics = self._parts.reput.deleted_topics
+            many = len(state.deletions) > 2 * len(deleted_topics.offsets) + _FORGET_AT_ONCE
             self._append(
-                gone=removed_queues, deleted=dict(deleted_topics.offsets) if many else None,
-                deleted_too=dict(deletions), forgotten=deleted_topics.forgotten,
+                removed_queues=removed_queues, deletions=dict(deleted_topics.offsets) if many else None,
+                new_deletions=dict(deletions), forgotten_up_to=deleted_topics.forgotten_up_to,
             )  # fmt: skip
             self._parts.sidecar.note_queues(self._parts.state.durable)
 
@@ -182,4 +182,4 @@ class Upkeep:
         for queue in changed_queues:
             queue.delete_files()
         if parts.index is not None:
-            self._index_gone += parts.index.drop_before(first)
+            self._removed_index_files += parts.index.drop_before(first)

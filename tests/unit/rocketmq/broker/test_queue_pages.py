@@ -83,7 +83,7 @@ async def test_no_page_has_more_than_its_share_of_deletions(
         start = page.next
     assert all(len(page.ends) + len(page.deleted) <= 2 for page in pages)
     assert await slave.copy(master) == {}
-    assert list(slave.shelf.store.deleted) == gone
+    assert list(slave.shelf.store.deletions) == gone
     assert not any(slave.shelf.bodies(topic) for topic in gone) and slave.shelf.bodies("Topic5") == [b"m"]
 
 

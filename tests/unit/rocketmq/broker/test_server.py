@@ -136,7 +136,7 @@ async def test_a_deletion_that_wants_no_answer_is_durable_too(tmp_path: Path) ->
         await peer.ask(send_command())
         peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
         folder = broker.settings.store_dir
-        await until(lambda: TOPIC in read_queue_state(OsDisk(), folder).deleted)
+        await until(lambda: TOPIC in read_queue_state(OsDisk(), folder).deletions)
         assert broker.parts.topics.get(TOPIC) is None
 
 
@@ -162,7 +162,7 @@ async def test_a_request_that_wants_no_answer_gets_none_whenever_that_would_be_r
         peer.send(request(RequestCode.GET_BROKER_RUNTIME_INFO, {}, one_way=True))
         for _ in range(2):  # the second changes no table that would have to be saved first
             peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
-        await until(lambda: TOPIC in read_queue_state(OsDisk(), broker.settings.store_dir).deleted)
+        await until(lambda: TOPIC in read_queue_state(OsDisk(), broker.settings.store_dir).deletions)
         await until(lambda: not broker.parts.deletions.waiting)
         answer = await peer.ask(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T0"}))
         assert peer.order == [answer]

@@ -27,7 +27,7 @@ def test_they_rise_whatever_comes() -> None:
     table.add({"d": 25})  # told late
     assert (list(table.offsets.values()), table.last) == ([20, 25, 30, 40], 40)
     table.forget_before(25)
-    assert (list(table.offsets), table.forgotten) == (["c", "a"], 0)
+    assert (list(table.offsets), table.forgotten_up_to) == (["c", "a"], 0)
 
 
 @pytest.mark.usefixtures("few")
@@ -35,11 +35,11 @@ def test_of_many_the_oldest_go_once_nothing_dispatches_their_records_again() -> 
     table = DeletedTopics({str(number): number for number in range(1, 9)})
     assert table.is_full(0) and not table.is_full(1)
     table.make_room(0)
-    assert (len(table.offsets), table.forgotten) == (8, 0)
+    assert (len(table.offsets), table.forgotten_up_to) == (8, 0)
     table.make_room(100)
-    assert (next(iter(table.offsets)), table.forgotten) == ("2", 1)
+    assert (next(iter(table.offsets)), table.forgotten_up_to) == ("2", 1)
     table.make_room(0)
-    assert (len(table.offsets), table.forgotten) == (7, 1)
+    assert (len(table.offsets), table.forgotten_up_to) == (7, 1)
 
 
 @pytest.mark.usefixtures("few")
@@ -50,7 +50,7 @@ def test_a_store_forgets_the_oldest_and_brings_none_back() -> None:
         shelf.settle()
         assert not shelf.store.remembers_no_more
         shelf.store.delete_topics([f"T{number}"]).run()
-        assert len(shelf.store.deleted) <= 8
+        assert len(shelf.store.deletions) <= 8
     shelf.disk.power_loss()
     shelf.open()
     assert [number for number in range(30) if shelf.bodies(f"T{number}")] == []
@@ -67,7 +67,7 @@ def test_without_a_checkpoint_none_is_forgotten() -> None:
         shelf.store.delete_topics([f"T{number}"]).run()
     assert shelf.store.remembers_no_more
     shelf.settle()
-    assert not shelf.store.remembers_no_more and len(shelf.store.deleted) == 8
+    assert not shelf.store.remembers_no_more and len(shelf.store.deletions) == 8
 
 
 @pytest.mark.usefixtures("few")
@@ -99,7 +99,7 @@ def test_a_deletion_is_noted_by_itself_not_with_all_that_were() -> None:
         sizes.append((shelf.disk.size(f"{ROOT}/{QUEUE_STATE}") or 0) - before)
     assert max(sizes) < 200
     known = read_queue_state(shelf.disk, ROOT)
-    assert known.deleted == shelf.store.deleted and {"A", "B"} <= known.deleted.keys()
+    assert known.deletions == shelf.store.deletions and {"A", "B"} <= known.deletions.keys()
 
 
 def test_a_note_drops_what_is_forgotten_from_time_to_time() -> None:
@@ -107,6 +107,6 @@ def test_a_note_drops_what_is_forgotten_from_time_to_time() -> None:
     shelf.store.delete_topics([f"T{number:04}" for number in range(2000)]).run()
     shelf.send(b"x")
     shelf.settle()
-    shelf.store._reput.deleted.forget_before(shelf.store.end - 1)
+    shelf.store._reput.deleted_topics.forget_before(shelf.store.end - 1)
     shelf.store.delete_topics(["Topic"]).run()
-    assert read_queue_state(shelf.disk, ROOT).deleted.keys() == {"Topic"}
+    assert read_queue_state(shelf.disk, ROOT).deletions.keys() == {"Topic"}

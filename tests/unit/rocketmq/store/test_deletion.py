@@ -119,7 +119,7 @@ def test_two_deletions_noted_in_the_other_order_are_both_noted() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert (shelf.bodies(), shelf.bodies("Other")) == ([], [])
-    assert set(shelf.store.deleted) == {"Topic", "Other"}
+    assert set(shelf.store.deletions) == {"Topic", "Other"}
 
 
 def test_a_deletion_that_cannot_be_noted_takes_the_files_all_the_same() -> None:

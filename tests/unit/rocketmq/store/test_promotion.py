@@ -30,7 +30,7 @@ def partial() -> tuple[Shelf, Shelf]:
 
 
 def copy_deletions(master: Shelf, slave: Shelf) -> None:
-    if (deletion := slave.store.learn_deletions(master.store.deleted)) is not None:
+    if (deletion := slave.store.learn_deletions(master.store.deletions)) is not None:
         deletion.run()
 
 

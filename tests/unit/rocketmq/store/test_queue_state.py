@@ -22,13 +22,13 @@ def state() -> QueueState:
 
 def test_a_queue_that_goes_takes_its_hole_along() -> None:
     found = state()
-    found.take(found.change(gone=[("Topic", 0)]))
+    found.take(found.change(removed_queues=[("Topic", 0)]))
     assert found.holes == found.whole().holes == found.change().holes == [Hole("Topic", 1, 10, 50)]
 
 
 def test_a_hole_is_of_a_row_that_reaches_it() -> None:
     found = state()
-    found.take(found.change(gone=[("Topic", 0)], queues=[QueueRow("Topic", 0, 0, 5, 5, 0, 2000)]))
+    found.take(found.change(removed_queues=[("Topic", 0)], queues=[QueueRow("Topic", 0, 0, 5, 5, 0, 2000)]))
     assert found.holes == [Hole("Topic", 1, 10, 50)]
     found.take(found.change(holes=[Hole("Unknown", 0, 0, 1)]))
     assert found.holes == []
@@ -128,7 +128,7 @@ def test_what_is_durable_of_it_is_noted_with_each_checkpoint_and_deletion() -> N
     synced = read_synced(shelf.disk, ROOT)
     assert synced is not None
     assert synced.queues[1] == shelf.disk.size(PATH)
-    assert read_queue_state(shelf.disk, ROOT).deleted.keys() == {"Topic"}
+    assert read_queue_state(shelf.disk, ROOT).deletions.keys() == {"Topic"}
 
 
 def test_a_queue_that_was_being_built_again_is_made_anew_when_nothing_tells_of_its_hole() -> None:

@@ -346,7 +346,7 @@ def as_before(shelf: Shelf, holes: Sequence[Hole] = (), rebuilt: int = 0) -> Non
     file = QueueStateFile(shelf.disk, ROOT)
     assert file.state is not None
     file.state.queues = {key: structs.replace(row, born=0) for key, row in file.state.queues.items()}
-    file.state.deleted, file.state.holes, file.state.rebuilt = {}, list(holes), rebuilt
+    file.state.deletions, file.state.holes, file.state.rebuild_offset = {}, list(holes), rebuilt
     file.append(file.state.whole())
     file.close()
 
