@@ -270,9 +270,11 @@ class FileQueue:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def sync(self, start: int, end: int) -> None:
-        """Make the bytes from ``start`` to ``end`` durable, and the names of their files."""
+        """Make the bytes from ``start`` to ``end`` durable, and the names of their files. Of one that is absent nothing
+        was written since it is."""
         self.flush()
-        touched = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
+        within = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
+        touched = [file for file in within if file not in self.absent]
         for file in touched:
             sync_for_good(file.file)
         if not all(file.is_named for file in touched):

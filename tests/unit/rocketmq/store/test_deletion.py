@@ -134,3 +134,26 @@ def test_a_deletion_that_cannot_be_noted_takes_the_files_all_the_same() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert shelf.bodies() == []
+
+
+@pytest.mark.parametrize("lost", [0, 640, 1920])
+def test_a_checkpoint_syncs_what_is_there_of_a_queue_that_lost_a_file(lost: int) -> None:
+    """A deletion told late changes such a queue before it is built again; retention does, too."""
+    master, slave = Shelf(), Shelf(slave=True)
+    master.send(*[b"%03d" % number for number in range(100)])
+    slave.store.append_raw(0, master.log())
+    slave.settle()
+    slave.disk.kill()
+    slave.disk.unlink(f"{ROOT}/consumequeue/Topic/0/{lost:020}")
+    slave.open()
+    deletion = slave.store.learn_deletions({"Topic": master.store.end - 500})
+    assert deletion is not None
+    deletion.run()
+    slave.settle()
+    while slave.store.rebuilding:
+        slave.store.rebuild()
+    slave.settle()
+    for _ in range(2):
+        assert slave.bodies()[-1] == b"099"
+        slave.disk.power_loss()
+        slave.open()
