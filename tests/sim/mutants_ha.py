@@ -252,7 +252,7 @@ HA_MUTANTS = (
     Mutant(
         "what is not synced is readable under SYNC_FLUSH",
         STORE + "store.py",
-        "waits_for_flush = self._settings.sync_flush and not self.slave",
+        "waits_for_flush = self._settings.sync_flush and not self._slave",
         "waits_for_flush = False",
         "sim ha", 150,
     ),
@@ -266,8 +266,8 @@ HA_MUTANTS = (
     Mutant(
         "a queue offset is given twice",
         STORE + "store.py",
-        "{(q.topic, q.queue_id): q.end for q in parts.queues if q.end}",
-        "{(q.topic, q.queue_id): q.end - 1 for q in parts.queues if q.end}",
+        "{(queue.topic, queue.queue_id): queue.end for queue in self._queues if queue.end}",
+        "{(queue.topic, queue.queue_id): queue.end - 1 for queue in self._queues if queue.end}",
         "sim ha", 150,
     ),
     Mutant(

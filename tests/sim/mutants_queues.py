@@ -121,9 +121,9 @@ QUEUE_MUTANTS = (
     ),
     Mutant(
         "a slave that becomes master does not go on where its master's queues ended",
-        STORE + "opening.py",
-        "            queues.of(topic, queue_id).advance(end)\n",
-        "            pass\n",
+        STORE + "promotion.py",
+        "        queues.of(topic, queue_id).advance(end)\n",
+        "        pass\n",
         "tests/sim/test_store.py",
     ),
     Mutant(

@@ -143,8 +143,9 @@ class Node(Shelf):
 class Schedule:
     """``run`` raises AssertionError for a broken promise."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng, self.patience = random.Random(seed), random.Random(seed)
+    def __init__(self, seed: int, *, runs_on: bool = False) -> None:
+        """``runs_on``: a slave that becomes master is not started anew for it."""
+        self.rng, self.patience, self._runs_on = random.Random(seed), random.Random(seed), runs_on
         self.master, self.slave = Node(self.rng, slave=False), Node(self.rng, slave=True)
         self.slave.deletions = self.master.deletions  # it has the same log
         self.number = self.promotions = self.deletions = self.losses = 0
@@ -262,10 +263,8 @@ class Schedule:
     def promote(self) -> None:
         """The master is lost; its slave goes on, and another begins."""
         slave = self.slave
-        slave.settle()
-        slave.crash()
         try:
-            slave.again(slave=False)
+            self.take_over(slave) if self._runs_on else self.start_as_master(slave)
         except UsageError:
             assert slave.store._parts.log.start > 0, "a whole log is all that a master needs"
             slave.disk.kill()
@@ -276,6 +275,23 @@ class Schedule:
         self.master, self.slave = slave, Node(self.rng, slave=True)
         self.slave.deletions = slave.deletions  # it has the same log
         self.master.judge()
+
+    def start_as_master(self, slave: Node) -> None:
+        """Raises UsageError."""
+        slave.settle()
+        slave.crash()
+        slave.again(slave=False)
+
+    def take_over(self, slave: Node) -> None:
+        """A crash at any operation leaves what may be started as a slave's or a master's. Raises UsageError."""
+        slave.disk.crash_at = slave.disk.operations + self.patience.randrange(1, 80)
+        try:
+            slave.store.promote()
+            slave.disk.crash_at = None
+            slave.store.take_role(slave=False)
+        except Crashed:
+            slave.crash()
+            slave.again(slave=False)
 
     def look(self) -> None:
         for node in (self.master, self.slave):

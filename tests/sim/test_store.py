@@ -8,11 +8,12 @@ from sim.store_schedules import Schedule
 from tallystick.sim.series import random_start
 
 
-def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promotions() -> None:
+@pytest.mark.parametrize("runs_on", [False, True])
+def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promotions(runs_on: bool) -> None:
     first = random_start()
     promotions = deletions = losses = 0
     for seed in range(first, first + 150):
-        schedule = Schedule(seed)
+        schedule = Schedule(seed, runs_on=runs_on)
         try:
             schedule.run()
         except Exception as error:

@@ -83,7 +83,7 @@ class Desk:
         self.lock_file = LockFile(self.files, self.clock, self.standing)
         self.lock_file.changed = self._save_locks
         self.tables.changed = self._save_urgent
-        self.shelf.store.slave = slave
+        self.shelf.store.take_role(slave=slave)
         tables = self.tables
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(

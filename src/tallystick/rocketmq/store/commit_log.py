@@ -34,6 +34,7 @@ class CommitLog:
         self.files, self.end, self.flushed, self.start = files, end, end, start
         self.border, self._sidecar = end, sidecar
         self._preparing = threading.Lock()  # a log without a byte may begin elsewhere, and its reserve is none then
+        self._syncing = threading.Lock()  # of the log and its sidecar: the end stays where it is meanwhile
         self.failed: StorageError | None = None  # of a write or a sync: nobody knows what is on the disk
 
     @property
@@ -142,6 +143,10 @@ class CommitLog:
 
         Raises StorageError: the log must stop, a later sync that succeeds would prove nothing.
         """
+        with self._syncing:
+            return self._flush()
+
+    def _flush(self) -> int:
         border, end = self.border, self.end  # in this order: no border that is read is behind an end read later
         if self.failed:
             raise StorageError("the store stopped after a disk error; find its reason and start again")
@@ -154,6 +159,21 @@ class CommitLog:
                 raise
             self.flushed = end
         return self.flushed
+
+    def cut(self, end: int) -> None:
+        """Durably forget the part of a record that is behind ``end``, the end of one; all before it is synced. On any
+        thread, while nobody appends or reads there. Raises StorageError: the log must stop.
+        """
+        with self._syncing:
+            size = self.end - end
+            self.end = self.flushed = self.border = end
+            try:
+                self._sidecar.cut(end)  # first: a crash between the two must not find damage
+                self.files.write([bytes(size)], end)
+                self.files.sync(end, end + size)
+            except StorageError as error:
+                self.failed = error
+                raise
 
     def _crc(self, start: int, end: int) -> int:
         crc = 0

@@ -39,6 +39,11 @@ class DeletedTopics:
             self.offsets.update(_by_offset(deletions))
         self.last = max((self.last, *deletions.values()))
 
+    def cut(self, end: int) -> None:
+        """The log ends at ``end``, and a deletion behind it takes nothing that comes there."""
+        self.offsets = {topic: min(offset, end) for topic, offset in self.offsets.items()}  # in the same order
+        self.last, self.forgotten_up_to = min(self.last, end), min(self.forgotten_up_to, end)
+
     def forget_before(self, first: int) -> None:
         """The log begins at ``first``."""
         self._drop(first, len(self.offsets))

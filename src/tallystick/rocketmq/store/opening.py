@@ -7,8 +7,8 @@
 
 A store that only an original broker had has no batch: its queues and index are read once. Where there was one that is
 lost, damaged or older than the log, no file of a queue is taken for whole: all is dispatched again from the log, before
-the start is over, and queues go on behind the ends that their files had. A store that was a slave's becomes a master's
-here: its queues go on behind the ends that its master had.
+the start is over, and queues go on behind the ends that their files had. A store that was a slave's and is opened as a
+master's becomes one here (``promotion``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from tallystick.errors import UsageError
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import UNIT
@@ -26,6 +25,7 @@ from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.notes import Notes, read_notes
+from tallystick.rocketmq.store.promotion import check_promotion, promote
 from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
 from tallystick.rocketmq.store.rebuild import Rebuild
 from tallystick.rocketmq.store.recovery import LogRecovery, recover_log
@@ -58,7 +58,13 @@ class StoreParts:
 
 
 class Opening:
-    """``open`` does it all. ``slave``: what the store is opened for; see ``MessageStore.open``."""
+    """``open`` does it all.
+
+    ``slave``: what the store is opened for. It is asked for here, and not when all is open: a copy that may be no
+    master's is refused before anything is marked or noted in its folder, and what power loss took of the log's
+    beginning must be noted with the first batch. A slave misses those messages, for its master has them; at a master
+    there are none.
+    """
 
     def __init__(
         self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, *, slave: bool
@@ -82,7 +88,8 @@ class Opening:
             disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
         )  # fmt: skip
         dispatch_from = self._take_up(notes, queues, index, log, recovery)
-        self._promote(queue_state, queues, log)
+        if not self._slave:
+            promote(queue_state, queues, log.end, self._events)
         reput = Reput(log, queues, index, self._events, dispatch_from)
         queue_state.forgotten_up_to = min(queue_state.forgotten_up_to, log.end)
         reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)
@@ -126,9 +133,13 @@ class Opening:
             )
         elif sync_record is not None and recovery.start > sync_record.start and self._slave:
             queue_state.begin_offset, queue_state.master_first = recovery.start, None  # or it took the first file
-        self._check_promotion(queue_state)
+        self._check(queue_state)
         mark_running(disk, self._directory)
         return CommitLog(files, recovery.end, recovery.start, notes.sidecar), index, recovery
+
+    def _check(self, queue_state: QueueState) -> None:
+        if not self._slave:
+            check_promotion(queue_state, self._settings, self._directory)
 
     def _tell_of_missing_files(self, queue_state: QueueState, sync_record: SyncRecord | None, files: FileQueue) -> None:
         """Retention notes where the log begins before files go. It is no damage for sure: an original broker that ran
@@ -248,39 +259,13 @@ class Opening:
         ):  # no batch saw it begin there
             was_here = any(0 <= queue.last_physical < sync_record.start for queue in queues)
             queue_state.begin_offset, queue_state.master_first = 0 if was_here else sync_record.start, None
-            self._check_promotion(queue_state)
+            self._check(queue_state)
         _forget_deleted(queue_state)
         for row in queue_state.queues.values():
             queues.of(*row.key).advance(row.end)
         for queue in queues:
             queue.empty()
         return log.first
-
-    # Promotion
-
-    def _check_promotion(self, queue_state: QueueState) -> None:
-        if self._slave or queue_state.ends_known or self._settings.ends_may_be_unknown:
-            return
-        raise UsageError(
-            "this store is a slave's copy of a part of its master's log, and it was never told where the master's "
-            "queues end: as a master it would give queue offsets out again, and consumers would pass over new "
-            "messages. Start it as a slave while its master runs, for half a minute, or accept that with "
-            "queueEndsMayBeUnknown=true",
-            path=self._directory, begun=queue_state.begin_offset, told_at=queue_state.ends_at,
-        )  # fmt: skip
-
-    def _promote(self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog) -> None:
-        """What the master gave out is not given out again (rmq#8539), whether the log of it is here or not."""
-        if self._slave:
-            return
-        advanced = [(queue, end) for queue, end in queue_state.ends.items() if end > 0]
-        for (topic, queue_id), end in advanced:
-            queues.of(topic, queue_id).advance(end)
-        if queue_state.begin_offset or advanced:
-            self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=queue_state.ends_at)
-        queue_state.ends, queue_state.begin_offset, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
-        # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
-        queue_state.deletions = {topic: min(offset, log.end) for topic, offset in queue_state.deletions.items()}
 
     # The rest
 

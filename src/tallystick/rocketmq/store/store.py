@@ -22,8 +22,10 @@ from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import Opening, StoreParts
+from tallystick.rocketmq.store.promotion import check_promotion
 from tallystick.rocketmq.store.reads import Reads, marked_offset
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.takeover import take_over
 from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.rocketmq.store.values import Arrival, Draft, GetResult, Put, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
@@ -53,11 +55,10 @@ class MessageStore:
         self._parts, self._rebuild = parts, parts.rebuild
         self._log, self._queues, self._index, self._reput = parts.log, parts.queues, parts.index, parts.reput
         self._appender = Appender(parts.log, settings, parts.reput.last_ms)
-        self._appender.learn({(q.topic, q.queue_id): q.end for q in parts.queues if q.end})
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
         self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
-        self.slave = False  # settable: a slave dispatches all it has, and leaves the offsets of its readers alone
+        self._slave = False  # see ``take_role``
 
     @classmethod
     def open(
@@ -70,8 +71,32 @@ class MessageStore:
         """
         parts = Opening(disk, directory, settings, clock, events, slave=slave).open()
         store = cls(disk, directory, settings, clock, events, parts)
-        store.slave = slave
+        store.take_role(slave=slave)
         return store
+
+    # Whose it is.
+
+    @property
+    def slave(self) -> bool:
+        """Whether it is a slave's, else a master's."""
+        return self._slave
+
+    def take_role(self, *, slave: bool) -> None:
+        """From now on: a slave dispatches all it has, and leaves the offsets of its readers alone. A slave's store is
+        ``promote``d before it is a master's."""
+        self._slave = slave
+        self._appender.learn({(queue.topic, queue.queue_id): queue.end for queue in self._queues if queue.end})
+
+    def promote(self) -> list[Arrival]:
+        """THREAD, that of ``maintain``, while nobody appends: what a slave's store needs to be a master's, durably;
+        ``take_role`` comes next. Returns what became readable.
+
+        Raises UsageError when the ends of its master's queues are not known: nothing changed; else see ``take_over``.
+        """
+        state = self._parts.state.state
+        assert state is not None, "a store opens with a batch"
+        check_promotion(state, self._settings, self._directory)
+        return take_over(self._parts, state, self._upkeep, self._clock, self._events)
 
     # Where it stands: physical offsets.
 
@@ -169,7 +194,7 @@ class MessageStore:
 
         Call it again when ``reput_offset`` is still behind, and moved or ``reput_goes_on``.
         """
-        waits_for_flush = self._settings.sync_flush and not self.slave
+        waits_for_flush = self._settings.sync_flush and not self._slave
         limit = min(self._log.flushed, self._log.end) if waits_for_flush else self._log.end
         if self._reput.offset >= limit:
             return []
@@ -220,7 +245,7 @@ class MessageStore:
         state = self._parts.state.state
         assert state is not None, "a store opens with a batch"
         outlived = self.first <= state.begin_offset if state.master_first is None else state.master_first < self.first
-        if not self.slave or (self.end and not (self.first and outlived)):
+        if not self._slave or (self.end and not (self.first and outlived)):
             return False
         first, end = self.queue_range(topic, queue_id)
         if end:
@@ -298,7 +323,7 @@ class MessageStore:
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None = None
     ) -> GetResult:
         """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given."""
-        correct = not self.slave or self._settings.offset_check_in_slave
+        correct = not self._slave or self._settings.offset_check_in_slave
         return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, correct=correct)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -335,7 +360,7 @@ class MessageStore:
         then whoever has the mark read another log. What is too old to be compared is none."""
         offset = marked_offset(mark)
         if offset >= self.queue_range(topic, queue_id)[1]:
-            return not self.slave
+            return not self._slave
         own_mark = self._reads.mark(topic, queue_id, offset)
         return own_mark is not None and own_mark != mark
 

@@ -101,6 +101,12 @@ class SyncedFile:
         """A log without a byte goes on at this place. Durable when it returns."""
         self.write(replace(self._value(), dispatched=offset, border=offset, start=offset).settle_at(offset, offset))
 
+    def cut(self, end: int) -> None:
+        """The log ends here, at the end of a record, and what was durable behind it is none of it. Durable when it
+        returns."""
+        with self._writing:
+            self._write_slot(self._value().settle_at(end, end))
+
     def note(self, dispatched: int, border: int, queues: tuple[int, int] | None = None) -> None:
         """What queues and index have; it also ends the doubt about the newest sync. Durable when it returns.
 

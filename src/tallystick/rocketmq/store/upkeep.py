@@ -50,8 +50,9 @@ class Upkeep:
         self.disk_bytes = (0, 0)  # all, and free
         self.deletion_asked = False  # settable: expired files go whatever the hour
 
-    def save(self) -> None:
-        """A checkpoint. Raises StorageError; DiskFull: what could not be noted is tried again."""
+    def save(self, **fields: object) -> None:
+        """A checkpoint, and with it other ``fields`` of a ``Batch``. Raises StorageError; DiskFull: what could not be
+        noted is tried again."""
         parts = self._parts
         with parts.reput.lock:
             dispatched, last_ms, flushed_end = parts.reput.offset, parts.reput.last_ms, parts.log.flushed
@@ -74,7 +75,7 @@ class Upkeep:
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
                     index=index_rows if parts.index else None, removed_index_files=self._removed_index_files,
-                    holes=holes, index_holes=lost_index_files, rebuild_offset=rebuild_offset,
+                    holes=holes, index_holes=lost_index_files, rebuild_offset=rebuild_offset, **fields,
                 )  # fmt: skip
                 self._removed_index_files = []
         except StorageError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.mark.rule("H2", "H8", "H11", "H13")
 async def test_h8_a_slaves_store_serves_what_its_master_stored(house: House) -> None:
     mine, theirs = Shelf(), Shelf(dataclasses.replace(SMALL, commit_log_file_bytes=4096), seed=2)
-    theirs.store.slave = True
+    theirs.store.take_role(slave=True)
     master = await house.master(mine.store, file_bytes=4096)
     slave = house.slave(master.address, theirs.store, copy_whole_log=True)
     bodies = [b"%d" % number * 50 for number in range(200)]
@@ -35,7 +35,7 @@ async def test_h8_a_slaves_store_serves_what_its_master_stored(house: House) -> 
 async def test_a_slaves_store_goes_on_after_a_restart(house: House) -> None:
     mine, theirs = Shelf(), Shelf(seed=2)
     mine.send(*[b"a" * 100] * 60)
-    theirs.store.slave = True
+    theirs.store.take_role(slave=True)
     master = await house.master(mine.store, file_bytes=4096)
     slave = house.slave(master.address, theirs.store)
     await until(lambda: slave.log.end == mine.store.end)

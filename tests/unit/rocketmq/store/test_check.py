@@ -51,7 +51,7 @@ def test_the_last_record_damaged_after_its_sync_is_no_torn_tail(shelf: Shelf) ->
 
 def test_half_a_record_of_a_slave_is_a_torn_tail() -> None:
     master, slave = Shelf(), Shelf(seed=2)
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     master.send(b"one" * 30, b"two" * 30)
     slave.store.append_raw(0, master.store.slice(0, master.store.end - 20))
     slave.settle()

@@ -37,7 +37,7 @@ def test_statuses_and_next_offsets(shelf: Shelf) -> None:
 
 @pytest.mark.rule("H13")
 def test_h13_a_slave_leaves_wrong_offsets_alone(shelf: Shelf) -> None:
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     assert shelf.store.get("Topic", 0, 50, 32, 1 << 20).next_offset == 50
     assert shelf.store.get("Topic", 0, -1, 32, 1 << 20).next_offset == -1
     assert shelf.store.get("Topic", 5, 7, 32, 1 << 20).next_offset == 7
@@ -162,5 +162,5 @@ def test_a_mark_names_one_message_and_what_cannot_be_compared_is_no_other(shelf:
     for strange in ("", "x.1", "-3.0", "9" * 40 + ".0", "\u0663.0"):
         assert not store.knows_other("Topic", 0, strange)
     assert store.knows_other("Topic", 0, "40.00000000"), "a master's queue ends before it"
-    store.slave = True
+    store.take_role(slave=True)
     assert not store.knows_other("Topic", 0, "40.00000000"), "a slave lags"

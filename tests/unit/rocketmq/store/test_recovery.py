@@ -300,7 +300,7 @@ def test_a_slaves_half_record_is_cut_even_below_what_was_synced() -> None:
     master.send(b"one" * 30, b"two" * 30)
     master.store.reput()
     half = master.store.end - 20
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     slave.store.append_raw(0, master.store.slice(0, half))
     slave.settle()
     assert slave.store.flushed == half
@@ -325,7 +325,7 @@ def test_hosts_of_both_kinds_survive() -> None:
 def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
     """Its first file is there, named by a place far behind 0, and nothing else."""
     shelf = Shelf()
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     shelf.disk.crash_at = shelf.disk.operations + 2  # opened, not yet allocated
     with pytest.raises(Crashed):
         shelf.store.append_raw(8192, b"x" * 100)
@@ -336,7 +336,7 @@ def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
     master.send(*[b"m" * 100] * 100)
     start = 4096
     shelf.store.append_raw(start, bytes(master.store.slice(start, 4096)))
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     shelf.store.reput()
     assert shelf.bodies()
 
@@ -345,7 +345,7 @@ def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
 def test_a_log_that_is_lost_as_a_whole_begins_anew(slave: bool) -> None:
     """Found by the simulator: of two new files power loss took the name of the first and left the one in reserve."""
     shelf = Shelf()
-    shelf.store.slave = slave
+    shelf.store.take_role(slave=slave)
     shelf.send(b"a", b"b", KEYS="k")
     shelf.store.reput()
     shelf.store.maintain(shelf.clock.ms)  # queues and index are durable; the log is not
@@ -365,7 +365,7 @@ def test_a_log_that_is_lost_as_a_whole_begins_anew(slave: bool) -> None:
 def test_h4_a_slave_whose_log_was_lost_but_for_an_empty_file_begins_there() -> None:
     """What was synced is behind that file's beginning: nothing is left of it to be written again."""
     shelf = Shelf()
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     for body in (b"a", b"b"):  # the first sync is known by the second
         shelf.send(body)
         shelf.settle()
@@ -393,7 +393,7 @@ def test_a_slaves_half_synced_record_that_ends_unwritten_is_torn() -> None:
     master, slave = Shelf(), Shelf(seed=2)
     master.send(b"one", b"two", KEYS="key")
     end = master.store.end
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     slave.store.append_raw(0, master.store.slice(0, end - 5))
     slave.settle()
     slave.store.append_raw(end - 5, master.store.slice(end - 5, 5))
@@ -420,7 +420,7 @@ def test_a_queues_folder_made_by_a_process_that_was_killed_is_made_durable() -> 
 def test_a_slaves_queue_that_lost_its_first_file_is_built_again(seed: int) -> None:
     master, slave = Shelf(), Shelf(seed=seed)
     master.send(*[b"%d" % number for number in range(100)])  # a file of the queue has 16 units
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     for start in (4096, 8192):
         slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
     slave.store.flush()

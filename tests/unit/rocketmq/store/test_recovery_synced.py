@@ -142,7 +142,7 @@ def test_a_store_of_the_version_before_opens_and_goes_on() -> None:
 def test_h11_on_a_slave_a_flipped_bit_does_not_make_half_a_record_of_a_whole_one() -> None:
     """A slave's log may end within a record; one whose size grew reaches over the end of what is durable too."""
     master, slave = Shelf(), Shelf(seed=2)
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     master.send(*(b"%02d" % number * 30 for number in range(15)))
     end, size = master.store.end, int.from_bytes(master.store.slice(0, 4), "big")
     for start in range(0, end - 30, 100):
@@ -168,7 +168,7 @@ def test_h11_a_crash_at_any_step_of_a_cut_leaves_no_damage(settled: bool, half: 
     steps = range(1, 400)
     for step in steps:
         master, slave = Shelf(), Shelf(seed=step)
-        slave.store.slave = True
+        slave.store.take_role(slave=True)
         master.send(b"one" * 30, b"two" * 30)
         end = master.store.end
         slave.store.append_raw(0, master.store.slice(0, end - half))

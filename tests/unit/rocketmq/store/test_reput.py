@@ -34,7 +34,7 @@ def test_h11_with_sync_flush_nothing_unsynced_is_readable_on_a_master() -> None:
     shelf.store.flush()
     shelf.send(b"b")
     assert [arrival.next_offset for arrival in shelf.store.reput()] == [1]
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     assert [arrival.next_offset for arrival in shelf.store.reput()] == [2]
 
 
@@ -196,7 +196,7 @@ def test_an_orderly_stop_dispatches_all_however_many_keys_there_are(monkeypatch:
 def test_h8_a_slave_appends_raw_pieces_and_dispatches_whole_records(seed: int) -> None:
     rng = random.Random(seed)
     master, slave = Shelf(), Shelf(seed=2)
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     for number in range(60):
         master.send(rng.randbytes(rng.randint(1, 400)), queue_id=number % 3, KEYS=f"k{number}", TAGS="t")
     master.store.reput()
@@ -209,7 +209,7 @@ def test_h8_a_slave_appends_raw_pieces_and_dispatches_whole_records(seed: int) -
         assert slave.bodies(queue_id=queue_id) == master.bodies(queue_id=queue_id)
     assert slave.store.query("Topic", "k7", 9, 0, 1 << 60) == master.store.query("Topic", "k7", 9, 0, 1 << 60)
     # Made a master it goes on with the queue offsets where the old one ended (rmq#8539).
-    slave.store.slave = False
+    slave.store.take_role(slave=False)
     assert slave.send(b"more", queue_id=1)[0].queue_offset == 20
 
 
@@ -228,7 +228,7 @@ def test_an_empty_slave_begins_anywhere() -> None:
         master.send(b"%d" % number * 100)
     master.store.reput()
     start = next(m.physical_offset for m in master.read() if m.physical_offset > 9000)
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     offset = start
     while offset < master.store.end:
         offset = slave.store.append_raw(offset, master.store.slice(offset, 1000))
@@ -247,7 +247,7 @@ def test_a_record_of_another_place_stops_dispatch_aloud() -> None:
     master, slave = Shelf(), Shelf(seed=2)
     master.send(b"a" * 50, b"b" * 50)
     record = bytes(master.store.slice(0, master.store.end // 2))
-    slave.store.slave = True
+    slave.store.take_role(slave=True)
     slave.store.append_raw(0, record + record)  # the second one says that it is the first
     slave.store.reput()
     slave.store.reput()

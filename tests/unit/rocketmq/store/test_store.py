@@ -233,7 +233,7 @@ def test_a_crash_amid_deletions_leaves_no_gap(seed: int) -> None:
 def test_a_slaves_first_append_and_the_file_in_reserve_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Upkeep made a file at 0 while the log began elsewhere: "a gap between two files", at each append from then on."""
     shelf, making, begun = Shelf(), threading.Event(), threading.Event()
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     make = FileQueue._make
 
     def slow(files: FileQueue, start: int) -> object:
@@ -260,7 +260,7 @@ def test_a_slaves_first_append_and_the_file_in_reserve_do_not_meet(monkeypatch: 
 def test_a_slave_whose_first_bytes_found_no_room_dispatches_what_comes_later() -> None:
     shelf, master = Shelf(), Shelf()
     master.send(*[b"m" * 100] * 100)
-    shelf.store.slave = True
+    shelf.store.take_role(slave=True)
     shelf.disk.fault = lambda operation, path: (
         DiskFull("full", path=path) if operation in ("write", "allocate") and "commitlog" in path else None
     )

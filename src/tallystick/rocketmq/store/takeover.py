@@ -1,0 +1,60 @@
+"""A slave's store that runs becomes a master's, as it would by being opened as one.
+
+The end of its log is that of a record, all records are in queues and index, and one checkpoint notes all of it together
+with what ``promotion`` settles: a crash leaves a slave's store or a master's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tallystick.errors import StorageError
+from tallystick.rocketmq.store.opening import StoreParts
+from tallystick.rocketmq.store.promotion import promote
+from tallystick.rocketmq.store.queue_state import QueueState
+from tallystick.rocketmq.store.upkeep import Upkeep
+from tallystick.rocketmq.store.values import Arrival
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+
+_REPUT_BYTES = 1024 * 1024  # in one hold of its lock
+
+
+def take_over(parts: StoreParts, state: QueueState, upkeep: Upkeep, clock: Clock, events: Events) -> list[Arrival]:
+    """On the thread of the upkeep, while nobody appends; ``state`` was looked at by ``check_promotion``.
+
+    Returns what became readable. Raises StorageError: it is a slave's store still, and this may be tried again, unless
+    the log failed.
+    """
+    arrivals = _dispatch(parts, clock)
+    _end_log(parts)
+    reput, log, queues = parts.reput, parts.log, parts.queues
+    with reput.lock:
+        queue_state = replace(state, deletions={**state.deletions, **reput.deleted_topics.offsets})
+        for queue in promote(queue_state, queues, log.end, events):
+            queues.mark(queue)
+    upkeep.save(ends=[], begin_offset=0, ends_at=-1, master_first=None, deletions=queue_state.deletions)
+    with reput.lock:
+        reput.deleted_topics.cut(log.end)
+    return arrivals
+
+
+def _dispatch(parts: StoreParts, clock: Clock) -> list[Arrival]:
+    """All whole records: a message that has no place in its queue yet would give its place to the master's first."""
+    reput, log = parts.reput, parts.log
+    arrivals, before = list[Arrival](), -1
+    while before < reput.offset < log.end or reput.filling:
+        before = reput.offset
+        arrivals += reput.run(log.end, _REPUT_BYTES, clock.wall_ms())
+    if reput.stuck is not None:
+        raise StorageError(f"the store cannot be a master's now: {reput.stuck}", offset=reput.offset)
+    log.record_parsed(reput.offset)
+    return arrivals
+
+
+def _end_log(parts: StoreParts) -> None:
+    """Of the last record a part may have come: its master told nobody that this slave has it."""
+    parts.log.flush()
+    with parts.reput.lock:
+        if parts.reput.offset < parts.log.end:
+            parts.log.cut(parts.reput.offset)

@@ -1,0 +1,139 @@
+"""A slave's store becomes a master's, and a master's a slave's, while it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.message_stores import Shelf
+from tallystick.errors import DiskFull, StorageError, UsageError
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+from tallystick.sim.disk import Crashed
+
+BODIES = [b"%03d" % number for number in range(40)]
+
+
+def copied(size: int = 1 << 20, *, seed: int = 2) -> tuple[Shelf, Shelf]:
+    """A master, and a slave that has so many bytes of its log, none of them dispatched."""
+    master, slave = Shelf(), Shelf(seed=seed, slave=True)
+    master.send(*BODIES)
+    while slave.store.end < min(size, master.store.end):
+        at = slave.store.end
+        slave.store.append_raw(at, bytes(master.store.slice(at, min(4096, size - at))))
+    return master, slave
+
+
+def take_over(slave: Shelf) -> None:
+    slave.store.promote()
+    slave.store.take_role(slave=False)
+
+
+@pytest.mark.rule("H8")
+def test_a_slave_goes_on_where_its_last_whole_record_ends() -> None:
+    """Of the record behind it a part is here, synced even: no producer was told that this slave has it."""
+    for size in range(2000, 2400, 7):
+        _, slave = copied(size)
+        slave.store.flush()
+        take_over(slave)
+        whole = slave.store.end
+        assert size - 200 < whole == slave.store.flushed == slave.store.reput_offset <= size
+        count = slave.store.queue_range("Topic", 0)[1]
+        assert slave.bodies() == BODIES[:count]
+        assert slave.send(b"new")[0].queue_offset == count
+        for _ in range(2):
+            slave.settle()
+            assert slave.bodies() == [*BODIES[:count], b"new"]
+            slave.disk.power_loss()
+            slave.open()
+
+
+def test_what_a_slave_had_not_dispatched_keeps_its_queue_offsets() -> None:
+    _, slave = copied()
+    assert slave.store.reput_offset == 0
+    arrivals = slave.store.promote()
+    assert arrivals[-1].next_offset == len(BODIES)
+    slave.store.take_role(slave=False)
+    assert slave.send(b"new")[0].queue_offset == len(BODIES)
+
+
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+def test_a_crash_at_any_operation_leaves_a_store_that_opens_in_either_role(kind: str) -> None:
+    for slave_again in (True, False):
+        whole, step = False, 0
+        while not whole:
+            step += 1
+            master, slave = Shelf(), Shelf(seed=step, slave=True)
+            master.send(*[b"old"] * 40, topic="Old")
+            master.send(*BODIES)
+            start = master.store.end // 4096 * 4096 - 4096
+            slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+            slave.store.append_raw(start + 4096, bytes(master.store.slice(start + 4096, 300)))
+            slave.settle()
+            slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+            slave.disk.crash_at = slave.disk.operations + step
+            try:
+                take_over(slave)
+                whole = True
+            except Crashed:
+                pass
+            slave.disk.crash_at = None
+            getattr(slave.disk, kind)()
+            slave.open(slave=slave_again)
+            if slave_again:
+                assert slave.store.ends_known
+                take_over(slave)
+            assert slave.send(b"new", topic="Old")[0].queue_offset == 40
+            assert slave.send(b"new")[0].queue_offset == len(BODIES)
+        assert step > 5
+
+
+def test_a_copy_that_was_never_told_the_ends_stays_a_slaves() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*BODIES, *BODIES)
+    slave.store.append_raw(4096, bytes(master.store.slice(4096, 300)))
+    with pytest.raises(UsageError, match="never told where the master's queues end"):
+        slave.store.promote()
+    assert (slave.store.slave, slave.store.end) == (True, 4396), "nothing changed"
+    slave.store.append_raw(4396, bytes(master.store.slice(4396, 4096)))
+    assert slave.store.end == master.store.end
+
+
+def test_a_slave_whose_queues_have_no_room_is_no_master_before_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise DiskFull("no room")
+
+    _, slave = copied()
+    with monkeypatch.context() as filled:
+        filled.setattr(ConsumeQueue, "write", full)
+        with pytest.raises(StorageError, match="the disk is full"):
+            slave.store.promote()
+    take_over(slave)
+    assert slave.bodies() == BODIES
+
+
+def test_a_deletion_that_the_log_did_not_reach_takes_nothing_new() -> None:
+    master, slave = copied()
+    master.send(b"more")
+    master.store.delete_topics(["Topic"]).run()
+    deletion = slave.store.learn_deletions(master.store.deletions)
+    assert deletion is not None
+    deletion.run()
+    take_over(slave)
+    slave.send(b"new")
+    for _ in range(2):
+        slave.settle()
+        assert slave.bodies() == [b"new"]
+        slave.disk.power_loss()
+        slave.open()
+
+
+def test_a_master_that_follows_dispatches_what_it_has_not_synced_and_goes_on_as_one_later() -> None:
+    master, other = Shelf(), Shelf(seed=2)
+    for shelf in (master, other):
+        shelf.send(*BODIES[:10])
+    master.send(*BODIES[10:20])
+    other.store.take_role(slave=True)
+    other.store.append_raw(other.store.end, bytes(master.store.slice(other.store.end, 4096)))
+    other.store.reput()
+    assert other.bodies() == BODIES[:20]
+    take_over(other)
+    assert other.send(b"new")[0].queue_offset == 20
