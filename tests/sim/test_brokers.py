@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from support.repeats import fingerprints
 from tallystick.sim import brokers, series
+from tallystick.sim.brokers_plan import BrokersPlan
 
 
 @pytest.mark.rule("H3", "H6", "H8", "H9", "H11", "H13")
@@ -36,6 +38,20 @@ def test_slaves_whose_logs_do_not_fit_begin_anew() -> None:
     """In a tenth of the lives or so an operator must give a slave an empty directory."""
     traces = (brokers.run(seed, keep_trace=True).trace for seed in range(100))
     assert any("slave begins anew" in line for trace in traces for line in trace)
+
+
+@pytest.mark.rule("H8", "H9", "H12")
+def test_promises_hold_where_a_slave_takes_over_while_it_runs() -> None:
+    """Nothing that was acknowledged is lost or there twice, and nobody is told of a copy that is not there."""
+    first, taken = series.random_start(), 0
+    for seed in range(first, first + 24):
+        rng = random.Random(seed)
+        plan = BrokersPlan.draw(rng)
+        plan = replace(plan, turn="promote", slave_syncs=plan.slave_syncs or (True,))
+        outcome = brokers.run_plan(seed, rng, plan, keep_trace=True)
+        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
+        taken += any("takes over" in line for line in outcome.trace)
+    assert taken > 3, "too few did to prove anything"
 
 
 @pytest.mark.parametrize("what", brokers.BUDGETS)

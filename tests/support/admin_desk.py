@@ -80,12 +80,15 @@ class Desk:
         self.tables = Tables(
             self.files, self.settings, self.standing, self.clock, self.events, self._changed, self._end_of
         )
+        self.tables.cut_offsets(slave=slave)
+        self._save(self.tables.unsaved())
         self.lock_file = LockFile(self.files, self.clock, self.standing)
+        self.lock_file.take_role(is_new=True)
         self.lock_file.changed = self._save_locks
         self.tables.changed = self._save_urgent
         self.shelf.store.take_role(slave=slave)
         tables = self.tables
-        identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
+        identity = Identity("c0", "b0", "127.0.0.1:22500", self.instance)
         self.parts = Parts(
             self.settings, self.standing, identity, self.clock, self.events, self.shelf.store, tables.topics,
             tables.groups, tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,

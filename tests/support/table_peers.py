@@ -60,10 +60,10 @@ class Slave(Desk):
         self.link = PROVEN
         self.sync = self._sync(0.001, 0.01)
 
-    def run_seldom(self) -> None:
+    async def run_seldom(self) -> None:
         """As it is when no timed round is near."""
         self.sync = self._sync(600.0, 600.0)
-        self.sync.start()
+        await self.sync.take_role(slave=True)
 
     def copy_queues(self, clock: Clock | None = None) -> None:
         """From now on it learns of its master's queues, too."""

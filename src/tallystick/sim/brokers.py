@@ -179,6 +179,9 @@ class BrokersLife:
             master.kill()
         else:
             master.lose_power()
+        if self._random.random() < 0.5:
+            chosen.take_over()
+            return
         chosen.kill()
         chosen.promote()
         chosen.boot()

@@ -16,6 +16,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.wire.values import MASTER_ID
 from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.disk import PLENTY
@@ -100,6 +101,21 @@ class BrokerHost(Host[BrokersWorld]):
     def promote(self) -> None:
         """An operator makes it the master from its next start on."""
         self.is_slave = False
+
+    def take_over(self) -> None:
+        """It is the master from now on, without a start between; if it may not be, it is started as one."""
+        assert self.process is not None, "it answers"
+        self.process.start(self._take_over(self.process))
+
+    async def _take_over(self, process: Process) -> None:
+        broker, self.is_slave = self.broker, False
+        assert broker is not None, "it answers"
+        try:
+            await broker.take_role(self._world.plan.role, MASTER_ID)
+            self._world.trace.note(process.name, "takes over")
+        except (UsageError, StorageError) as refusal:
+            self._world.trace.note(process.name, "does not take over", refusal)
+            self._exits(process)
 
     def _settings(self) -> BrokerSettings:
         plan = self._world.plan

@@ -131,7 +131,7 @@ class TableUses:
         for node in self._expected.nodes:
             if node.broker is not None:
                 self._see_disk(node)
-        if master.broker is not None:
+        if master.broker is not None and not broker_of(master).standing.is_slave:  # else it is about to take over
             self._look_at_master(master)
         for node in self._expected.nodes:
             for place, offset in self._own.get(node.id, {}).items() if node.broker is not None else ():

@@ -79,11 +79,12 @@ class HaHost(Host[HaWorld]):
         )  # fmt: skip
         self.waiting = {}
         settings = self._settings()
+        standing = Standing(settings.role, settings.broker_id)
         log = self.running = BrokerLog(
-            self._sees(process), self.log.store, settings, Standing(settings.role), listeners, process.name
+            self._sees(process), self.log.store, settings, standing, listeners, process.name
         )  # fmt: skip
         self.log.meanwhile = self._send_meanwhile if self._number == 0 else self.log.dispatch
-        await log.listen()
+        await log.take_role(slave=self.log.store.slave)
         log.start()
         log.follow(f"{MASTER}:{PORT}")
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec import structs
 
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 from tallystick.rocketmq.broker.admin import admin_rooms
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import Clients
@@ -37,8 +37,8 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registered_topics import permitted
-from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
-from tallystick.rocketmq.broker.role import Standing
+from tallystick.rocketmq.broker.registration import Identity, Masters, Member, Registrar
+from tallystick.rocketmq.broker.role import Role, Standing, check_role
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
@@ -85,10 +85,9 @@ class Broker:
     """Made by ``start_broker``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
 
     def __init__(self, settings: BrokerSettings, outside: Outside) -> None:
-        self.settings, self._outside, self.standing = settings, outside, Standing(settings.role)
+        self.settings, self._outside, self.standing = settings, outside, Standing(settings.role, settings.broker_id)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._registrar: Registrar | None = None
-        self.sync: MetadataSync | None = None  # a slave's
         self.counts = Counts()
         self._ready = False
         # Before anything is written: a broker whose ports are taken leaves no folder.
@@ -113,7 +112,7 @@ class Broker:
         if self._ready and not self.failure.done():
             self._ready = False
             self._outside.events.emit(
-                "broker stopped", broker=self.settings.name, id=self.settings.broker_id, end=self.parts.store.end,
+                "broker stopped", broker=self.settings.name, id=self.standing.broker_id, end=self.parts.store.end,
                 reason="asked to; synced and saved",
             )  # fmt: skip
 
@@ -143,12 +142,18 @@ class Broker:
         self._deletions = Deletions(outside.events, self._worker)
         self._stack.push_async_callback(self._deletions.close)
         self._load_tables(store)
-        self.ha_address = await self._listen_ha()
+        self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
+        self._stack.push_async_callback(self._client.close)
+        self.sync = MetadataSync(
+            self._client, outside.clock, outside.events, self.tables, self.log.followed, store, self._worker
+        )
+        self._stack.push_async_callback(self.sync.close)
+        await self.take_role(settings.role, settings.broker_id)
         self.parts = self._build_parts(store)
         self._build_requests()
         self.log.start()
         await self._listen()
-        self._join()
+        self._register()
         if settings.http_enabled:
             await self._listen_http()
         self._ready = True
@@ -164,7 +169,7 @@ class Broker:
             files, settings, self.standing, outside.clock, outside.events, self._topics_changed,
             lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
-        self._lock_file = LockFile(files, outside.clock, self.standing, is_new=not store.end)
+        self._lock_file = LockFile(files, outside.clock, self.standing)
         clock, events, workers = outside.clock, outside.events, outside.workers
         self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
         self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"))
@@ -179,28 +184,71 @@ class Broker:
         if settings.listen_ha_port and not self.standing.is_slave:
             self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
-    async def _listen_ha(self) -> Address | None:
+    async def take_role(self, role: Role, broker_id: int) -> None:
+        """Be a master, or a slave, from now on: at the start, and when it was the other one.
+
+        A master refuses sends before it parts with its slaves; a slave does until its log has an end, and queues and
+        offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave that may not
+        be a master goes on as one.
+        """
+        check_role(role, broker_id)
+        slave, store = role is Role.SLAVE, self.log.store
+        if slave:
+            self.standing.become(role, broker_id)
+        else:
+            await self.sync.take_role(slave=False)
         try:
-            return await self.log.listen()
+            self.ha_address = await self._log_takes_role(slave=slave)
+        except TallyError:
+            if store.slave:
+                await self._copy_tables()
+            raise
+        self.tables.cut_offsets(slave=slave)
+        await self._saver.save()
+        await self._lock_saver.save()  # what is under way, of who was a master
+        self.standing.become(role, broker_id)
+        self.tables.offsets.take_role()
+        self._lock_file.take_role(is_new=not store.end)
+        if slave:
+            await self._copy_tables()
+        if self._registrar is not None:
+            await self._registrar.become(self._member())
+
+    async def _log_takes_role(self, *, slave: bool) -> Address | None:
+        try:
+            return await self.log.take_role(slave=slave)
         except OSError as error:
             port = self.settings.listen_ha_port
             raise UsageError(f"cannot listen for slaves: {error.strerror}", port=port) from error
+
+    async def _copy_tables(self) -> None:
+        await self.sync.take_role(slave=True)
+        self.sync.arrived(self.log.store.queues())
+        watch(self.sync.tasks, self._fail)
 
     def _build_parts(self, store: MessageStore) -> Parts:
         settings, tables = self.settings, self.tables
         slices = Slices(self._outside.clock)
         self._stack.push_async_callback(slices.close)
-        ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
-        identity = Identity(
-            settings.cluster, settings.name, settings.broker_id, f"{settings.client_host}:{self.address[1]}",
-            f"{settings.slave_host}:{ha_port}", self._instance,
-        )  # fmt: skip
+        identity = Identity(settings.cluster, settings.name, self._client_address, self._instance)
         return Parts(
             settings, self.standing, identity, self._outside.clock, self._outside.events, store, tables.topics,
             tables.groups, tables.offsets, tables.delays, Clients(), self._lock_file.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
             locks_saved=self._lock_saver.after,
+        )  # fmt: skip
+
+    @property
+    def _client_address(self) -> str:
+        return f"{self.settings.client_host}:{self.address[1]}"
+
+    def _member(self) -> Member:
+        settings = self.settings
+        ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
+        return Member(
+            settings.cluster, settings.name, self._client_address, self._instance, id=self.standing.broker_id,
+            ha_address=f"{settings.slave_host}:{ha_port}",
         )  # fmt: skip
 
     def _build_requests(self) -> None:
@@ -248,22 +296,10 @@ class Broker:
                 reason="bindAddress says so; whoever reaches the ports can read and write",
             )  # fmt: skip
 
-    def _join(self) -> None:
-        """Register, and as a slave follow the master."""
+    def _register(self) -> None:
         settings, outside = self.settings, self._outside
-        client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
-        self._stack.push_async_callback(client.close)
-        if self.standing.is_slave:
-            self.sync = MetadataSync(
-                client, outside.clock, outside.events, self.tables, self.log.followed, self.parts.store,
-                self._worker,
-            )  # fmt: skip
-            self._stack.push_async_callback(self.sync.close)
-            self.sync.arrived(self.parts.store.queues())
-            self.sync.start()
-            watch(self.sync.tasks, self._fail)
         self._registrar = Registrar(
-            client, outside.events, self.parts.identity, settings.name_servers,
+            self._client, outside.events, self._member(), settings.name_servers,
             lambda: permitted(self.parts.topics.table(), settings.perm), self._found,
             settings.register_timeout_ms / 1000,
         )  # fmt: skip
@@ -278,7 +314,7 @@ class Broker:
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
             self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
-            lambda: {"broker": settings.name, "id": str(settings.broker_id), "role": self.standing.role.value},
+            lambda: {"broker": settings.name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
         )  # fmt: skip
         try:
             dashboard = DashboardCollector(self.parts, self.counts)
@@ -293,7 +329,7 @@ class Broker:
     def _state(self) -> dict[str, object]:
         settings = self.settings
         return {
-            "healthy": not self.failure.done(), "broker": settings.name, "id": settings.broker_id,
+            "healthy": not self.failure.done(), "broker": settings.name, "id": self.standing.broker_id,
             "role": self.standing.role.value, "writeable": self._is_writeable(),
         }  # fmt: skip
 
@@ -301,7 +337,7 @@ class Broker:
         return not self.standing.is_slave and self.parts.store.writeable
 
     def _ha_status(self) -> HaStatus:
-        told = self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)
+        told = self.log.ha_status(self._metadata_age_s(), self.sync.status.why)
         return structs.replace(told, rival=self._rival())
 
     def _rival(self) -> str | None:
@@ -309,7 +345,7 @@ class Broker:
 
     def _metadata_age_s(self) -> float | None:
         """None: it was never copied, or need not be."""
-        if self.sync is None or not self.sync.status.synced_ms:
+        if not self.sync.status.synced_ms:
             return None
         return max(0.0, (self._outside.clock.wall_ms() - self.sync.status.synced_ms) / 1000)
 
@@ -323,15 +359,14 @@ class Broker:
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self._pulls.arrived(arrivals)
-        if self.sync is not None:
+        if self.standing.is_slave:
             self.sync.arrived([arrival.topic for arrival in arrivals])
 
     def _rebuilt(self, arrivals: list[Arrival]) -> None:
         self._pulls.rebuilt(arrivals)
 
     def _following(self) -> None:
-        if self.sync is not None:
-            self.sync.followed()
+        self.sync.followed()
 
     def _topics_changed(self) -> None:
         if self._registrar is not None:
@@ -351,8 +386,7 @@ class Broker:
     def _found(self, masters: Masters) -> None:
         """Name servers said where the master is."""
         self.log.follow(masters.ha_address)
-        if self.sync is not None:
-            self.sync.master = masters.address
+        self.sync.master = masters.address
 
     def _fail(self, error: Exception) -> None:
         """The disk failed, or a background task: reads go on until the process stops, nothing more is stored."""

@@ -17,23 +17,30 @@ from tallystick.runtime.clock import Clock
 
 
 class LockFile:
-    """``locks``, and what a ``Saver`` asks of them. Made, used and changed on the loop."""
+    """``locks``, and what a ``Saver`` asks of them. Made, used and changed on the loop; ``take_role`` loads them."""
 
-    def __init__(self, files: ConfigFiles, clock: Clock, standing: Standing, *, is_new: bool = True) -> None:
-        """A slave has none, and one that is a master later knows of none. ``is_new``: the log is empty, so nobody had
-        one. Raises CorruptRecord for a damaged file, StorageError."""
-        self._clock, self._standing = clock, standing
+    def __init__(self, files: ConfigFiles, clock: Clock, standing: Standing) -> None:
+        self._files, self._clock, self._standing = files, clock, standing
         self.changed: Callable[[], None] = lambda: None
         self._unsaved = False  # somebody waits for it
-        if standing.is_slave:
-            files.remove(LOCKS)
-            self.locks = QueueLocks(changed=self._change)
+        self.locks = QueueLocks(changed=self._change)
+
+    def take_role(self, *, is_new: bool) -> None:
+        """What the broker is now, while nothing is being saved. A slave has none, and one that is a master later knows
+        of none. ``is_new``: the log is empty, so nobody had one.
+
+        Raises CorruptRecord for a damaged file, StorageError.
+        """
+        self._unsaved = False
+        if self._standing.is_slave:
+            self._files.remove(LOCKS)
+            self.locks.begin()
             return
-        saved = files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
+        saved = self._files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
         quiet_s = LIVE_S if saved is None and not is_new else 0.0
-        self.locks = QueueLocks(saved, clock.now(), quiet_s=quiet_s, changed=self._change)
+        self.locks.begin(saved, self._clock.now(), quiet_s=quiet_s)
         if saved is None and is_new:
-            self._save_none(files)
+            self._save_none()
 
     @property
     def changes(self) -> int:
@@ -60,10 +67,10 @@ class LockFile:
         """Whether somebody waits for the file."""
         return self._unsaved
 
-    def _save_none(self, files: ConfigFiles) -> None:
+    def _save_none(self) -> None:
         """From now on it is known that there were none."""
         try:
-            files.save(LOCKS, *self.text(LOCKS))
+            self._files.save(LOCKS, *self.text(LOCKS))
         except StorageError:
             self.failed(LOCKS)  # the saver tries again, and tells of it
 

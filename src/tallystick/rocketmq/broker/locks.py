@@ -60,14 +60,18 @@ class QueueLocks:
         self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """``quiet_s``: for so long nobody knows who has locks, and none is given. ``changed`` is called when a queue
-        has a new owner: it hears of its lock when that is saved."""
-        self._quiet_until, self._changed, self.dirty = now + quiet_s, changed, False
-        self.changes = 0
+        """``changed`` is called when a queue has a new owner: it hears of its lock when that is saved. The rest is as
+        for ``begin``."""
+        self._changed, self.changes = changed, 0
+        self.left_out = 0  # locks for which there was no room, since the start
+        self.begin(saved, now, quiet_s=quiet_s)
+
+    def begin(self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0) -> None:
+        """Anew, with those that were saved. ``quiet_s``: for so long nobody knows who has locks, and none is given."""
+        self._quiet_until, self.dirty = now + quiet_s, False
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
         self._hosts: Counter[str] = Counter()  # places by the host of the owner
         self._count, self._places, self._prune_at, self._pruned = 0, 0, _PRUNE_ABOVE, 0.0
-        self.left_out = 0  # locks for which there was no room, since the start
         for lock in saved.locks if saved is not None else ():
             kept = _Lock(lock.client_id, lock.host, now, 0, _places(lock))
             self._put(self._groups.setdefault(lock.group, {}), lock.queue, kept)

@@ -17,12 +17,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tallystick.errors import TallyError
 from tallystick.rocketmq.broker.metrics import SlaveLag
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.ha.master import HaMaster
-from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.ha.waits import Waits
@@ -50,18 +50,20 @@ class Listeners:
 
 
 class BrokerLog:
-    """``listen``, ``start``, and at the end ``close``: that closes the store too."""
+    """``take_role``, ``start``, and at the end ``close``: that closes the store too.
+
+    A master has waits and feeds slaves; a slave follows. ``take_role`` begins the one, and ends the other.
+    """
 
     def __init__(
         self, outside: Outside, store: MessageStore, settings: BrokerSettings, standing: Standing, listeners: Listeners,
         instance: str,
     ) -> None:  # fmt: skip
         """``instance`` names this process to its slaves."""
-        self.store, self._settings, self._listeners = store, settings, listeners
+        self.store, self._outside, self._listeners, self._instance = store, outside, listeners, instance
         self._loop = asyncio.get_running_loop()
         self._sync_flush, self._standing = settings.store.sync_flush, standing
-        ha = settings.ha_settings()
-        self._waits = Waits(outside.clock, ha, listeners.settled, flushed=store.flushed)
+        self._settings, self._file_bytes = settings, settings.store.commit_log_file_bytes
         self._flusher = Flusher(
             store, outside.clock, outside.workers, settings.store.flush_interval_ms,
             flushed=self._flushed, failed=listeners.failed,
@@ -69,26 +71,70 @@ class BrokerLog:
         self._rebuilder = Rebuilder(
             store, outside.clock, outside.workers, rebuilt=listeners.rebuilt, failed=listeners.failed
         )
-        self._master, self._slave = self._replication(outside, ha, instance)
+        self._waits: Waits | None = None
+        self._master: HaMaster | None = None
+        self._slave: HaSlave | None = None
+        self._ha_address: str | None = None  # of the master that a slave follows
         self._due: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
 
-    def _replication(
-        self, outside: Outside, ha: HaSettings, instance: str
-    ) -> tuple[HaMaster | None, HaSlave | None]:  # fmt: skip
-        store = self.store
-        if self._standing.is_slave:
-            told = self._appended, self._listeners.following, self._listeners.failed
-            return None, HaSlave(outside, store, ha, *told)
-        file_bytes = self._settings.store.commit_log_file_bytes
-        return HaMaster(
-            outside, store, self._waits, ha, file_bytes=file_bytes,
-            instance=instance,
-        ), None  # fmt: skip
+    async def take_role(self, *, slave: bool) -> tuple[str, int] | None:
+        """At the start, and whenever it becomes the other one: whoever sends is refused meanwhile.
 
-    async def listen(self) -> tuple[str, int] | None:
-        """Where slaves connect; None: it is one itself. Raises OSError."""
-        return await self._master.start() if self._master is not None else None
+        Returns where slaves connect; None: it is one itself. Raises OSError when nobody can listen there, and what
+        ``MessageStore.promote`` raises: then it goes on as a slave.
+        """
+        if slave:
+            await self._part_from_slaves()
+            self.store.take_role(slave=True)
+            self._follow()
+            return None
+        if self.store.slave:
+            await self._become_master()
+        ha = self._settings.ha_settings(self._standing.broker_id)
+        self._waits = Waits(self._outside.clock, ha, self._listeners.settled, flushed=self.store.flushed)
+        master = HaMaster(
+            self._outside, self.store, self._waits, ha, file_bytes=self._file_bytes, instance=self._instance
+        )
+        address = await master.start()
+        self._master = master
+        return address
+
+    async def _part_from_slaves(self) -> None:
+        """Acks that are under way come too late: who waits is told that nobody knows."""
+        if self._master is None or self._waits is None:
+            return
+        master, waits, self._master, self._waits = self._master, self._waits, None, None
+        waits.give_up()
+        await master.close()
+        waits.close()
+        self._dispatch_in(0)  # what is not synced yet: a slave does not wait for that
+
+    async def _become_master(self) -> None:
+        await self._part_from_master()
+        try:
+            arrivals = await self._flusher.between(self.store.promote)
+        except TallyError:
+            if self.store.failure is not None:
+                self._listeners.failed(self.store.failure)
+            self._follow()
+            raise
+        self.store.take_role(slave=False)
+        if arrivals:
+            self._listeners.arrived(arrivals)
+
+    async def _part_from_master(self) -> None:
+        """Nobody appends any more."""
+        slave, self._slave = self._slave, None
+        if slave is not None:
+            await slave.close()
+
+    def _follow(self) -> None:
+        if self._slave is None:
+            told = self._appended, self._listeners.following, self._listeners.failed
+            ha = self._settings.ha_settings(self._standing.broker_id)
+            self._slave = HaSlave(self._outside, self.store, ha, *told)
+            self._slave.follow(self._ha_address)
 
     def start(self) -> None:
         """From now on it flushes, and tells who waits."""
@@ -111,6 +157,7 @@ class BrokerLog:
 
     def wait(self, end: int) -> Settled:
         """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
+        assert self._waits is not None, "who sends to a slave is refused"
         return self._waits.appended(end, flush=self._sync_flush, replicas=self._standing.waits_for_slaves)
 
     def catch_up(self) -> None:
@@ -119,7 +166,8 @@ class BrokerLog:
             self._dispatch()
 
     def follow(self, ha_address: str | None) -> None:
-        """A slave: where its master feeds slaves."""
+        """Where a master feeds slaves, for as long as this is one."""
+        self._ha_address = ha_address
         if self._slave is not None:
             self._slave.follow(ha_address)
 
@@ -129,9 +177,9 @@ class BrokerLog:
             self._due.cancel()
         if self._master is not None:
             await self._master.close()
-        if self._slave is not None:
-            await self._slave.close()
-        self._waits.close()
+        await self._part_from_master()
+        if self._waits is not None:
+            self._waits.close()
         await self._rebuilder.close()
         await self._flusher.close()
 
@@ -150,7 +198,8 @@ class BrokerLog:
             self._dispatch_in(LINGER_S)
 
     def _flushed(self, offset: int) -> None:
-        self._waits.flushed(offset)
+        if self._waits is not None:
+            self._waits.flushed(offset)
         if self._slave is not None:
             self._slave.flushed()
         self._dispatch()
@@ -210,7 +259,7 @@ class BrokerLog:
             )
             for slave in slaves
         ]
-        return HaStatus(True, end, sum(slave.in_sync for slave in slaves), links)
+        return HaStatus(not self._standing.is_slave, end, sum(slave.in_sync for slave in slaves), links)
 
     def lags(self) -> list[SlaveLag]:
         """A master's slaves."""

@@ -71,7 +71,8 @@ class SyncStatus:
 
 
 class MetadataSync:
-    """Runs from ``start`` to ``close``. ``master`` may be set at any time; None: nobody to copy from.
+    """Runs while the broker is a slave, which ``take_role`` says. ``master`` may be set at any time; None: nobody to
+    copy from.
 
     ``followed`` says how the log of the master is followed. ``worker`` is for what ``queues`` does with the disk.
     """
@@ -90,22 +91,41 @@ class MetadataSync:
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._followed, self._queues, self._worker, self._ends_due = followed, queues, worker, 0.0
-        self._said: dict[str, str] = {}  # of the failures: what was told
-        self._untaken = Untaken()
-        self._rounds = Rounds(clock.now(), first_s=first_s, period_s=period_s)
+        self._followed, self._queues, self._worker = followed, queues, worker
+        self._first_s, self._period_s = first_s, period_s
+        self._master: str | None = None
         self._sooner = asyncio.Event()  # the next round may be due earlier than it was
         self._task: asyncio.Task[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """As nothing was copied yet."""
+        now = self._clock.now()
+        self._rounds = Rounds(now, first_s=self._first_s, period_s=self._period_s)
+        self._rounds.master_found(self._master, now)
+        self._untaken = Untaken()
+        self._said: dict[str, str] = {}  # of the failures: what was told
+        self._ends_due = 0.0
         self.status = SyncStatus()
+
+    async def take_role(self, *, slave: bool) -> None:
+        """From now on. A master is done with what it copied when this returns; its status is of a copy no more."""
+        if slave and self._task is None:
+            self._begin()
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        elif not slave:
+            await self.close()
+            self._begin()
 
     @property
     def master(self) -> str | None:
-        return self._rounds.master
+        return self._master
 
     @master.setter
     def master(self, address: str | None) -> None:
-        if address != self._rounds.master:
+        if address != self._master:
             self._untaken = Untaken()  # another one may have room
+        self._master = address
         self._rounds.master_found(address, self._clock.now())
         self._sooner.set()
 
@@ -119,18 +139,19 @@ class MetadataSync:
         if self._rounds.dispatched(topics, self._tables.topics.all, self._clock.now()):
             self._sooner.set()
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What runs from ``start`` to ``close``."""
+        """What runs while the broker is a slave."""
         return [self._task] if self._task is not None else []
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Copy nothing more; what was begun on the disk is done."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._worker is not None:
+                await self._worker.idle()
 
     async def _run(self) -> None:
         while True:

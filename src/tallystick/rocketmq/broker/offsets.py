@@ -78,8 +78,9 @@ class Offsets:
         self._committed, self._others = OffsetKeys(self._offsets), OffsetKeys(self._pulled)
         self._count, self._pulled_count = (sum(map(len, table.values())) for table in (self._offsets, self._pulled))
         self._merge: OffsetMerge | None = None  # under way
-        self._own: Table = (saved.own or {}) if saved and self._standing.is_slave else {}
-        self._own_resets: Table = (saved.own_resets or {}) if saved and self._standing.is_slave else {}
+        self._own: Table = (saved.own or {}) if saved else {}
+        self._own_resets: Table = (saved.own_resets or {}) if saved else {}
+        self.take_role()
         self.resets = Resets(resets)
         # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
         for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
@@ -87,6 +88,12 @@ class Offsets:
         self._commits = 0
         self.removals = self.replacements = 0  # how many keys went, and how often all did
         self.dirty = False
+
+    def take_role(self) -> None:
+        """What the broker is now: a master has nobody to tell of commits, and copies no table."""
+        self._merge = None
+        if not self._standing.is_slave:
+            self._own, self._own_resets = {}, {}
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int, *, went_back: bool = False) -> bool:
         """Remember an offset, also a lower one than before: a group may go back on purpose. ``went_back``: its consumer
@@ -246,15 +253,15 @@ class Offsets:
             self.removals += len(keys)
             self.dirty = True
 
-    def cut(self) -> list[Commit]:
-        """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were.
+    def cut(self, *, slave: bool) -> list[Commit]:
+        """When the log has its end: no offset (of a slave: none of its own) is beyond its queue. What they were.
 
         Nor is one that operators set groups to; a slave has its master's.
         """
         before = []
-        if not self._standing.is_slave:
+        if not slave:
             self.resets.pending.cut(self._end_of)
-        for key, queues in (self._own if self._standing.is_slave else self._offsets).items():
+        for key, queues in (self._own if slave else self._offsets).items():
             topic, group = split(key)
             for queue_id, offset in queues.items():
                 if offset > self._end_of(topic, queue_id):
@@ -262,7 +269,7 @@ class Offsets:
         for commit in before:
             key, end = commit.key, self._end_of(commit.topic, commit.queue_id)
             self._set(key, commit.queue_id, end)
-            if self._standing.is_slave:
+            if slave:
                 self._own[key][commit.queue_id] = end
         return before
 

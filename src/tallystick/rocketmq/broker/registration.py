@@ -44,14 +44,20 @@ FORGET_MS = 120_000  # a name server may forget this broker when it is silent fo
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a broker is. Addresses are host:port as others can reach them."""
+    """Who a broker is, in any role. Addresses are host:port as others can reach them."""
 
     cluster: str
     name: str
-    id: int
     address: str
-    ha_address: str
     instance: str = ""  # of its process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member(Identity):
+    """And what it is among the brokers of its name, now."""
+
+    id: int
+    ha_address: str
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,14 @@ class Registrar:
         self,
         client: RemotingClient,
         events: Events,
-        identity: Identity,
+        member: Member,
         name_servers: Sequence[str],
         table: Callable[[], Awaitable[TopicTable]],
         found: Callable[[Masters], None],
         timeout_s: float,
     ) -> None:
         """``timeout_s``: how long a name server may take to answer, and how long ``announced`` waits at most."""
-        self._client, self._events, self._identity = client, events, identity
+        self._client, self._events, self._member = client, events, member
         self._table, self._found, self._timeout_s = table, found, timeout_s
         self._servers = {server: _NameServer() for server in name_servers}
         self.tasks: list[asyncio.Task[None]] = []  # what runs from ``start`` to ``close``
@@ -139,12 +145,22 @@ class Registrar:
         if entry in self._waiting:
             asyncio.get_running_loop().call_later(self._timeout_s, self._give_up, entry)
 
+    async def become(self, member: Member) -> None:
+        """Be registered as this from now on, and as what it was no more."""
+        before, self._member = self._member, member
+        await self._leave(before)
+        self._masters = Masters()
+        self.changed()
+
     async def close(self) -> None:
         """Take leave of all name servers that can be reached."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        fields = BrokerHeader(**self._header()).to_fields()
+        await self._leave(self._member)
+
+    async def _leave(self, member: Member) -> None:
+        fields = BrokerHeader(**_header(member)).to_fields()
         leaving = (
             self._client.ask(name, request(RequestCode.UNREGISTER_BROKER, dict(fields)), 0.5)
             for name, failure in self.registered.items()
@@ -174,7 +190,7 @@ class Registrar:
 
     async def _until_due(self, name: str, server: _NameServer) -> None:
         """Also when a master is there of which the last registration did not tell this slave."""
-        searches = self._identity.id != MASTER_ID and server.answer is not None and not server.answer.master_addr
+        searches = self._member.id != MASTER_ID and server.answer is not None and not server.answer.master_addr
         while searches and not server.due.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEARCH_S):
@@ -184,7 +200,7 @@ class Registrar:
         await server.due.wait()
 
     async def _has_master(self, name: str) -> bool:
-        fields = {"clusterName": self._identity.cluster, "brokerName": self._identity.name}
+        fields = {"clusterName": self._member.cluster, "brokerName": self._member.name}
         try:
             answer = await self._client.ask(name, request(RequestCode.GET_BROKER_MEMBER_GROUP, fields), self._timeout_s)
             if answer.code != ResponseCode.SUCCESS:
@@ -207,7 +223,7 @@ class Registrar:
             entry[1]()
 
     def _newest(self, told: Sequence[OwnRegisterBrokerResponse]) -> Masters:
-        masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._identity.address]
+        masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._member.address]
         if not masters:
             return self._masters
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
@@ -234,11 +250,11 @@ class Registrar:
         if failure and not before:
             self._events.emit("cannot register with a name server", name_server=name, reason=failure)
         elif not failure and before != "":
-            self._events.emit("registered with a name server", name_server=name, broker=self._identity.name)
+            self._events.emit("registered with a name server", name_server=name, broker=self._member.name)
 
     def _note_rival(self, name: str, rival: str | None) -> None:
         """Once when it is there and once when it is gone."""
-        before, me = self.rival, self._identity
+        before, me = self.rival, self._member
         if rival is None:
             self._rivals.pop(name, None)
         else:
@@ -255,9 +271,9 @@ class Registrar:
         before, self._left_out = self._left_out, count
         if count and not before:
             reason = "the names of all do not fit one registration"
-            self._events.emit("topics not registered", broker=self._identity.name, topics=count, reason=reason)
+            self._events.emit("topics not registered", broker=self._member.name, topics=count, reason=reason)
         elif before and not count:
-            self._events.emit("all topics registered", broker=self._identity.name)
+            self._events.emit("all topics registered", broker=self._member.name)
 
     async def _request(self, server: _NameServer) -> Command:
         everything = await self._table()
@@ -266,14 +282,14 @@ class Registrar:
         server.topics = len(table.topics)
         body = encode_registration(Registration(TopicTableResponse(table.version, table.topics)))
         header = RegisterBrokerHeader(
-            **self._header(),
-            ha_server_addr=self._identity.ha_address,
+            **_header(self._member),
+            ha_server_addr=self._member.ha_address,
             heartbeat_timeout_millis=FORGET_MS,
             enable_acting_master=False,
             body_crc32=body_crc(body),
         )
         return request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
 
-    def _header(self) -> dict[str, Any]:
-        me = self._identity
-        return {"broker_name": me.name, "broker_addr": me.address, "cluster_name": me.cluster, "broker_id": me.id}
+
+def _header(me: Member) -> dict[str, Any]:
+    return {"broker_name": me.name, "broker_addr": me.address, "cluster_name": me.cluster, "broker_id": me.id}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+from tallystick.errors import UsageError
+from tallystick.rocketmq.wire.values import MASTER_ID
+
 
 class Role(enum.Enum):
     """The roles, by the original's names (``brokerRole``)."""
@@ -13,13 +16,20 @@ class Role(enum.Enum):
     SLAVE = "SLAVE"
 
 
+def check_role(role: Role, broker_id: int) -> None:
+    """Raises UsageError when no broker of that id has that role."""
+    if (role is Role.SLAVE) != (broker_id > MASTER_ID) or broker_id < MASTER_ID:
+        raise UsageError("brokerId is 0 for a master and above 0 for a slave", value=broker_id)
+
+
 class Standing:
-    """The role that a broker has now. The broker owns it, and its rooms ask it each time: none keeps what it heard."""
+    """The role and the id that a broker has now. The broker owns it, and its rooms ask it each time: none keeps what it
+    heard."""
 
-    def __init__(self, role: Role = Role.ASYNC_MASTER) -> None:
-        self.become(role)
+    def __init__(self, role: Role = Role.ASYNC_MASTER, broker_id: int = MASTER_ID) -> None:
+        self.become(role, broker_id)
 
-    def become(self, role: Role) -> None:
+    def become(self, role: Role, broker_id: int = MASTER_ID) -> None:
         """From now on. Plain attributes, as they are looked at for each message."""
-        self.role = role
+        self.role, self.broker_id = role, broker_id
         self.is_slave, self.waits_for_slaves = role is Role.SLAVE, role is Role.SYNC_MASTER

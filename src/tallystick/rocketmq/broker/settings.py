@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.groups import MAX_GROUPS
 from tallystick.rocketmq.broker.offsets import MAX_OFFSETS
-from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.role import Role, check_role
 from tallystick.rocketmq.broker.topics import MAX_TOPICS, TopicDefaults, refusal_of_topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -63,8 +63,7 @@ class BrokerSettings:
         for key, name in (("brokerName", self.name), ("brokerClusterName", self.cluster)):
             if refusal_of_topic(name) is not None:  # topics are named after them
                 raise UsageError(f"{key} may have letters, digits and % | _ -", value=name)
-        if (self.role is Role.SLAVE) != (self.broker_id > MASTER_ID) or self.broker_id < MASTER_ID:
-            raise UsageError("brokerId is 0 for a master and above 0 for a slave", value=self.broker_id)
+        check_role(self.role, self.broker_id)
         if self.port and not FAST_PORT_BELOW < self.port <= 65535:
             raise UsageError("listenPort is not a port with room for another one two below it", value=self.port)
         if self.perm not in (Perm.WRITE, Perm.READ, Perm.READ | Perm.WRITE):
@@ -117,9 +116,9 @@ class BrokerSettings:
         """With the address that records get; ``port`` is the one that clients use."""
         return replace(self.store, store_host=encode_host(self.client_host, port))
 
-    def ha_settings(self) -> HaSettings:
+    def ha_settings(self, broker_id: int) -> HaSettings:
         return replace(
-            self.ha, host=self.host, port=self.listen_ha_port, slave_id=f"{self.name}:{self.broker_id}",
+            self.ha, host=self.host, port=self.listen_ha_port, slave_id=f"{self.name}:{broker_id}",
             sync_flush=self.store.sync_flush,
         )  # fmt: skip
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
@@ -45,7 +44,7 @@ class Tables:
         self, files: ConfigFiles, settings: BrokerSettings, standing: Standing, clock: Clock, events: Events,
         topics_changed: Callable[[], None], end_of: EndOf,
     ) -> None:  # fmt: skip
-        """``topics_changed`` is called after each change: it registers. ``end_of`` tells where the recovered log ends.
+        """``topics_changed`` is called after each change: it registers. ``end_of`` tells where queues end.
 
         Raises CorruptRecord for a damaged file.
         """
@@ -68,7 +67,15 @@ class Tables:
             save_now=self._save_offsets_now,
         )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
-        self._cut_offsets()
+
+    def cut_offsets(self, *, slave: bool) -> None:
+        """For what the broker is from now on, its log having its end. To be saved before the log grows: else a second
+        crash would bring an offset back, among new messages."""
+        for commit in self.offsets.cut(slave=slave):
+            self._events.emit(
+                "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
+                offset=commit.offset, reason="the log lost the messages that it had consumed",
+            )  # fmt: skip
 
     def unsaved(self, *, urgent: bool = False) -> list[str]:
         """The files whose tables changed, in the order of saving; with ``urgent`` only those that somebody waits for.
@@ -117,20 +124,6 @@ class Tables:
     def is_urgent(self, name: str) -> bool:
         """Whether somebody waits for the file."""
         return name in self._unsaved
-
-    def _cut_offsets(self) -> None:
-        """Saved before the log grows again: else a second crash would bring an offset back, among new messages."""
-        for commit in self.offsets.cut():
-            self._events.emit(
-                "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
-                offset=commit.offset, reason="the log lost the messages that it had consumed",
-            )  # fmt: skip
-        for name in self.unsaved():
-            try:
-                self._files.save(name, *self.text(name))
-            except StorageError as error:
-                self._events.emit("table not saved", file=name, reason=str(error))
-                self.failed(name)
 
     def _topics_change(self) -> None:
         self._change(TOPICS)

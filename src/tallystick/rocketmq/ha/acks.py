@@ -19,6 +19,7 @@ from tallystick.rocketmq.wire.values import PutStatus
 
 Ticket = int
 
+_ANY_OFFSET = (1 << 63) - 1
 
 # Which of two statuses a producer is told: the slaves' one, unless it is OK.
 _WEIGHTS = {
@@ -140,6 +141,14 @@ class AcksCore:
         """Its acks count no more; who waits goes on waiting, as it may come back in time."""
         self._slaves.pop(slave, None)
         return self.tick(now)
+
+    def give_up(self) -> list[Settle]:
+        """This is no master any more, and hears of no ack: all waits are over as if their time were up. So nobody is
+        told of a copy that may not be there, nor that nothing was stored."""
+        return [
+            *self._end(self._replicas.passed(_ANY_OFFSET), PutStatus.FLUSH_SLAVE_TIMEOUT),
+            *self._end(self._disk.passed(_ANY_OFFSET), PutStatus.FLUSH_DISK_TIMEOUT),
+        ]
 
     def tick(self, now: float) -> list[Settle]:
         """Time-outs."""

@@ -38,6 +38,10 @@ class Waits:
     def disconnected(self, slave: str) -> None:
         self._tell(self.core.disconnected(slave, self._clock.now()))
 
+    def give_up(self) -> None:
+        """All waits are over: see ``AcksCore.give_up``."""
+        self._tell(self.core.give_up())
+
     def close(self) -> None:
         """Nobody is told anything more."""
         self._alarm.cancel()

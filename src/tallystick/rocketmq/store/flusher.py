@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import Clock
@@ -17,6 +18,8 @@ from tallystick.runtime.tasks import watch
 from tallystick.runtime.worker import Workers
 
 MAINTAIN_S = 1.0
+
+T = TypeVar("T")
 
 
 class Flusher:
@@ -73,6 +76,14 @@ class Flusher:
         while True:
             await asyncio.sleep(MAINTAIN_S)
             await self._maintaining.run(partial(self._store.maintain, self._clock.wall_ms()))
+
+    async def between(self, call: Callable[[], T]) -> T:
+        """Run it on the thread of the upkeep, which waits meanwhile. It may cut the log: each flush of before is told
+        before this returns."""
+        try:
+            return await self._maintaining.run(call)
+        finally:
+            await self._flushing.idle()
 
     async def close(self) -> None:
         """Finish what runs, close the store. Nothing else may use it any more."""

@@ -68,8 +68,8 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     assert (settings.store.sync_flush, settings.store.consume_queue_file_units) == (True, 3000)
     assert (settings.store.disk_delete_ratio, settings.store.disk_clean_ratio) == (95, 95)
     assert settings.ha.slave_timeout_ms == 1500
-    assert settings.ha_settings().sync_flush
-    assert settings.ha_settings().slave_id == "b0:1"
+    assert settings.ha_settings(1).sync_flush
+    assert settings.ha_settings(1).slave_id == "b0:1"
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,16 @@ def test_an_owner_of_a_queue_is_on_the_disk_before_it_hears_of_it_and_a_slave_fo
     desk.settings = MASTER
     names = [name for name in desk.disk.listdir("/store/config") if name.startswith(LOCKS)]
     assert names == []
-    promoted = LockFile(desk.files, desk.clock, Standing(), is_new=False)
+    promoted = LockFile(desk.files, desk.clock, Standing())
+    promoted.take_role(is_new=False)
     assert not locked(promoted, "a", now), "it was a slave: who has locks?"
+
+
+def loaded(files: ConfigFiles, clock: SteppingClock) -> LockFile:
+    """A master's."""
+    file = LockFile(files, clock, Standing())
+    file.take_role(is_new=True)
+    return file
 
 
 class LockDisk(OsDisk):
@@ -122,7 +130,7 @@ async def test_a_lock_that_cannot_be_saved_is_none(tmp_path: Path) -> None:
 async def test_who_asks_again_after_a_save_that_failed_waits_for_no_period(tmp_path: Path) -> None:
     disk, clock, done = LockDisk(), SteppingClock(), list[StorageError | None]()
     files = ConfigFiles(disk, str(tmp_path))
-    file = LockFile(files, clock, Standing())
+    file = loaded(files, clock)
     saver = Saver(file, files, clock, Events(), WorkerAtOnce())
     saver.start()
     disk.full = True
@@ -145,7 +153,7 @@ async def test_many_locks_are_saved_a_share_of_the_time_and_at_the_end(
         monkeypatch.setattr(saver_module, "BYTES_A_SECOND", 1)
     disk, clock = LockDisk(), SteppingClock()
     files = ConfigFiles(disk, str(tmp_path))
-    file = LockFile(files, clock, Standing())
+    file = loaded(files, clock)
     saver = Saver(file, files, clock, Events(), WorkerAtOnce())
     saver.start()
     before = disk.written
@@ -158,7 +166,7 @@ async def test_many_locks_are_saved_a_share_of_the_time_and_at_the_end(
     saver.after(file.changes, done.append)
     await saver.close()
     assert done == [None]
-    assert len(LockFile(files, clock, Standing()).locks) == 5
+    assert len(loaded(files, clock).locks) == 5
 
 
 class CountingDisk(OsDisk):
@@ -194,7 +202,7 @@ async def test_a_long_file_is_never_all_in_memory_and_one_that_fails_halfway_lea
             raise DiskFull("no room")
         write(new, *data)
 
-    file = LockFile(files, clock, Standing())
+    file = loaded(files, clock)
     saver = Saver(file, files, clock, Events(), WorkerAtOnce())
     file.locks.lock("g", "a", "host", [MessageQueue("T", "b0", number) for number in range(1000)], clock.now())
     monkeypatch.setattr(AtomicWrite, "write", counted)
@@ -204,7 +212,7 @@ async def test_a_long_file_is_never_all_in_memory_and_one_that_fails_halfway_lea
         await saver.save(urgent=True)
         assert (max(pieces), bool(done[0])) == (2, len(pieces) > most)
         assert disk.opened == disk.closed, "also of what failed halfway nothing stays open"
-        assert len(LockFile(files, clock, Standing()).locks) == (1000 if most > 3 else 0)
+        assert len(loaded(files, clock).locks) == (1000 if most > 3 else 0)
         most = 1000
     await saver.close()
 
@@ -229,14 +237,14 @@ class Meanwhile(WorkerAtOnce):
 
 async def test_an_owner_that_came_while_the_file_was_written_waits_for_the_next_one(tmp_path: Path) -> None:
     files, clock = ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock()
-    file = LockFile(files, clock, Standing())
+    file = loaded(files, clock)
     worker = Meanwhile(lambda: file.locks.lock("h", "b", "host", [QUEUE], clock.now()))
     saver = Saver(file, files, clock, Events(), worker)
     file.locks.lock("g", "a", "host", [QUEUE], clock.now())
     await saver.save(urgent=True)
     told: list[StorageError | None] = []
     saver.after(file.changes, told.append)
-    assert not told and len(LockFile(files, clock, Standing()).locks) == 1
+    assert not told and len(loaded(files, clock).locks) == 1
     await saver.save(urgent=True)
-    assert told == [None] and len(LockFile(files, clock, Standing()).locks) == 2
+    assert told == [None] and len(loaded(files, clock).locks) == 2
     await saver.close()

@@ -359,7 +359,7 @@ async def test_nobody_to_copy_from_fails_every_part(slave: Slave) -> None:
 
 
 async def test_rounds_go_on_by_themselves_for_as_long_as_there_is_a_master(master: Master, slave: Slave) -> None:
-    slave.sync.start()
+    await slave.sync.take_role(slave=True)
     await asyncio.sleep(0.02)
     assert slave.sync.master is None
     slave.sync.master = master.address
@@ -373,7 +373,7 @@ async def test_h12_a_master_is_copied_as_soon_as_it_is_known_and_another_one_too
     master: Master, other: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "GAP_S", 0.01)
-    slave.run_seldom()
+    await slave.run_seldom()
     master.tables.topics.put(TopicConfig("T"))
     slave.sync.master = master.address
     await until(lambda: slave.tables.topics.get("T") is not None)
@@ -390,7 +390,7 @@ async def test_h12_a_topic_whose_messages_came_is_copied_at_once(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "GAP_S", 0.01)
-    slave.run_seldom()
+    await slave.run_seldom()
     slave.sync.master = master.address
     await until(lambda: slave.sync.status.synced_ms > 0)
     master.tables.topics.put(TopicConfig("T"))
@@ -410,7 +410,7 @@ async def test_h12_never_two_rounds_at_a_time(master: Master, slave: Slave, monk
         slave.sync.arrived([f"U{len(master.asked)}"])
 
     master.react = dict.fromkeys((21, 31001, 45, 201), arrive)
-    slave.run_seldom()
+    await slave.run_seldom()
     slave.sync.master = master.address
     await until(lambda: len(master.asked) >= 20)
     await slave.sync.close()

@@ -11,7 +11,7 @@ from support.stores import SteppingClock
 from support.waiting import until
 from tallystick.errors import RequestTimeout
 from tallystick.rocketmq.broker import registration
-from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
+from tallystick.rocketmq.broker.registration import Masters, Member, Registrar
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -25,21 +25,21 @@ from tallystick.rocketmq.wire.values import TopicConfig
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 
-MASTER = Identity("c0", "b0", 0, "127.0.0.1:10911", "127.0.0.1:10912")
-SLAVE = Identity("c0", "b0", 1, "127.0.0.1:11911", "127.0.0.1:11912")
+MASTER = Member("c0", "b0", "127.0.0.1:10911", id=0, ha_address="127.0.0.1:10912")
+SLAVE = Member("c0", "b0", "127.0.0.1:11911", id=1, ha_address="127.0.0.1:11912")
 
 
 class Announced:
     """A broker that does nothing but register."""
 
-    def __init__(self, identity: Identity, *name_servers: str, timeout_s: float = 5.0) -> None:
+    def __init__(self, member: Member, *name_servers: str, timeout_s: float = 5.0) -> None:
         self.events: list[Event] = []
         self.found: list[Masters] = []
         events = Events(self.events.append)
         self.topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), self._changed)
         self.client = RemotingClient(this_machine(events), RemotingSettings(), on_lost=self._lost)
         self.registrar = Registrar(
-            self.client, events, identity, name_servers, _copy_of(self.topics), self.found.append, timeout_s
+            self.client, events, member, name_servers, _copy_of(self.topics), self.found.append, timeout_s
         )
 
     def _lost(self, address: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_broker_is_known_at_once_and_gone_when_it_stops(server: Server) 
 
 
 async def test_two_masters_of_one_name_hear_of_each_other_and_of_the_end(server: Server) -> None:
-    promoted = Identity("c0", "b0", 0, "127.0.0.1:12911", "127.0.0.1:12912")
+    promoted = Member("c0", "b0", "127.0.0.1:12911", id=0, ha_address="127.0.0.1:12912")
     old, new = Announced(MASTER, server.address), Announced(promoted, server.address)
     old.registrar.start()
     await until(lambda: bool(old.registrar.registered))

@@ -336,3 +336,16 @@ def test_h10_a_slave_that_reports_less_than_its_log_has_is_not_farther_away_for_
     acks.reported("a", 400, 0.0)
     assert acks.in_sync(999 + SETTINGS.max_gap_bytes) == 1
     assert acks.in_sync(1000 + SETTINGS.max_gap_bytes) == 0
+
+
+@pytest.mark.rule("H9")
+def test_h9_when_it_is_no_master_any_more_nobody_who_waits_is_told_yes() -> None:
+    """Nor that nothing was stored: a time-out, of the slaves' where both have something to say."""
+    acks = core(0)
+    replicas, disk = waits(acks, 10), waits(acks, 20, flush=True, replicas=False)
+    both, half = waits(acks, 30, flush=True), waits(acks, 40, flush=True)
+    assert acks.flushed(20, 0.0) == [Settle(disk, OK)]
+    disk = waits(acks, 50, flush=True, replicas=False)
+    told = {settle.ticket: settle.status for settle in acks.give_up()}
+    assert told == {replicas: SLAVE, both: SLAVE, half: SLAVE, disk: DISK}
+    assert acks.give_up() == [] and acks.wake_at() is None
