@@ -39,10 +39,10 @@ class Columns:
     def checked(self, names: Sequence[str]) -> tuple[str, ...]:
         """The names as ours are spelled, if each is one of them and none comes twice. Raises UsageError."""
         spelled = {name.lower(): name for name in self.types}
-        found = [spelled[name.lower()] for name in names if name.lower() in spelled]
-        if not found or len(found) < len(names) or len(set(found)) < len(found):
+        columns = [spelled[name.lower()] for name in names if name.lower() in spelled]
+        if not columns or len(columns) < len(names) or len(set(columns)) < len(columns):
             raise UsageError(f"columns are some of {', '.join(self.types)}, each once", columns=",".join(names))
-        return tuple(found)
+        return tuple(columns)
 
     def struct(self, names: Sequence[str], metadata: Mapping[str, str] | None = None) -> StructType:
         """The columns as Spark's schema. The first one carries ``metadata``, which is stored wherever the schema is."""

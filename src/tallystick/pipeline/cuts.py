@@ -41,8 +41,8 @@ def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, St
     """By partition: which stretch, and what of it. Each item comes once and in order; no items are no partition."""
     sizes = [stretch.size for stretch in stretches]
     total = sum(sizes)
-    wanted = max(limits.min_partitions, -(-total // limits.max_partition_bytes), 1)
-    share = max(1, -(-total // wanted))
+    partition_count = max(limits.min_partitions, -(-total // limits.max_partition_bytes), 1)
+    share = max(1, -(-total // partition_count))
     partitions: dict[int, list[tuple[int, Stretch]]] = {}
     start = 0
     for number, (stretch, size) in enumerate(zip(stretches, sizes, strict=True)):

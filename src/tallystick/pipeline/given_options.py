@@ -26,13 +26,13 @@ def is_table(options: Mapping[str, str]) -> bool:
     return "provider" in options
 
 
-def given(options: Mapping[str, str], schema: StructType | None = None) -> dict[str, str]:
+def options_of_read(options: Mapping[str, str], schema: StructType | None = None) -> dict[str, str]:
     """The options of a read: those stored with a table, and over them those given with the query itself."""
     if is_table(options):
         options = {name[len(_PREFIX) :]: value for name, value in options.items() if name.startswith(_PREFIX)}
-    stored = schema.fields[0].metadata.get(STORED, "{}") if schema is not None and schema.fields else "{}"
-    kept: dict[str, str] = json.loads(stored)
-    return kept | {name.lower(): value for name, value in options.items()}
+    stored_text = schema.fields[0].metadata.get(STORED, "{}") if schema is not None and schema.fields else "{}"
+    stored_options: dict[str, str] = json.loads(stored_text)
+    return stored_options | {name.lower(): value for name, value in options.items()}
 
 
 def to_store(options: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def to_store(options: Mapping[str, str]) -> dict[str, str]:
     """
     if not is_table(options):
         return {}
-    kept = given(options)
-    if _SECRET & kept.keys():
+    read_options = options_of_read(options)
+    if _SECRET & read_options.keys():
         raise UsageError("a table keeps no password: leave it out, and set TALLY_PASSWORD where Spark is started")
-    return {STORED: json.dumps(kept)}
+    return {STORED: json.dumps(read_options)}

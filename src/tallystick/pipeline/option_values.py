@@ -21,14 +21,18 @@ _SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 class OptionValues:
     """Values by the names as they are documented. Every method raises UsageError for a text that means nothing."""
 
-    def __init__(self, given: Mapping[str, str], known: Mapping[str, str]) -> None:
-        shown = {name.lower(): name for name in known}
-        unknown = sorted(name for name in given if name.lower() not in shown)
+    def __init__(self, options: Mapping[str, str], documented: Mapping[str, str]) -> None:
+        documented_names = {name.lower(): name for name in documented}
+        unknown = sorted(name for name in options if name.lower() not in documented_names)
         if unknown:
-            near = [shown[name] for one in unknown for name in difflib.get_close_matches(one.lower(), shown, n=1)]
+            near = [
+                documented_names[name]
+                for one in unknown
+                for name in difflib.get_close_matches(one.lower(), documented_names, n=1)
+            ]
             meant = f" (did you mean {', '.join(near)}?)" if near else ""
-            raise UsageError(f"unknown option: {', '.join(unknown)}{meant}; known: {', '.join(known)}")
-        self._values = {shown[name.lower()]: value for name, value in given.items()}
+            raise UsageError(f"unknown option: {', '.join(unknown)}{meant}; known: {', '.join(documented)}")
+        self._values = {documented_names[name.lower()]: value for name, value in options.items()}
 
     def with_path(self, name: str) -> OptionValues:
         """These values where ``load(path)`` stands for the option ``name``. Raises UsageError when both are given."""
@@ -47,11 +51,11 @@ class OptionValues:
         return self._values.get(name, default)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of them, in any case; the first one when nothing is said."""
-        chosen = self.text(name, choices[0]).strip().lower()
-        if chosen not in choices:
-            raise UsageError(f"{name} is {' or '.join(choices)}", value=chosen)
-        return chosen
+        """Returns one of ``choices``, whatever its case in the option; the first one where the option is not given."""
+        value = self.text(name, choices[0]).strip().lower()
+        if value not in choices:
+            raise UsageError(f"{name} is {' or '.join(choices)}", value=value)
+        return value
 
     def integer(self, name: str, default: int, least: int = 0) -> int:
         if name not in self:

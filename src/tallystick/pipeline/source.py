@@ -25,11 +25,11 @@ class TaskPartition(InputPartition, Generic[PlanT]):
         self.partition = partition
 
 
-def check_schema(columns: Columns, asked: tuple[str, ...] | None, schema: StructType) -> None:
-    """``asked``: what the option ``columns`` says, if it is given. Raises UsageError."""
-    found = columns.of_schema(schema)
-    if asked is not None and asked != found:
-        raise UsageError("the option columns and the schema differ: give one", schema=",".join(found))
+def check_schema(columns: Columns, option_columns: tuple[str, ...] | None, schema: StructType) -> None:
+    """``option_columns``: what the option ``columns`` says, if it is given. Raises UsageError."""
+    schema_columns = columns.of_schema(schema)
+    if option_columns is not None and option_columns != schema_columns:
+        raise UsageError("the option columns and the schema differ: give one", schema=",".join(schema_columns))
 
 
 class BatchSource(DataSource):

@@ -95,9 +95,9 @@ def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:
         # Spark collects garbage after each task, over all that the imports made: 30 ms of 48 for a small task. Frozen
         # objects are left out of that.
         gc.freeze()
-    found = _workers.get(type(peers))
-    if found is None or found.peers != peers:
-        if found is not None:
-            found.close()
-        found = _workers[type(peers)] = TaskWorker(peers)
-    return found
+    task_worker = _workers.get(type(peers))
+    if task_worker is None or task_worker.peers != peers:
+        if task_worker is not None:
+            task_worker.close()
+        task_worker = _workers[type(peers)] = TaskWorker(peers)
+    return task_worker

@@ -44,9 +44,9 @@ class LedgerOptions:
     passwords: Mapping[LedgerId, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
+    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
         """From Spark's options. Raises UsageError."""
-        values = OptionValues(given, OPTIONS).with_path("uri" if "://" in given.get("path", "") else "ledgers")
+        values = OptionValues(options, OPTIONS).with_path("uri" if "://" in options.get("path", "") else "ledgers")
         uri = require_shared(values.text("uri") or find_uri(environment))
         first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)
         return cls(
@@ -65,7 +65,7 @@ class LedgerOptions:
 def _passwords(text: str) -> dict[LedgerId, bytes]:
     # The text is never part of an error: it holds secrets.
     try:
-        found = json.loads(text)
-        return {int(ledger): password.encode() for ledger, password in found.items()}
+        passwords = json.loads(text)
+        return {int(ledger): password.encode() for ledger, password in passwords.items()}
     except (ValueError, AttributeError):
         raise UsageError('passwords is a JSON object of ledger ids and texts, as in {"7": "secret"}') from None

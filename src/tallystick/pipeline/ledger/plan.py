@@ -41,15 +41,15 @@ class LedgerPartition:
 
     @property
     def count(self) -> int:
-        return sum(found.last - found.first + 1 for found in self.ranges)
+        return sum(range_.last - range_.first + 1 for range_ in self.ranges)
 
 
 def plan(
     extents: Sequence[LedgerExtent], entries: IdSpan, addresses: Mapping[BookieId, Address], limits: Limits
 ) -> list[LedgerPartition]:
     """Partitions that hold each wanted entry exactly once, in the order of ``extents``; none without entries."""
-    weighed = [(found, _entry_bytes(extent)) for extent in extents for found in _ranges(extent, entries)]
-    partitions = cut([Stretch(found.first, found.last, entry_bytes) for found, entry_bytes in weighed], limits)
+    weighed = [(range_, _entry_bytes(extent)) for extent in extents for range_ in _ranges(extent, entries)]
+    partitions = cut([Stretch(range_.first, range_.last, entry_bytes) for range_, entry_bytes in weighed], limits)
     return [
         LedgerPartition(
             tuple(_part(weighed[number][0], piece) for number, piece in pieces),
@@ -59,10 +59,10 @@ def plan(
     ]
 
 
-def _part(found: Range, piece: Stretch) -> Range:
-    if (piece.first, piece.last) == (found.first, found.last):
-        return found
-    return found._replace(first=piece.first, last=piece.last)
+def _part(range_: Range, piece: Stretch) -> Range:
+    if (piece.first, piece.last) == (range_.first, range_.last):
+        return range_
+    return range_._replace(first=piece.first, last=piece.last)
 
 
 def _entry_bytes(extent: LedgerExtent) -> int:

@@ -26,21 +26,21 @@ from tallystick.pipeline.ledger.selection import IdSpan, Selection
 
 def push(selection: Selection, filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
     """The selection after all filters that it can express, and the other filters."""
-    left = []
-    for wanted in filters:
-        narrowed = _narrowed(selection, wanted)
+    other_filters = []
+    for filter_ in filters:
+        narrowed = _narrowed(selection, filter_)
         if narrowed is None:
-            left.append(wanted)
+            other_filters.append(filter_)
         else:
             selection = narrowed
-    return selection, left
+    return selection, other_filters
 
 
-def _narrowed(selection: Selection, wanted: Any) -> Selection | None:
-    if isinstance(wanted, IsNotNull):
+def _narrowed(selection: Selection, filter_: Any) -> Selection | None:
+    if isinstance(filter_, IsNotNull):
         return selection
-    column = getattr(wanted, "attribute", ())
-    spans = _spans(wanted)
+    column = getattr(filter_, "attribute", ())
+    spans = _spans(filter_)
     if spans is None:
         return None
     if column == ("ledger",):
@@ -50,23 +50,23 @@ def _narrowed(selection: Selection, wanted: Any) -> Selection | None:
     return None
 
 
-def _spans(wanted: Any) -> list[IdSpan] | None:
+def _spans(filter_: Any) -> list[IdSpan] | None:
     """The ids for which a comparison holds; None for another filter, or one with something else than whole numbers."""
-    if isinstance(wanted, In):
-        ids = [value for value in wanted.value if value is not None]  # null equals nothing
+    if isinstance(filter_, In):
+        ids = [value for value in filter_.value if value is not None]  # null equals nothing
         return [IdSpan(value, value) for value in ids] if all(map(_is_id, ids)) else None
-    value: Any = getattr(wanted, "value", None)
+    value: Any = getattr(filter_, "value", None)
     if not _is_id(value):
         return None
-    if isinstance(wanted, EqualTo | EqualNullSafe):
+    if isinstance(filter_, EqualTo | EqualNullSafe):
         return [IdSpan(value, value)]
-    if isinstance(wanted, GreaterThan):
+    if isinstance(filter_, GreaterThan):
         return [IdSpan(first=value + 1)]
-    if isinstance(wanted, GreaterThanOrEqual):
+    if isinstance(filter_, GreaterThanOrEqual):
         return [IdSpan(first=value)]
-    if isinstance(wanted, LessThan):
+    if isinstance(filter_, LessThan):
         return [IdSpan(last=value - 1)]
-    if isinstance(wanted, LessThanOrEqual):
+    if isinstance(filter_, LessThanOrEqual):
         return [IdSpan(last=value)]
     return None
 

@@ -38,12 +38,13 @@ class IdSpan:
 class Selection:
     """The ledgers of any of the spans ``ledgers``, which ascend and do not overlap; of each the entries ``entries``.
 
-    ``named`` are ledgers that were asked for one by one: that one of them is missing is an error, not an empty result.
+    ``named_ledgers`` are those that the option names one by one: where one of them is missing, the query raises an
+    error instead of returning no rows.
     """
 
     ledgers: tuple[IdSpan, ...] = (IdSpan(),)
     entries: IdSpan = IdSpan()
-    named: tuple[LedgerId, ...] = ()
+    named_ledgers: tuple[LedgerId, ...] = ()
 
     @classmethod
     def parse(cls, ledgers: str, first: EntryId = 0, last: EntryId = MAX_ID) -> Selection:
@@ -54,8 +55,8 @@ class Selection:
         if ledgers.strip().lower() == "all":
             return cls(entries=entries)
         spans = [_span(piece, ledgers) for piece in ledgers.split(",")]
-        named = tuple(sorted({span.first for span in spans if span.first == span.last}))
-        return cls(_merged(spans), entries, named)
+        named_ledgers = tuple(sorted({span.first for span in spans if span.first == span.last}))
+        return cls(_merged(spans), entries, named_ledgers)
 
     def __contains__(self, ledger: LedgerId) -> bool:
         at = bisect_right(self.ledgers, ledger, key=_first) - 1
@@ -73,16 +74,16 @@ class Selection:
             return tuple(span.first for span in self.ledgers)
         return None
 
-    def with_ledgers(self, wanted: Sequence[IdSpan]) -> Selection:
-        """Only ledgers that are in ``wanted`` too."""
-        both = [mine & other for mine in self.ledgers for other in _merged(wanted)]
+    def with_ledgers(self, spans: Sequence[IdSpan]) -> Selection:
+        """Only ledgers that are in ``spans`` too."""
+        both = [mine & other for mine in self.ledgers for other in _merged(spans)]
         ledgers = _merged([span for span in both if not span.is_empty])
-        named = tuple(ledger for ledger in self.named if any(ledger in span for span in ledgers))
-        return replace(self, ledgers=ledgers, named=named)
+        named_ledgers = tuple(ledger for ledger in self.named_ledgers if any(ledger in span for span in ledgers))
+        return replace(self, ledgers=ledgers, named_ledgers=named_ledgers)
 
-    def with_entries(self, wanted: IdSpan) -> Selection:
-        """Only entries that are in ``wanted`` too."""
-        return replace(self, entries=self.entries & wanted)
+    def with_entries(self, span: IdSpan) -> Selection:
+        """Only entries that are in ``span`` too."""
+        return replace(self, entries=self.entries & span)
 
 
 def _first(span: IdSpan) -> LedgerId:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.given_options import given, to_store
+from tallystick.pipeline.given_options import options_of_read, to_store
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition, plan
 from tallystick.pipeline.ledger.pushdown import push
@@ -38,15 +38,15 @@ class LedgerDataSource(BatchSource):
 
     def schema(self) -> StructType:
         with coded():
-            columns = LedgerOptions.parse(given(self.options)).columns
+            columns = LedgerOptions.parse(options_of_read(self.options)).columns
             return COLUMNS.struct(columns, to_store(self.options))
 
     def reader(self, schema: StructType) -> LedgerSourceReader:
         with coded():
-            options = given(self.options, schema)
-            wanted = LedgerOptions.parse(options)
-            check_schema(COLUMNS, wanted.columns if "columns" in options else None, schema)
-            return LedgerSourceReader(wanted, schema)
+            options = options_of_read(self.options, schema)
+            ledger_options = LedgerOptions.parse(options)
+            check_schema(COLUMNS, ledger_options.columns if "columns" in options else None, schema)
+            return LedgerSourceReader(ledger_options, schema)
 
 
 class LedgerSourceReader(DataSourceReader):
@@ -59,10 +59,12 @@ class LedgerSourceReader(DataSourceReader):
         from tallystick.pipeline.ledger.survey import survey
 
         with coded(), _without_collections():
-            found = asyncio.run(survey(self.options, _report))
-            planned = plan(found.extents, self.options.selection.entries, found.addresses, self.options.limits)
+            ledger_survey = asyncio.run(survey(self.options, _report))
+            partitions = plan(
+                ledger_survey.extents, self.options.selection.entries, ledger_survey.addresses, self.options.limits
+            )
         # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in planned or [LedgerPartition((), {})]]
+        return [TaskPartition(partition) for partition in partitions or [LedgerPartition((), {})]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from tallystick.bookkeeper.ledger.arrow import SCHEMA
@@ -108,6 +110,6 @@ class _Push:
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
         options = self._reader.options
-        selection, left = push(options.selection, filters)
+        selection, other_filters = push(options.selection, filters)
         self._reader.options = replace(options, selection=selection)
-        return left
+        return other_filters

@@ -62,8 +62,8 @@ async def survey(options: LedgerOptions, report: Report | None = None) -> Ledger
 async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report: Report | None = None) -> LedgerSurvey:
     """As ``survey``, over a driver that is open already."""
     await driver.instance_id()  # no cluster at all is an error, not an empty one
-    found = await driver.bookies()
-    infos = {**found.read_only, **found.writable}
+    bookies = await driver.bookies()
+    infos = {**bookies.read_only, **bookies.writable}
     addresses = {bookie: info.address for bookie, info in infos.items() if info.address is not None}
     client = bookie_client(addresses)
     context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events(log_listener()))
@@ -99,29 +99,29 @@ async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerI
     ledgers = [ledger async for ledger in driver.ledgers()]
     if not selection.has_all_ledgers:
         ledgers = [ledger for ledger in ledgers if ledger in selection]
-    missing = sorted(set(selection.named).difference(ledgers)) if selection.named else []
-    if missing:
-        raise NoSuchLedger("there is no such ledger", ledger=missing[0])
+    missing_ledgers = sorted(set(selection.named_ledgers).difference(ledgers)) if selection.named_ledgers else []
+    if missing_ledgers:
+        raise NoSuchLedger("there is no such ledger", ledger=missing_ledgers[0])
     return ledgers
 
 
 async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequence[LedgerId]) -> list[LedgerExtent]:
     """Closed ledgers are known from their metadata. One that does not exist (any more) is an error if it was named."""
-    found = await context.driver.read_ledgers(ledgers)
-    missing = sorted(set(options.selection.named).intersection(ledgers).difference(found))
-    if missing:
-        raise NoSuchLedger(ledger=missing[0])
+    nodes = await context.driver.read_ledgers(ledgers)
+    missing_ledgers = sorted(set(options.selection.named_ledgers).intersection(ledgers).difference(nodes))
+    if missing_ledgers:
+        raise NoSuchLedger(ledger=missing_ledgers[0])
     extents: dict[LedgerId, LedgerExtent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
-    for ledger, node in found.items():
+    for ledger, node in nodes.items():
         password = options.password_of(ledger)
         if (end := closed_end(node.data)) is not None:
             extents[ledger] = LedgerExtent(
                 ledger, with_password(ledger, end.common, password), end.last_entry, end.length
             )
             continue
-        stored = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
-        metadata = with_password(ledger, stored, password)
+        stored_metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
+        metadata = with_password(ledger, stored_metadata, password)
         if metadata.is_closed:
             extents[ledger] = LedgerExtent(ledger, metadata, metadata.last_entry, metadata.length)
         else:
@@ -133,15 +133,15 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     for ledger, outcome in zip(still_open, looked, strict=True):
         if isinstance(outcome, LedgerExtent):
             extents[ledger] = outcome
-        elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named:
+        elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named_ledgers:
             raise outcome
     return [extents[ledger] for ledger in ledgers if ledger in extents]
 
 
 async def _look_at_open(
-    context: LedgerContext, gate: asyncio.Semaphore, ledger: LedgerId, found: Versioned[LedgerMetadata]
+    context: LedgerContext, gate: asyncio.Semaphore, ledger: LedgerId, metadata: Versioned[LedgerMetadata]
 ) -> LedgerExtent:
-    async with gate, LedgerReader(context, ledger, found) as reader:
+    async with gate, LedgerReader(context, ledger, metadata) as reader:
         await reader.refresh()
         length = reader.length if reader.is_closed else await _length(context, reader)
         return LedgerExtent(ledger, reader.metadata, reader.last_entry, length)

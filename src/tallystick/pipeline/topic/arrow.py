@@ -1,7 +1,7 @@
 """Messages as Arrow record batches: whole pulls become buffers; properties are taken apart by Arrow, not one by one.
 
-The only copy of a body is the one from the answers' buffers, where other fields lie between bodies, into the one buffer
-that Arrow's binary layout needs; a compressed one is inflated on the way.
+The only copy of a body is the one from the responses' buffers, where other fields lie between bodies, into the one
+buffer that Arrow's binary layout needs; a compressed one is inflated on the way.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class _Rows:
     @cached_property
     def properties(self) -> pa.MapArray:
         """Names and values, without the pairs that count for nothing (``decode_properties``)."""
-        stored = self.all("properties")
+        property_texts = self.all("properties")
         try:
-            b"".join(stored).decode()
+            b"".join(property_texts).decode()
         except UnicodeDecodeError:
-            stored = [str(each, "utf-8", "replace").encode() for each in stored]
-        lists = pc.split_pattern(_binary(stored).view(pa.string()), "\x02")
+            property_texts = [str(each, "utf-8", "replace").encode() for each in property_texts]
+        lists = pc.split_pattern(_binary(property_texts).view(pa.string()), "\x02")
         pairs, offsets = lists.flatten(), lists.offsets
         mask = pc.match_substring(pairs, "\x01")
         pairs, offsets = pairs.filter(mask), _after(mask, offsets)
@@ -99,8 +99,8 @@ class _Rows:
     def property(self, name: str) -> pa.Array:
         """The values of one property; null where a message does not have it."""
         mask = pc.equal(self.properties.keys, name)
-        found = pc.index_in(self._numbers, value_set=self._row_of_pair.filter(mask))
-        return self.properties.items.filter(mask).take(found)
+        indices = pc.index_in(self._numbers, value_set=self._row_of_pair.filter(mask))
+        return self.properties.items.filter(mask).take(indices)
 
     @cached_property
     def _row_of_pair(self) -> pa.Array:
@@ -113,8 +113,8 @@ class _Rows:
 
 def _after(mask: pa.Array, offsets: pa.Array) -> pa.Array:
     """Offsets into the items that a filter leaves."""
-    kept = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(mask.cast(pa.int32()))])
-    return kept.take(offsets)
+    item_counts = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(mask.cast(pa.int32()))])
+    return item_counts.take(offsets)
 
 
 def _binary(values: Sequence[bytes | memoryview]) -> pa.Array:
@@ -164,8 +164,8 @@ def _hosts(field: str) -> Callable[[_Rows], pa.Array]:
 
 
 @lru_cache(maxsize=4096)
-def _host(stored: bytes) -> str:
-    address, port = decode_host(stored)
+def _host(host: bytes) -> str:
+    address, port = decode_host(host)
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 

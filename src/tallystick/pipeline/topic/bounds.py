@@ -22,7 +22,7 @@ class Bound:
     """One end of what is read: a store time, or an offset for each queue, EARLIEST and LATEST among them."""
 
     default: int = EARLIEST  # of the queues that are not named
-    named: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue
+    named_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue
     timestamp_ms: int | None = None  # the first message stored then or later; it wins over the others
 
     @classmethod
@@ -32,23 +32,23 @@ class Bound:
         if not word or word in _WORDS:
             return cls(_WORDS.get(word, default))
         try:
-            found = json.loads(text)
-            if list(found) != [topic]:
+            by_topic = json.loads(text)
+            if list(by_topic) != [topic]:
                 raise UsageError(f"{option} names other topics than {topic}", value=text)
-            named = {
+            named_offsets = {
                 (str(broker), int(queue)): _offset(offset)
-                for broker, offsets in found[topic].items()
+                for broker, offsets in by_topic[topic].items()
                 for queue, offset in offsets.items()
             }
         except (ValueError, TypeError, AttributeError):
             raise UsageError(
                 f'{option} is earliest, latest, or JSON as in {{"topic": {{"broker": {{"0": 12}}}}}}', value=text
             ) from None
-        return cls(default, named)
+        return cls(default, named_offsets)
 
     def check(self, queues: Sequence[MessageQueue]) -> None:
         """Raises UsageError for a named queue that the topic does not have."""
-        unknown = sorted(set(self.named) - {(queue.broker, queue.queue_id) for queue in queues})
+        unknown = sorted(set(self.named_offsets) - {(queue.broker, queue.queue_id) for queue in queues})
         if unknown:
             raise UsageError("the topic has no such queue to read", broker=unknown[0][0], queue=unknown[0][1])
 
@@ -59,16 +59,20 @@ class Bound:
         """
         if timed is not None:
             return min(max(timed, first), end)
-        wanted = self.named.get((queue.broker, queue.queue_id), self.default)
-        if wanted == EARLIEST:
+        queue_offset = self.named_offsets.get((queue.broker, queue.queue_id), self.default)
+        if queue_offset == EARLIEST:
             return first
-        if wanted == LATEST:
+        if queue_offset == LATEST:
             return end
-        if not first <= wanted <= end:
+        if not first <= queue_offset <= end:
             raise NoSuchMessage(
-                "the queue does not reach to this offset (any more)", queue=queue, offset=wanted, first=first, end=end
+                "the queue does not reach to this offset (any more)",
+                queue=queue,
+                offset=queue_offset,
+                first=first,
+                end=end,
             )
-        return wanted
+        return queue_offset
 
 
 def _offset(value: Any) -> int:

@@ -1,7 +1,7 @@
 """Pulling from broker sets whose addresses are known: no name server is asked.
 
 Whatever process of a set has the messages will do (H13). That none has them is certain only when each has said so: one
-that gave no answer may have them.
+that sent no response may have them.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ class Pulled:
     size: int
 
 
-def judge(answer: Command, queue: MessageQueue, offset: int) -> Pulled:
-    """The messages of an answer, from ``offset`` on, at least one.
+def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
+    """Returns the messages of a pull response, from ``offset`` on, at least one.
 
     Raises NoSuchMessage when the process does not have the message at ``offset``, or one in the middle of what it gave;
     NoSuchTopic and BrokerError for a refusal; RemoteProtocolError for records that are damaged.
     """
-    if answer.code in NOTHING_THERE:
-        said = PullResponse.of(answer)
+    if response.code in NOTHING_THERE:
+        pull_response = PullResponse.of(response)
         raise NoSuchMessage(
             "the queue does not reach to this offset (any more)",
-            queue=queue, offset=offset, first=said.min_offset, end=said.max_offset, said=answer.remark,
+            queue=queue, offset=offset, first=pull_response.min_offset, end=pull_response.max_offset,
+            said=response.remark,
         )  # fmt: skip
-    if answer.code != ResponseCode.SUCCESS:
-        raise refusal(answer, queue=queue)
-    body = bytes(answer.body)
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, queue=queue)
+    body = bytes(response.body)
     run = scan_pulled(body)
     if run.end != len(body) or not body:
         raise RemoteProtocolError("a broker gave records that are damaged", queue=queue, offset=offset)
-    for wanted, found in enumerate(run.queue_offsets, offset):
-        if found != wanted:
-            raise NoSuchMessage("the queue has a gap", queue=queue, offset=wanted, next=found)
+    for expected_offset, queue_offset in enumerate(run.queue_offsets, offset):
+        if queue_offset != expected_offset:
+            raise NoSuchMessage("the queue has a gap", queue=queue, offset=expected_offset, next=queue_offset)
     return Pulled(queue, run, len(body))
 
 
@@ -71,33 +72,33 @@ class TopicClient:
     async def pull(self, queue: MessageQueue, offset: int, count: int) -> Pulled:
         """At most ``count`` messages, at least one: brokers give as many as they see fit.
 
-        Raises Unavailable when a process of the set gave no answer and no other has them, else as ``judge``.
+        Raises Unavailable when a process of the set sends no response and no other has the messages, else as ``judge``.
         """
-        left = dict(self._brokers.addresses.get(queue.broker, {}))
-        slaves = sorted(id for id in left if id != MASTER_ID)
+        addresses = dict(self._brokers.addresses.get(queue.broker, {}))
+        slaves = sorted(id for id in addresses if id != MASTER_ID)
         preferred = slaves[0] if slaves and self._brokers.slave_first else MASTER_ID
-        silent: TallyError | None = None
-        refused: TallyError | None = None
-        while left:
-            address = self._choice.choose(left, preferred, self._clock.now())
+        silence_error: TallyError | None = None
+        refusal_error: TallyError | None = None
+        while addresses:
+            address = self._choice.choose(addresses, preferred, self._clock.now())
             assert address is not None
-            left = {id: other for id, other in left.items() if other != address}
+            addresses = {id: other for id, other in addresses.items() if other != address}
             command = request(RequestCode.PULL_MESSAGE, self._header(queue, offset, count).to_fields())
             try:
-                answer = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
+                response = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
             except Unavailable as error:
                 self._choice.failed(address, self._clock.now())
-                silent = error
+                silence_error = error
                 continue
             self._choice.responded(address)
             try:
-                return judge(answer, queue, offset)
+                return judge(response, queue, offset)
             except (BrokerError, RemoteProtocolError) as error:
-                refused = refused or error
-        if refused is not None and silent is None:
-            raise refused
-        reason = "the others do not have it" if refused else "nobody answers"
-        raise Unavailable(f"a broker does not answer, and {reason}", queue=queue, offset=offset) from silent
+                refusal_error = refusal_error or error
+        if refusal_error is not None and silence_error is None:
+            raise refusal_error
+        reason = "the others do not have it" if refusal_error else "nobody answers"
+        raise Unavailable(f"a broker does not answer, and {reason}", queue=queue, offset=offset) from silence_error
 
     def _header(self, queue: MessageQueue, offset: int, count: int) -> PullHeader:
         return PullHeader(

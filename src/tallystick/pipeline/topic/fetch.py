@@ -19,16 +19,16 @@ LARGEST_WINDOW = 1024
 
 
 class Pace:
-    """How many messages to ask for: twice as many after an answer that had all, as many as came after another."""
+    """How many messages to ask for: twice as many after a response that had all, as many as came after another."""
 
     def __init__(self) -> None:
         self.count = FIRST_WINDOW
 
-    def answered(self, asked: int, got: int) -> None:
-        if got < asked:
-            self.count = got
-        elif asked >= self.count:
-            self.count = min(2 * asked, LARGEST_WINDOW)
+    def responded(self, requested_count: int, message_count: int) -> None:
+        if message_count < requested_count:
+            self.count = message_count
+        elif requested_count >= self.count:
+            self.count = min(2 * requested_count, LARGEST_WINDOW)
 
 
 async def fetch_runs(client: TopicClient, ranges: Sequence[QueueRange]) -> AsyncGenerator[Pulled, None]:
@@ -52,21 +52,21 @@ async def fetch_runs(client: TopicClient, ranges: Sequence[QueueRange]) -> Async
 
 def _windows(ranges: Sequence[QueueRange], pace: Pace) -> Iterator[QueueRange]:
     """The ranges in pieces of the pace at the time when each is taken."""
-    for found in ranges:
-        first = found.first
-        while first < found.end:
-            end = min(first + pace.count, found.end)
-            yield QueueRange(found.queue, first, end)
+    for range_ in ranges:
+        first = range_.first
+        while first < range_.end:
+            end = min(first + pace.count, range_.end)
+            yield QueueRange(range_.queue, first, end)
             first = end
 
 
 async def _pull(client: TopicClient, window: QueueRange, pace: Pace) -> list[Pulled]:
-    found: list[Pulled] = []
+    pulls: list[Pulled] = []
     first = window.first
     while first < window.end:
         pulled = await client.pull(window.queue, first, window.end - first)
         if first == window.first:
-            pace.answered(window.count, len(pulled.run))
-        found.append(pulled)
+            pace.responded(window.count, len(pulled.run))
+        pulls.append(pulled)
         first += len(pulled.run)
-    return found
+    return pulls

@@ -49,9 +49,9 @@ class TopicOptions:
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> TopicOptions:
+    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> TopicOptions:
         """From Spark's options. Raises UsageError."""
-        values = OptionValues(given, OPTIONS).with_path("topic")
+        values = OptionValues(options, OPTIONS).with_path("topic")
         topic = values.text("topic")
         if not topic:
             raise UsageError("the option topic is missing")

@@ -51,13 +51,14 @@ class TopicPartition:
 
     @property
     def count(self) -> int:
-        return sum(found.count for found in self.ranges)
+        return sum(range_.count for range_ in self.ranges)
 
 
 def plan(extents: Sequence[QueueExtent], brokers: BrokerSets, decode: bool, limits: Limits) -> list[TopicPartition]:
     """Partitions that hold each wanted message exactly once, in the order of ``extents``; none without messages."""
     stretches = [
-        Stretch(found.range.first, found.range.end - 1, found.message_bytes + MESSAGE_COST_BYTES) for found in extents
+        Stretch(extent.range.first, extent.range.end - 1, extent.message_bytes + MESSAGE_COST_BYTES)
+        for extent in extents
     ]
     return [
         TopicPartition(

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.given_options import given, to_store
+from tallystick.pipeline.given_options import options_of_read, to_store
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import TopicPartition, plan
@@ -34,15 +34,15 @@ class TopicDataSource(BatchSource):
 
     def schema(self) -> StructType:
         with coded():
-            columns = TopicOptions.parse(given(self.options)).columns
+            columns = TopicOptions.parse(options_of_read(self.options)).columns
             return COLUMNS.struct(columns, to_store(self.options))
 
     def reader(self, schema: StructType) -> TopicSourceReader:
         with coded():
-            options = given(self.options, schema)
-            wanted = TopicOptions.parse(options)
-            check_schema(COLUMNS, wanted.columns if "columns" in options else None, schema)
-            return TopicSourceReader(wanted, schema)
+            options = options_of_read(self.options, schema)
+            topic_options = TopicOptions.parse(options)
+            check_schema(COLUMNS, topic_options.columns if "columns" in options else None, schema)
+            return TopicSourceReader(topic_options, schema)
 
 
 class TopicSourceReader(DataSourceReader):
@@ -55,10 +55,10 @@ class TopicSourceReader(DataSourceReader):
         from tallystick.pipeline.topic.survey import survey
 
         with coded():
-            found = asyncio.run(survey(self.options))
-            planned = plan(found.extents, found.brokers, self.options.decode, self.options.limits)
+            topic_survey = asyncio.run(survey(self.options))
+            partitions = plan(topic_survey.extents, topic_survey.brokers, self.options.decode, self.options.limits)
         # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in planned or [TopicPartition((), found.brokers)]]
+        return [TaskPartition(partition) for partition in partitions or [TopicPartition((), topic_survey.brokers)]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from tallystick.pipeline.topic.arrow import SCHEMA

@@ -53,12 +53,15 @@ async def survey(options: TopicOptions) -> TopicSurvey:
 async def _look(
     mq: RocketMQ, client: TopicClient, gate: asyncio.Semaphore, options: TopicOptions, queue: MessageQueue
 ) -> QueueExtent | None:
-    """None without wanted messages."""
+    """Returns None if the query wants no message of the queue."""
     async with gate:
         first, end = await mq.queue_limits(queue)
         start = options.start.offset(queue, first, end, await _timed(mq, options.start, queue))
         stop = options.end.offset(queue, first, end, await _timed(mq, options.end, queue))
-        if start > stop and (queue.broker, queue.queue_id) in {*options.start.named, *options.end.named}:
+        if start > stop and (queue.broker, queue.queue_id) in {
+            *options.start.named_offsets,
+            *options.end.named_offsets,
+        }:
             raise UsageError("the query starts after its end in a queue", queue=queue, start=start, end=stop)
         if start >= stop:
             return None

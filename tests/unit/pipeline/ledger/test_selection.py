@@ -15,13 +15,13 @@ spans = st.builds(IdSpan, ids, ids)
 def test_all_selects_every_ledger_and_needs_a_listing() -> None:
     selection = Selection.parse(" ALL ")
     assert 0 in selection and MAX_ID in selection
-    assert selection.single_ledgers is None and selection.named == ()
+    assert selection.single_ledgers is None and selection.named_ledgers == ()
 
 
 def test_ids_and_ranges() -> None:
     selection = Selection.parse("9, 1,2 ,5-7,6-8")
     assert [ledger for ledger in range(12) if ledger in selection] == [1, 2, 5, 6, 7, 8, 9]
-    assert selection.named == (1, 2, 9)
+    assert selection.named_ledgers == (1, 2, 9)
 
 
 def test_single_ids_need_no_listing() -> None:
@@ -47,7 +47,7 @@ def test_narrowing_is_the_intersection(first: list[IdSpan], second: list[IdSpan]
 
 
 def test_a_ledger_narrowed_away_is_not_missed_any_more() -> None:
-    assert Selection.parse("1,2,3").with_ledgers([IdSpan(2, 9)]).named == (2, 3)
+    assert Selection.parse("1,2,3").with_ledgers([IdSpan(2, 9)]).named_ledgers == (2, 3)
 
 
 @given(spans, spans)
