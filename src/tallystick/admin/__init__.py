@@ -1,1 +1,1 @@
-"""What an operator asks and orders, one typed function each; the doors (terminal, browser) only show the answers."""
+"""What an operator asks and orders, one typed function each; the doors (terminal, browser) only show results."""

@@ -51,14 +51,14 @@ class BookieStatus:
         return self.number(LEDGERS_AHEAD)
 
     def number(self, name: str) -> int:
-        """That it registered under this name; 0 when there is none."""
-        stored = self.info.properties.get(name, "") if self.info else ""
-        return int(stored) if stored.isdecimal() else 0
+        """Returns the number that it registered under this name; 0 when there is none."""
+        text = self.info.properties.get(name, "") if self.info else ""
+        return int(text) if text.isdecimal() else 0
 
 
 @dataclass(frozen=True)
 class BookieDetails:
-    """``answers_ms``: how long one request took; None when it was not answered, and ``problem`` says why."""
+    """``answers_ms`` is how long one response took; None when none came, and ``problem`` says why."""
 
     bookie: BookieStatus
     cookie: Cookie | None
@@ -73,8 +73,8 @@ class BookieDetails:
 
 async def list_bookies(driver: MetadataDriver) -> list[BookieStatus]:
     """Every bookie that is registered or has a cookie, by id."""
-    bookies, known = await driver.bookies(), await driver.cookies()
-    return [_bookie(name, bookies) for name in sorted({*known, *bookies.writable, *bookies.read_only})]
+    bookies, cookie_ids = await driver.bookies(), await driver.cookies()
+    return [_bookie(name, bookies) for name in sorted({*cookie_ids, *bookies.writable, *bookies.read_only})]
 
 
 def _bookie(name: BookieId, bookies: RegisteredBookies) -> BookieStatus:
@@ -88,15 +88,15 @@ def _bookie(name: BookieId, bookies: RegisteredBookies) -> BookieStatus:
 async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
     """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
     bookie = _bookie(name, await driver.bookies())
-    stored = await driver.read_cookie(name)
-    if stored is None and bookie.registered is BookiePresence.DOWN:
+    cookie_node = await driver.read_cookie(name)
+    if cookie_node is None and bookie.registered is BookiePresence.DOWN:
         raise NotFound(await _unknown(driver, name))
     answers_ms, problem = await _probe(bookie)
     if problem is None and bookie.registered is BookiePresence.READ_ONLY:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
         problem = _AHEAD
-    return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
+    return BookieDetails(bookie, cookie.decode(cookie_node.value) if cookie_node else None, answers_ms, problem)
 
 
 async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
@@ -107,26 +107,26 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     """
     began = await driver.sync()
     await _require_down(driver, name)
-    stored = await driver.read_cookie(name)
-    if stored is None:
+    cookie_node = await driver.read_cookie(name)
+    if cookie_node is None:
         raise NotFound(await _unknown(driver, name))
-    holding = [
+    holding_ledgers = [
         ledger.id
         async for ledger in list_ledgers(driver)
         if any(name in fragment.bookies for fragment in ledger.metadata.fragments)
     ]
-    if holding:
-        shown = ", ".join(map(str, holding[:_SHOWN_LEDGERS]))
-        shown += ", ..." if len(holding) > _SHOWN_LEDGERS else ""
+    if holding_ledgers:
+        ledger_ids = ", ".join(map(str, holding_ledgers[:_SHOWN_LEDGERS]))
+        ledger_ids += ", ..." if len(holding_ledgers) > _SHOWN_LEDGERS else ""
         raise UsageError(
-            f"this bookie has entries of {len(holding)} ledger{'s' if len(holding) > 1 else ''}, by id {shown}: "
-            "start it again, or delete them first",
+            f"this bookie has entries of {len(holding_ledgers)} ledger{'s' if len(holding_ledgers) > 1 else ''}, "
+            f"by id {ledger_ids}: start it again, or delete them first",
             bookie=name,
         )
     await _require_down(driver, name)  # it may have come back meanwhile
     if await driver.sync() != began:  # what was read after a reconnect may be old
         raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
-    await driver.delete_cookie(name, stored.version)
+    await driver.delete_cookie(name, cookie_node.version)
 
 
 async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
@@ -140,8 +140,8 @@ async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
 
 
 async def _unknown(driver: MetadataDriver, name: BookieId) -> str:
-    known = ", ".join(one.id for one in await list_bookies(driver)) or "none"
-    return f"no bookie {name!r} in this cluster; it has {known}"
+    ids = ", ".join(one.id for one in await list_bookies(driver)) or "none"
+    return f"no bookie {name!r} in this cluster; it has {ids}"
 
 
 def order_collection(ledger_dir: str, *, now: bool) -> None:
@@ -163,7 +163,7 @@ async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:
 
     settings = ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S)
     client = BookieClient(this_machine(), resolve, settings)
-    started = time.monotonic()
+    start_s = time.monotonic()
     try:
         async with asyncio.timeout(2 * PROBE_TIMEOUT_S):
             await client.read(bookie.id, MAX_ID, 0)
@@ -171,4 +171,4 @@ async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:
         return None, str(error) or str(BookieUnavailable())
     finally:
         await client.close()
-    return (time.monotonic() - started) * 1000, None
+    return (time.monotonic() - start_s) * 1000, None

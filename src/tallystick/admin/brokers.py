@@ -19,7 +19,7 @@ from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode
 from tallystick.runtime.machine import this_machine
 
-ANSWER_S = 3.0
+RESPONSE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class Operator:
     def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
         """``addresses``: of name servers."""
         self._remoting, self._addresses = remoting, addresses
-        self._name_servers = NameServers(remoting, addresses, ANSWER_S)
+        self._name_servers = NameServers(remoting, addresses, RESPONSE_S)
         self._silent: set[str] = set()
 
     async def ask_name_server(self, code: RequestCode, header: Header | None = None) -> Command:
-        """A good answer. Raises BrokerError, NoSuchTopic, Unavailable."""
+        """Returns the response, which is a success. Raises BrokerError, NoSuchTopic, Unavailable."""
         return require_success(await self._name_servers.ask(code, _fields(header)), request=code.name)
 
     async def ask_each_name_server(self, code: RequestCode, header: Header | None = None) -> None:
-        """A good answer of all of them. Raises as the other."""
+        """Returns the responses of all of them, each a success. Raises as ``ask_name_server``."""
         await asyncio.gather(*(self.ask(address, code, header) for address in self._addresses))
 
     async def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Command:
-        """A good answer of this broker. Raises as the other."""
-        answer = await self._remoting.ask(address, request(code, _fields(header)), ANSWER_S)
-        return require_success(answer, request=code.name, address=address)
+        """Returns the response of this broker, which is a success. Raises as ``ask_name_server``."""
+        response = await self._remoting.ask(address, request(code, _fields(header)), RESPONSE_S)
+        return require_success(response, request=code.name, address=address)
 
     async def ask_any(self, addresses: Sequence[str], code: RequestCode, header: Header | None = None) -> Command:
-        """A good answer of the first that answers of one broker set's processes, the master before its slaves.
+        """Returns the response of the first of a broker set's processes that sends one, the master before its slaves.
 
         Only for what changes nothing. One that was silent is asked last from then on. Raises as the other, and
         Unavailable when none answers.
@@ -104,8 +104,8 @@ async def telling_no_brokers(name_servers: str) -> AsyncIterator[None]:
         yield
     except NoSuchTopic as error:
         async with operator(name_servers) as asking:
-            found = await list_processes(asking)
-        if found:
+            processes = await list_processes(asking)
+        if processes:
             raise
         raise BrokerUnavailable(no_brokers(name_servers)) from error
 
@@ -117,11 +117,11 @@ def no_brokers(name_servers: str) -> str:
 
 async def list_processes(operator: Operator) -> list[BrokerProcess]:
     """All that are registered, masters before their slaves."""
-    answer = await operator.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-    info = dialect.read_as(bytes(answer.body), ClusterInfo)
-    found = [
+    response = await operator.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+    info = dialect.read_as(bytes(response.body), ClusterInfo)
+    processes = [
         BrokerProcess(route.cluster, name, broker_id, address)
         for name, route in info.brokers.items()
         for broker_id, address in route.addresses.items()
     ]
-    return sorted(found, key=lambda one: (one.cluster, one.broker, one.broker_id))
+    return sorted(processes, key=lambda one: (one.cluster, one.broker, one.broker_id))

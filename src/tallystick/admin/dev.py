@@ -61,8 +61,8 @@ class DevStatus:
 
 def default_directory(environment: Mapping[str, str]) -> str:
     """``TALLY_DEV_DIR``, else a folder of the user's state folder."""
-    if chosen := environment.get("TALLY_DEV_DIR"):
-        return os.path.abspath(chosen)
+    if directory := environment.get("TALLY_DEV_DIR"):
+        return os.path.abspath(directory)
     state = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(state, "tallystick", "dev")
 
@@ -89,22 +89,22 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
     Raises UsageError when there is neither.
     """
     directory = default_directory(environment)
-    found = environment.get("TALLY_URI") or running_uri(directory)
-    if not found:
+    uri = environment.get("TALLY_URI") or running_uri(directory)
+    if not uri:
         raise UsageError(
             "which cluster? Give its uri (--uri; in Spark the option uri), set TALLY_URI, or start one with: "
             "tally dev up --bookies 4",
             looked_in=directory,
         )
-    return found
+    return uri
 
 
 def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError, and Unavailable when of a
     running cluster the name server is dead or not ready."""
     directory = default_directory(environment)
-    found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
-    if not found:
+    address = environment.get("TALLY_NAMESRV") or running_name_server(directory)
+    if not address:
         state = DevCluster(directory).load()
         if state is not None and state.of(NodeKind.NAME_SERVER) and any(node.runs for node in state.nodes):
             raise Unavailable(
@@ -118,7 +118,7 @@ def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
             "one with: tally dev up --brokers 1+1",
             looked_in=directory,
         )
-    return found
+    return address
 
 
 class FoundCluster:
@@ -175,7 +175,7 @@ class DevCluster:
                 f"(`pgrep -f {self.directory}`), then delete the folder",
                 path=path,
             ) from error
-        return replace(state, nodes=tuple(self._heard(node) for node in state.nodes))
+        return replace(state, nodes=tuple(self._with_ports(node) for node in state.nodes))
 
     def up(self, bookies: int | None = None, brokers: str | None = None, *, sync_flush: bool | None = None) -> DevState:
         """Start what does not run. Running ones stay as they are; that more run than are named is reported.
@@ -187,30 +187,30 @@ class DevCluster:
         """
         if bookies is not None and not 1 <= bookies <= MOST_BOOKIES:
             raise UsageError(f"a development cluster has 1 to {MOST_BOOKIES} bookies", bookies=bookies)
-        named = [*dev_nodes.bookie_ids(bookies or 0), *(dev_nodes.broker_ids(brokers) if brokers else ())]
+        named_ids = [*dev_nodes.bookie_ids(bookies or 0), *(dev_nodes.broker_ids(brokers) if brokers else ())]
         self._disk.makedirs(self.directory)
         with self._locked():
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
-            state = state.with_order(named if named or state.nodes else dev_nodes.bookie_ids(DEFAULT_BOOKIES))
-            self._report_others(state, named)
-            begun = [node for node in state.of(NodeKind.BROKER) if not node.runs]
+            state = state.with_order(named_ids if named_ids or state.nodes else dev_nodes.bookie_ids(DEFAULT_BOOKIES))
+            self._report_others(state, named_ids)
+            brokers_to_start = [node for node in state.of(NodeKind.BROKER) if not node.runs]
             if sync_flush is not None:
-                if not begun:
+                if not brokers_to_start:
                     self._report_flush(sync_flush)
-                for node in begun:
+                for node in brokers_to_start:
                     state = state.with_node(replace(node, sync_flush=sync_flush))
             return self._start(state, state.nodes)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
-        known = asyncio.run(dev_services.registered(state))
+        is_registered = asyncio.run(dev_services.registered(state))
         return [
             DevStatus(
                 id=node.id,
                 state=node.state,
                 pid=None if node.process is None else node.process.pid,
                 port=node.listens_on,
-                registered=known.get(node.id),
+                registered=is_registered.get(node.id),
             )
             for node in state.nodes
         ]
@@ -241,11 +241,11 @@ class DevCluster:
     def restart(self, ids: Sequence[str]) -> list[str]:
         """Stop nodes if they run, and start them on the same data."""
         state = self._require()
-        chosen = self._choose(state, ids)
+        nodes = self._choose(state, ids)
         with self._locked():
-            self._end(chosen)
-            self._start(state, chosen)
-        return [node.id for node in chosen]
+            self._end(nodes)
+            self._start(state, nodes)
+        return [node.id for node in nodes]
 
     # The rest is how.
 
@@ -271,31 +271,31 @@ class DevCluster:
 
     def _choose(self, state: DevState, ids: Sequence[str]) -> list[DevNode]:
         """``2`` is short for ``bookie-2``."""
-        chosen = []
-        for given in ids:
-            node = state.find(f"bookie-{given}" if given.isdecimal() else given)
+        nodes = []
+        for name in ids:
+            node = state.find(f"bookie-{name}" if name.isdecimal() else name)
             if node is None:
-                known = ", ".join(one.id for one in state.nodes)
-                raise NotFound(f"no {given!r} in this cluster; it has {known}")
-            chosen.append(node)
-        return chosen
+                node_ids = ", ".join(one.id for one in state.nodes)
+                raise NotFound(f"no {name!r} in this cluster; it has {node_ids}")
+            nodes.append(node)
+        return nodes
 
     def _signal(self, ids: Sequence[str], number: signal.Signals, allowed: tuple[ProcessState, ...]) -> list[str]:
-        chosen = self._choose(self._require(), ids)
-        for node in chosen:
+        nodes = self._choose(self._require(), ids)
+        for node in nodes:
             if node.state not in allowed or node.process is None or not send(node.process, number):
-                wanted = " or ".join(one.value for one in allowed)
-                raise UsageError(f"{node.id} is {node.state.value}, not {wanted}")
-        for node in chosen:  # signals are delivered later: the caller may rely on the new state
+                states = " or ".join(one.value for one in allowed)
+                raise UsageError(f"{node.id} is {node.state.value}, not {states}")
+        for node in nodes:  # signals are delivered later: the caller may rely on the new state
             _await_effect(node, number)
-        return [node.id for node in chosen]
+        return [node.id for node in nodes]
 
-    def _report_others(self, state: DevState, named: Sequence[str]) -> None:
+    def _report_others(self, state: DevState, named_ids: Sequence[str]) -> None:
         """What runs and was not asked for: nothing here stops it, and the caller may not expect it."""
         for kind in (NodeKind.BOOKIE, NodeKind.BROKER):
-            wanted = [node for node in named if dev_nodes.kind_of(node) is kind]
-            others = [node.id for node in state.of(kind) if node.runs and node.id not in wanted]
-            if wanted and others:
+            named_nodes = [node for node in named_ids if dev_nodes.kind_of(node) is kind]
+            others = [node.id for node in state.of(kind) if node.runs and node.id not in named_nodes]
+            if named_nodes and others:
                 self._report(
                     f"{', '.join(others)} running already, and left so: stop with `tally dev kill {others[0]}`"
                 )
@@ -308,19 +308,19 @@ class DevCluster:
 
     def _start(self, state: DevState, nodes: Sequence[DevNode]) -> DevState:
         """Those that do not run are started; those that run and were never seen ready are waited for as well."""
-        started: list[ProcessId] = []
-        waited = {node.id for node in nodes if not node.ready}
-        if any(dev_nodes.kind_of(node) is NodeKind.BROKER for node in waited) and state.name_server is None:
-            waited.add(dev_nodes.NAME_SERVER)  # a start ended before it listened
-        if any(dev_nodes.kind_of(node) is NodeKind.BOOKIE for node in waited):
+        new_processes: list[ProcessId] = []
+        awaited_ids = {node.id for node in nodes if not node.ready}
+        if any(dev_nodes.kind_of(node) is NodeKind.BROKER for node in awaited_ids) and state.name_server is None:
+            awaited_ids.add(dev_nodes.NAME_SERVER)  # a start ended before it listened
+        if any(dev_nodes.kind_of(node) is NodeKind.BOOKIE for node in awaited_ids):
             asyncio.run(dev_services.ensure_metadata(state.uri))
         self._save(state)
         try:
-            for wave in dev_nodes.waves(waited):
+            for wave in dev_nodes.waves(awaited_ids):
                 for node in state.nodes:
                     if node.id in wave and not node.runs:
                         process, log_start = self._spawn(state, node)
-                        started.append(process)
+                        new_processes.append(process)
                         state = state.with_node(replace(node, process=process, log_start=log_start))
                         self._save(state)
                 for node in state.nodes:
@@ -331,7 +331,7 @@ class DevCluster:
                 if brokers and state.name_server is not None:
                     asyncio.run(dev_services.await_brokers(state.name_server, brokers, JOIN_S))
         except BaseException:
-            for process in started:
+            for process in new_processes:
                 send(process, signal.SIGKILL)
                 wait_dead(process, STOP_S)
             raise
@@ -357,18 +357,18 @@ class DevCluster:
         except FileNotFoundError:
             return b""
 
-    def _heard(self, node: DevNode) -> DevNode:
+    def _with_ports(self, node: DevNode) -> DevNode:
         """With the ports that it says it listens on, if it has."""
-        if node.log_start is None or not (found := _READY.search(self._printed(node))):
+        if node.log_start is None or not (match := _READY.search(self._printed(node))):
             return node
-        return replace(node, port=int(found[1]), ha_port=int(found[2] or 0), log_start=None)
+        return replace(node, port=int(match[1]), ha_port=int(match[2] or 0), log_start=None)
 
     def _await_ready(self, node: DevNode) -> DevNode:
         """Until it listens, with its ports."""
         deadline = time.monotonic() + READY_S
         while True:
             dead = not node.runs  # before the log: what a dead process wrote is all there
-            ready = self._heard(node)
+            ready = self._with_ports(node)
             if ready.log_start is None:
                 self._report(f"{ready.id} ready on {dev_nodes.HOST}:{ready.port}")
                 return ready
@@ -406,7 +406,7 @@ def _await_effect(node: DevNode, number: signal.Signals) -> None:
         if node.process is not None:
             wait_dead(node.process, STOP_S)
         return
-    wanted = ProcessState.PAUSED if number is signal.SIGSTOP else ProcessState.ALIVE
+    target_state = ProcessState.PAUSED if number is signal.SIGSTOP else ProcessState.ALIVE
     deadline = time.monotonic() + STOP_S
-    while node.state not in (wanted, ProcessState.DEAD) and time.monotonic() < deadline:
+    while node.state not in (target_state, ProcessState.DEAD) and time.monotonic() < deadline:
         time.sleep(POLL_S / 10)

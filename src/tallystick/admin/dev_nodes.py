@@ -91,15 +91,15 @@ class DevState:
         return [node for node in self.nodes if node.kind is kind]
 
     def with_node(self, node: DevNode) -> DevState:
-        kept = [one for one in self.nodes if one.id != node.id]
-        return replace(self, nodes=tuple(sorted([*kept, node], key=lambda one: _order(one.id))))
+        other_nodes = [one for one in self.nodes if one.id != node.id]
+        return replace(self, nodes=tuple(sorted([*other_nodes, node], key=lambda one: _order(one.id))))
 
     def with_order(self, ids: Sequence[str]) -> DevState:
         """With those that are ordered and those that were there; an earlier order for the same kinds that was not
         carried out gives way."""
         kinds = {kind_of(node) for node in ids}
-        kept = [node for node in self.nodes if node.process is not None or node.kind not in kinds]
-        ordered = replace(self, nodes=tuple(kept))
+        remaining_nodes = [node for node in self.nodes if node.process is not None or node.kind not in kinds]
+        ordered = replace(self, nodes=tuple(remaining_nodes))
         for node in ids:
             ordered = ordered if ordered.find(node) else ordered.with_node(DevNode(node))
         return ordered
@@ -113,9 +113,9 @@ class DevState:
 
 def _order(node: str) -> tuple[int, str, int]:
     """Bookies by their numbers, the name server, each master with its slaves."""
-    found = _ID.fullmatch(node)
-    assert found is not None, f"{node} is none of ours"
-    bookie, master, slave = found.groups()
+    match = _ID.fullmatch(node)
+    assert match is not None, f"{node} is none of ours"
+    bookie, master, slave = match.groups()
     if bookie:
         return 0, "", int(bookie)
     return (1, "", 0) if master is None else (2, master, int(slave or 0))
@@ -131,8 +131,8 @@ def bookie_ids(count: int) -> list[str]:
 
 def broker_ids(shape: str) -> list[str]:
     """With their name server. ``2+1``: two masters with one slave each; ``2``: without slaves. Raises UsageError."""
-    found = re.fullmatch(r"(\d{1,2})(?:\+(\d))?", shape)
-    masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    match = re.fullmatch(r"(\d{1,2})(?:\+(\d))?", shape)
+    masters, slaves = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
     if not 1 <= masters <= len(string.ascii_lowercase):
         raise UsageError("brokers are masters+slaves of each, as in 1+1: 1 to 26, and at most 9 slaves", given=shape)
     ids = [NAME_SERVER]

@@ -28,16 +28,16 @@ async def ensure_metadata(uri: str) -> None:
 
 async def registered(state: DevState) -> dict[str, bool]:
     """Who is registered where it belongs, as far as that can be learned."""
-    found: dict[str, bool] = {}
+    is_registered: dict[str, bool] = {}
     if bookies := state.of(NodeKind.BOOKIE):
         with contextlib.suppress(TallyError):
-            known = await _registered_bookies(state.uri)
-            found |= {node.id: node.id in known for node in bookies}
+            registered_ids = await _registered_bookies(state.uri)
+            is_registered |= {node.id: node.id in registered_ids for node in bookies}
     if (brokers := state.of(NodeKind.BROKER)) and state.name_server is not None:
         with contextlib.suppress(TallyError):
-            known = await _registered_brokers(state.name_server)
-            found |= {node.id: node.id in known for node in brokers}
-    return found
+            registered_ids = await _registered_brokers(state.name_server)
+            is_registered |= {node.id: node.id in registered_ids for node in brokers}
+    return is_registered
 
 
 async def _registered_bookies(uri: str) -> set[str]:
@@ -66,8 +66,8 @@ async def await_brokers(name_server: str, nodes: Collection[str], timeout_s: flo
         async with brokers.operator(name_server) as operator, asyncio.timeout(timeout_s):
             while True:
                 processes = [one for one in await brokers.list_processes(operator) if one.id in nodes]
-                waiting = {one.id for one in processes if not one.is_master}
-                in_sync = {one.slave for one in await ha.ha_status(operator) if one.in_sync} if waiting else set()
-                if len(processes) == len(nodes) and waiting <= in_sync:
+                slaves = {one.id for one in processes if not one.is_master}
+                in_sync = {one.slave for one in await ha.ha_status(operator) if one.in_sync} if slaves else set()
+                if len(processes) == len(nodes) and slaves <= in_sync:
                     return
                 await asyncio.sleep(POLL_S)

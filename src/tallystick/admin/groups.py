@@ -47,27 +47,27 @@ async def list_groups(operator: Operator) -> list[GroupStatus]:
     tables = await together(
         operator.ask_any(addresses, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) for addresses in brokers.values()
     )
-    names = {name for answer in tables for name in dialect.read_as(bytes(answer.body), GroupTable).groups}
+    names = {name for response in tables for name in dialect.read_as(bytes(response.body), GroupTable).groups}
     return await together(_group(operator, brokers, name) for name in sorted(names - set(SYSTEM_GROUPS)))
 
 
 async def group_lag(operator: Operator, group: str) -> list[QueueBehind]:
     """Queue by queue, by topic. Raises NotFound for a group that never consumed, BrokerError, Unavailable."""
-    found = await _lags(operator, await _brokers(operator), group)
-    if not found:
+    queues = await _lags(operator, await _brokers(operator), group)
+    if not queues:
         raise NotFound(
             "no broker has an offset of this group: it has committed none yet, or is none of `tally group list`",
             group=group,
         )
-    return found
+    return queues
 
 
 async def _brokers(operator: Operator) -> Mapping[str, Sequence[str]]:
     """By broker set its addresses, the master's first; slaves know the same, up to 10 s old."""
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     for process in await list_processes(operator):
-        found.setdefault(process.broker, []).append(process.address)
-    return found
+        addresses.setdefault(process.broker, []).append(process.address)
+    return addresses
 
 
 async def _group(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> GroupStatus:
@@ -82,22 +82,22 @@ async def _group(operator: Operator, brokers: Mapping[str, Sequence[str]], group
 async def _members(operator: Operator, addresses: Sequence[str], group: str) -> set[str]:
     header = ConsumerGroupHeader(group)
     try:
-        answer = await operator.ask_any(addresses, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        response = await operator.ask_any(addresses, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
     except BrokerError as error:
         if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
         return set()
-    found = dialect.read_as(bytes(answer.body), ConsumerConnections)
-    return {one.client_id for one in found.connection_set}
+    connections = dialect.read_as(bytes(response.body), ConsumerConnections)
+    return {one.client_id for one in connections.connection_set}
 
 
 async def _lags(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> list[QueueBehind]:
-    found: list[QueueBehind] = []
+    queues: list[QueueBehind] = []
     for broker, addresses in brokers.items():
-        answer = await operator.ask_any(addresses, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
-        stats = read_stats(bytes(answer.body), ConsumeStats)
+        response = await operator.ask_any(addresses, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
+        stats = read_stats(bytes(response.body), ConsumeStats)
         assert isinstance(stats, ConsumeStats)
         for queue, one in stats.queues.items():
             behind = QueueBehind(queue.topic, broker, queue.queue_id, one.consumer_offset, one.broker_offset)
-            found.append(behind)
-    return sorted(found, key=lambda one: (one.topic, one.broker, one.queue))
+            queues.append(behind)
+    return sorted(queues, key=lambda one: (one.topic, one.broker, one.queue))

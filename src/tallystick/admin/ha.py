@@ -46,44 +46,47 @@ class Replication:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a process said about itself; None: it did not, and ``problem`` says why."""
+class _StatusResponse:
+    """The replication status that a process returned; None when it returned none, and ``problem`` says why."""
 
     process: BrokerProcess
     status: HaStatus | None
     problem: str
 
 
-async def ha_status(operator: Operator, expected: Collection[str] = ()) -> list[Replication]:
+async def ha_status(operator: Operator, expected_brokers: Collection[str] = ()) -> list[Replication]:
     """All slaves of all brokers. Raises Unavailable when no name server answers.
 
-    ``expected``: names of broker sets. One of which nothing is registered, master and slaves, is known to nobody else.
+    ``expected_brokers``: names of broker sets. One of which no process is registered gets a row that says so, as the
+    name server knows nothing of it.
     """
-    answers = await asyncio.gather(*(_ask(operator, process) for process in await list_processes(operator)))
-    found: list[Replication] = []
-    for broker in dict.fromkeys(answer.process.broker for answer in answers):
-        found += await _of_broker(operator, broker, [one for one in answers if one.process.broker == broker])
-    missing = sorted(set(expected).difference(one.broker for one in found))
+    responses = await asyncio.gather(*(_ask(operator, process) for process in await list_processes(operator)))
+    replications: list[Replication] = []
+    for broker in dict.fromkeys(response.process.broker for response in responses):
+        replications += await _of_broker(operator, broker, [one for one in responses if one.process.broker == broker])
+    missing_brokers = sorted(set(expected_brokers).difference(one.broker for one in replications))
     why = "nothing of it is registered, neither master nor slave"
-    return found + [Replication(broker, None, None, False, None, None, None, None, why) for broker in missing]
+    return replications + [
+        Replication(broker, None, None, False, None, None, None, None, why) for broker in missing_brokers
+    ]
 
 
-async def _ask(operator: Operator, process: BrokerProcess) -> _Answer:
+async def _ask(operator: Operator, process: BrokerProcess) -> _StatusResponse:
     try:
-        answer = await operator.ask(process.address, RequestCode.GET_BROKER_HA_STATUS)
-        return _Answer(process, dialect.read_as(bytes(answer.body), HaStatus), "")
+        response = await operator.ask(process.address, RequestCode.GET_BROKER_HA_STATUS)
+        return _StatusResponse(process, dialect.read_as(bytes(response.body), HaStatus), "")
     except TallyError as error:
-        return _Answer(process, None, error.message)
+        return _StatusResponse(process, None, error.message)
 
 
-async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]) -> list[Replication]:
-    master = next((one for one in answers if one.process.is_master), None)
-    slaves = [one for one in answers if not one.process.is_master]
+async def _of_broker(operator: Operator, broker: str, responses: Sequence[_StatusResponse]) -> list[Replication]:
+    master = next((one for one in responses if one.process.is_master), None)
+    slaves = [one for one in responses if not one.process.is_master]
     links = list(master.status.slaves) if master is not None and master.status is not None else []
     paired = pair_links(broker, [one.process.broker_id for one in slaves], links)
-    found = [await _one(operator, master, slave, paired.get(slave.process.broker_id)) for slave in slaves]
+    replications = [await _one(operator, master, slave, paired.get(slave.process.broker_id)) for slave in slaves]
     strangers = [link for link in links if link not in paired.values()]
-    found += [
+    replications += [
         Replication(broker, link.slave_id or "?", link.address, link.in_sync, link.behind_bytes, None, link.behind_s,
                     None, link.why or "it is not registered at the name server")
         for link in strangers
@@ -93,20 +96,20 @@ async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]
                     None, None, None,
                     f"two brokers are registered as {one.process.id}, {one.process.address} and {one.status.rival}: "
                     "clients find now one, now the other; stop the one that is not to be, at once")
-        for one in answers if one.status is not None and one.status.rival is not None
+        for one in responses if one.status is not None and one.status.rival is not None
     ]  # fmt: skip
-    return rivals + (found or [await _alone(operator, broker, master)])
+    return rivals + (replications or [await _alone(operator, broker, master)])
 
 
-async def _alone(operator: Operator, broker: str, master: _Answer | None) -> Replication:
+async def _alone(operator: Operator, broker: str, master: _StatusResponse | None) -> Replication:
     """A broker of which no slave is known: a SYNC_MASTER's sends wait for one, so it is not in sync with any."""
     in_sync: bool | None = False
     if master is None or master.status is None:
         why = f"it does not answer: {master.problem}" if master is not None else "its master is not registered"
     else:
         try:
-            answer = await operator.ask(master.process.address, RequestCode.GET_BROKER_CONFIG)
-            role = parse_properties(bytes(answer.body).decode(errors="replace")).get("brokerRole")
+            response = await operator.ask(master.process.address, RequestCode.GET_BROKER_CONFIG)
+            role = parse_properties(bytes(response.body).decode(errors="replace")).get("brokerRole")
             why = "it has no slave"
             if role == "SYNC_MASTER":
                 why += ", and is a SYNC_MASTER: each send is answered SLAVE_NOT_AVAILABLE"
@@ -119,15 +122,22 @@ async def _alone(operator: Operator, broker: str, master: _Answer | None) -> Rep
 
 def pair_links(broker: str, slaves: Sequence[int], links: Sequence[SlaveLink]) -> dict[int, SlaveLink]:
     """Which connection of the master belongs to which slave."""
-    named = {link.slave_id: link for link in links if link.slave_id is not None}
-    found = {slave: named[f"{broker}:{slave}"] for slave in slaves if f"{broker}:{slave}" in named}
-    nameless, left = [link for link in links if link.slave_id is None], [one for one in slaves if one not in found]
-    if len(nameless) == len(left) == 1:
-        found[left[0]] = nameless[0]
-    return found
+    link_by_slave_id = {link.slave_id: link for link in links if link.slave_id is not None}
+    link_by_slave = {
+        slave: link_by_slave_id[f"{broker}:{slave}"] for slave in slaves if f"{broker}:{slave}" in link_by_slave_id
+    }
+    nameless_links, unpaired_slaves = (
+        [link for link in links if link.slave_id is None],
+        [one for one in slaves if one not in link_by_slave],
+    )
+    if len(nameless_links) == len(unpaired_slaves) == 1:
+        link_by_slave[unpaired_slaves[0]] = nameless_links[0]
+    return link_by_slave
 
 
-async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> Replication:
+async def _one(
+    operator: Operator, master: _StatusResponse | None, slave: _StatusResponse, link: SlaveLink | None
+) -> Replication:
     process = slave.process
     own = slave.status.link if slave.status is not None else None
     behind_bytes = link.behind_bytes if link is not None else None
@@ -149,7 +159,7 @@ async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link:
     )
 
 
-def _why(master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> str:
+def _why(master: _StatusResponse | None, slave: _StatusResponse, link: SlaveLink | None) -> str:
     if master is None:
         return "its master is not registered"
     if master.status is None:
@@ -166,13 +176,13 @@ def _why(master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> str:
     return _ENDS_UNKNOWN if own.ends_known is False else link.why or ""
 
 
-async def _messages_behind(operator: Operator, master: _Answer | None, slave: _Answer) -> int | None:
-    """None: one of the two does not answer."""
+async def _messages_behind(operator: Operator, master: _StatusResponse | None, slave: _StatusResponse) -> int | None:
+    """Returns None if one of the two does not respond."""
     if master is None or master.status is None or slave.status is None:
         return None
     try:
-        answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        topics = sorted(dialect.read_as(bytes(answer.body), TopicTableResponse).topics)
+        response = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        topics = sorted(dialect.read_as(bytes(response.body), TopicTableResponse).topics)
         stats = await together(topic_stats(operator, [master.process.address], topic) for topic in topics)
         there = {queue: one.max_offset for table in stats for queue, one in table.queues.items() if one.max_offset}
         # Not by the slave's own statistics: it may lack the topic, and have its messages all the same.

@@ -68,20 +68,20 @@ async def list_ledgers(driver: MetadataDriver) -> AsyncIterator[LedgerStatus]:
     async for ledger in driver.ledgers():
         window.append(ledger)
         if len(window) == READS_AT_ONCE:
-            for found in await _read(driver, window):
-                yield found
+            for status in await _read(driver, window):
+                yield status
             window = []
-    for found in await _read(driver, window):
-        yield found
+    for status in await _read(driver, window):
+        yield status
 
 
 async def _read(driver: MetadataDriver, ledgers: list[LedgerId]) -> list[LedgerStatus]:
-    answers = await asyncio.gather(*(driver.read_ledger(ledger) for ledger in ledgers), return_exceptions=True)
-    found = []
-    for ledger, answer in zip(ledgers, answers, strict=True):
-        if isinstance(answer, NoSuchLedger):
+    outcomes = await asyncio.gather(*(driver.read_ledger(ledger) for ledger in ledgers), return_exceptions=True)
+    statuses = []
+    for ledger, outcome in zip(ledgers, outcomes, strict=True):
+        if isinstance(outcome, NoSuchLedger):
             continue
-        if isinstance(answer, BaseException):
-            raise answer
-        found.append(LedgerStatus(ledger, answer.value))
-    return found
+        if isinstance(outcome, BaseException):
+            raise outcome
+        statuses.append(LedgerStatus(ledger, outcome.value))
+    return statuses

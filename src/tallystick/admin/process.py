@@ -45,16 +45,16 @@ def _stat(pid: int) -> tuple[str, int] | None:
 
 def identify(pid: int) -> ProcessId | None:
     """The process that has this id now."""
-    found = _stat(pid)
-    return ProcessId(pid, found[1]) if found else None
+    stat = _stat(pid)
+    return ProcessId(pid, stat[1]) if stat else None
 
 
 def state_of(process: ProcessId) -> ProcessState:
     """A zombie, and another process that inherited the id, count as dead."""
-    found = _stat(process.pid)
-    if found is None or found[1] != process.start_time or found[0] in "ZX":
+    stat = _stat(process.pid)
+    if stat is None or stat[1] != process.start_time or stat[0] in "ZX":
         return ProcessState.DEAD
-    return ProcessState.PAUSED if found[0] in "Tt" else ProcessState.ALIVE
+    return ProcessState.PAUSED if stat[0] in "Tt" else ProcessState.ALIVE
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:

@@ -42,19 +42,19 @@ def settings_of(disk: Disk, directory: str, overrides: Mapping[str, str]) -> Sto
     unknown = sorted({*overrides} - {*SIZE_KEYS})
     if unknown:
         raise UsageError(f"the check knows these settings: {', '.join(SIZE_KEYS)}", given=",".join(unknown))
-    found: dict[str, Any] = {}
+    found_sizes: dict[str, Any] = {}
     if size := _first_size(disk, os.path.join(directory, "commitlog")):
-        found["commit_log_file_bytes"] = size
+        found_sizes["commit_log_file_bytes"] = size
     queues = os.path.join(directory, "consumequeue")
     for topic, queue_id in list_queues(disk, queues):
         if size := _first_size(disk, os.path.join(queues, topic, str(queue_id))):
-            found["consume_queue_file_units"] = size // UNIT.size
+            found_sizes["consume_queue_file_units"] = size // UNIT.size
             break
     if (size := _first_size(disk, os.path.join(directory, "index"))) and not (size - HEADER_BYTES) % _SLOT_SHARE:
         slots = (size - HEADER_BYTES) // _SLOT_SHARE
-        found["index_slots"], found["index_entries"] = slots, slots * _ENTRIES_PER_SLOT
-    given = dict(KEYS.parse(name, text) for name, text in overrides.items())
-    return replace(StoreSettings(), **{**found, **given})
+        found_sizes["index_slots"], found_sizes["index_entries"] = slots, slots * _ENTRIES_PER_SLOT
+    overriding = dict(KEYS.parse(name, text) for name, text in overrides.items())
+    return replace(StoreSettings(), **{**found_sizes, **overriding})
 
 
 def _first_size(disk: Disk, folder: str) -> int:

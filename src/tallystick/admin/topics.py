@@ -68,19 +68,21 @@ async def create_topic(
         raise UsageError(reason, topic=topic)
     if queues is not None and queues < 1:
         raise UsageError("a topic has at least one queue", queues=queues)
-    masters = _chosen(await list_processes(operator), cluster, broker)
+    masters = _masters(await list_processes(operator), cluster, broker)
     there = await _there(operator, topic)
-    wanted: dict[str, tuple[int, int]] = {}
+    queue_counts: dict[str, tuple[int, int]] = {}
     for master in masters:
-        has = there.get(master.broker)
-        if has is not None and queues is None:
-            wanted[master.broker] = has.read_queues, has.write_queues
+        topic_at_master = there.get(master.broker)
+        if topic_at_master is not None and queues is None:
+            queue_counts[master.broker] = topic_at_master.read_queues, topic_at_master.write_queues
             continue
-        write = DEFAULT_QUEUES if queues is None else queues
-        read = write if has is None else max(write, has.read_queues)
-        wanted[master.broker] = read, write
-        await operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, _header(topic, read, write))
-    return await _await_shown(operator, topic, wanted)
+        write_queues = DEFAULT_QUEUES if queues is None else queues
+        read_queues = write_queues if topic_at_master is None else max(write_queues, topic_at_master.read_queues)
+        queue_counts[master.broker] = read_queues, write_queues
+        await operator.ask(
+            master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, _header(topic, read_queues, write_queues)
+        )
+    return await _await_shown(operator, topic, queue_counts)
 
 
 def _header(topic: str, read_queues: int, write_queues: int) -> CreateTopicHeader:
@@ -104,27 +106,27 @@ async def _there(operator: Operator, topic: str) -> dict[str, TopicAt]:
         return {}
 
 
-def _chosen(processes: Sequence[BrokerProcess], cluster: str | None, broker: str | None) -> list[BrokerProcess]:
+def _masters(processes: Sequence[BrokerProcess], cluster: str | None, broker: str | None) -> list[BrokerProcess]:
     masters = [one for one in processes if one.is_master]
-    chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
+    matches = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
     if not processes:
         raise BrokerUnavailable("no broker is registered at the name server: start one")
-    if not chosen:
-        known = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
-        given = {name: value for name, value in (("cluster", cluster), ("broker", broker)) if value is not None}
-        raise NotFound(f"no such master; the name server knows {known}", **given)
-    return chosen
+    if not matches:
+        names = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
+        filters = {name: value for name, value in (("cluster", cluster), ("broker", broker)) if value is not None}
+        raise NotFound(f"no such master; the name server knows {names}", **filters)
+    return matches
 
 
-async def _await_shown(operator: Operator, topic: str, wanted: Mapping[str, tuple[int, int]]) -> list[TopicAt]:
-    """Wait until the name server tells of these read and write queues, by broker; what it tells then."""
+async def _await_shown(operator: Operator, topic: str, queue_counts: Mapping[str, tuple[int, int]]) -> list[TopicAt]:
+    """Wait until the name server has these read and write queue counts, by broker; returns its routes of the topic."""
     try:
         async with asyncio.timeout(SHOWN_S):
             while True:
                 there = await _there(operator, topic)
-                shown = [there[broker] for broker in wanted if broker in there]
-                if {each.broker: (each.read_queues, each.write_queues) for each in shown} == wanted:
-                    return shown
+                topics = [there[broker] for broker in queue_counts if broker in there]
+                if {each.broker: (each.read_queues, each.write_queues) for each in topics} == queue_counts:
+                    return topics
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise Unavailable(
@@ -134,8 +136,8 @@ async def _await_shown(operator: Operator, topic: str, wanted: Mapping[str, tupl
 
 async def list_topics(operator: Operator, *, system: bool = False) -> list[TopicAt]:
     """All topics, a value for each broker that has one. ``system``: also those that brokers have for themselves."""
-    answer = await operator.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    names = sorted(dialect.read_as(bytes(answer.body), TopicNames).topics)
+    response = await operator.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    names = sorted(dialect.read_as(bytes(response.body), TopicNames).topics)
     if not system:
         own = {
             name
@@ -143,23 +145,23 @@ async def list_topics(operator: Operator, *, system: bool = False) -> list[Topic
             for name in system_topics(TopicDefaults(one.broker, one.cluster))
         }
         names = [name for name in names if name not in own and not name.startswith(_SYSTEM_PREFIXES)]
-    found: list[TopicAt] = []
+    topics: list[TopicAt] = []
     for first in range(0, len(names), ROUTES_AT_ONCE):
         some = names[first : first + ROUTES_AT_ONCE]
-        answers = await asyncio.gather(*(topic_route(operator, name) for name in some), return_exceptions=True)
-        for route in answers:
+        routes = await asyncio.gather(*(topic_route(operator, name) for name in some), return_exceptions=True)
+        for route in routes:
             if isinstance(route, NoSuchTopic):  # deleted meanwhile
                 continue
             if isinstance(route, BaseException):
                 raise route
-            found += route
-    return found
+            topics += route
+    return topics
 
 
 async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
     """Which brokers have it, by name. Raises NoSuchTopic, Unavailable."""
-    answer = await operator.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, True))
-    route = dialect.read_as(bytes(answer.body), TopicRoute)
+    response = await operator.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, True))
+    route = dialect.read_as(bytes(response.body), TopicRoute)
     addresses = {broker.name: broker.addresses for broker in route.brokers}
     return [
         TopicAt(
@@ -182,23 +184,23 @@ async def topic_queues(operator: Operator, topic: str) -> list[QueueOffsets]:
 
     Raises NoSuchTopic, BrokerError, Unavailable.
     """
-    found: list[QueueOffsets] = []
+    queues: list[QueueOffsets] = []
     for one in await topic_route(operator, topic):
         addresses = [*([one.master] if one.master else []), *one.slaves]
         if not addresses:
             continue
         stats = await topic_stats(operator, addresses, topic)
-        found += [
+        queues += [
             QueueOffsets(one.broker, queue.queue_id, range_.min_offset, range_.max_offset)
             for queue, range_ in sorted(stats.queues.items(), key=lambda pair: pair[0].queue_id)
         ]
-    return found
+    return queues
 
 
 async def topic_stats(operator: Operator, addresses: Sequence[str], topic: str) -> TopicStats:
-    """Of the first of a broker set's processes that answers. Raises NoSuchTopic, BrokerError, Unavailable."""
-    answer = await operator.ask_any(addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
-    stats = read_stats(bytes(answer.body), TopicStats)
+    """Asks the processes of a broker set in turn, until one responds. Raises NoSuchTopic, BrokerError, Unavailable."""
+    response = await operator.ask_any(addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+    stats = read_stats(bytes(response.body), TopicStats)
     assert isinstance(stats, TopicStats)
     return stats
 

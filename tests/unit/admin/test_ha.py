@@ -14,7 +14,7 @@ from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin import ha
 from tallystick.admin.brokers import BrokerProcess
-from tallystick.admin.ha import Replication, _Answer, ha_status, pair_links
+from tallystick.admin.ha import Replication, _StatusResponse, ha_status, pair_links
 from tallystick.cli.ha import is_well
 from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
 
@@ -79,7 +79,8 @@ def test_a_master_without_slaves_is_well_if_it_waits_for_none() -> None:
 )
 def test_ends_are_unknown_where_a_slave_says_so(own: MasterLink, why: str) -> None:
     process = cast("BrokerProcess", None)
-    master, slave = _Answer(process, HaStatus(True), ""), _Answer(process, HaStatus(False, link=own), "")
+    master = _StatusResponse(process, HaStatus(True), "")
+    slave = _StatusResponse(process, HaStatus(False, link=own), "")
     assert why in ha._why(master, slave, SlaveLink("h:1", 0, 0, True, why="it has everything"))
 
 
@@ -104,7 +105,7 @@ async def test_a_broker_set_of_which_nothing_is_registered_is_missed_where_it_is
 
 async def test_a_master_without_slaves_that_does_not_answer_is_not_well(cluster: LiveCluster) -> None:
     process = BrokerProcess("c", "broker-a", 0, "127.0.0.1:1")
-    for answer in (_Answer(process, None, "it refused"), _Answer(process, HaStatus(True), "")):
+    for answer in (_StatusResponse(process, None, "it refused"), _StatusResponse(process, HaStatus(True), "")):
         found = await ha._alone(cluster.operator, "broker-a", answer)
         assert found.in_sync is False and not is_well(found)
     assert "does not say whether it waits for one" in found.why
