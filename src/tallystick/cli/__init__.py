@@ -55,8 +55,8 @@ def _run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except UnusedCliTokensError as error:
-        left = " ".join(error.unused_tokens or ())
-        return _complain(f"unexpected on the command line: {left}. Try: {_command(arguments)} --help", WRONG_USAGE)
+        tokens = " ".join(error.unused_tokens or ())
+        return _complain(f"unexpected on the command line: {tokens}. Try: {_command(arguments)} --help", WRONG_USAGE)
     except CycloptsError as error:
         return _complain(f"{error} Try: {_command(arguments)} --help", WRONG_USAGE)
     except TallyError as error:

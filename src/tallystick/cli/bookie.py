@@ -37,13 +37,13 @@ def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
     from tallystick.admin import bookies, cluster
     from tallystick.cli import output
 
-    async def found() -> list[BookieStatus]:
+    async def statuses() -> list[BookieStatus]:
         async with cluster.metadata(service.resolve()) as driver:
             return await bookies.list_bookies(driver)
 
-    listed = asyncio.run(found())
-    are_ahead = any(bookie.ledgers_ahead for bookie in listed)
-    rows = [_row(bookie) | ({"ledgers_ahead": bookie.ledgers_ahead} if are_ahead else {}) for bookie in listed]
+    bookie_statuses = asyncio.run(statuses())
+    are_ahead = any(bookie.ledgers_ahead for bookie in bookie_statuses)
+    rows = [_row(bookie) | ({"ledgers_ahead": bookie.ledgers_ahead} if are_ahead else {}) for bookie in bookie_statuses]
     output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
@@ -73,11 +73,11 @@ def info(
     from tallystick.admin import bookies, cluster
     from tallystick.cli import output
 
-    async def found() -> BookieDetails:
+    async def status() -> BookieDetails:
         async with cluster.metadata(service.resolve()) as driver:
             return await bookies.bookie_details(driver, bookie)
 
-    details = asyncio.run(found())
+    details = asyncio.run(status())
     row = _row(details.bookie)
     if details.deletions_waiting:
         row["deletions_waiting"] = details.deletions_waiting

@@ -114,8 +114,8 @@ def down(
     """
     from tallystick.cli import output
 
-    stopped = _cluster(dir).down(delete=delete)
-    print(f"{output.counted(stopped, 'process', 'processes')} stopped{'; data deleted' if delete else ''}")
+    process_count = _cluster(dir).down(delete=delete)
+    print(f"{output.counted(process_count, 'process', 'processes')} stopped{'; data deleted' if delete else ''}")
 
 
 @app.command
@@ -162,6 +162,6 @@ def _some(nodes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(nodes))
 
 
-def _print(done: str, ids: Iterable[str]) -> None:
+def _print(outcome: str, ids: Iterable[str]) -> None:
     for node in ids:
-        print(f"{node} {done}")
+        print(f"{node} {outcome}")

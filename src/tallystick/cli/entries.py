@@ -74,9 +74,9 @@ async def append(
     async with _connect(uri, explain) as bk:
         writer = await _create(bk, shape, password)
         try:
-            with output.progress("entries", shown=ending.quiet) as count:
-                given = _given(payloads) if payloads else _lines(writer)
-                async for some in given:
+            with output.progress("entries", is_shown=ending.quiet) as count:
+                batches = _batch_of(payloads) if payloads else _lines(writer)
+                async for some in batches:
                     ids = await writer.append_batch(some)
                     count(len(ids))
                     if not ending.quiet:
@@ -105,7 +105,7 @@ async def _lines(writer: LedgerWriter) -> AsyncIterator[list[bytes]]:
         raise TallyError(error.message, **error.fields) from error
 
 
-async def _given(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:
+async def _batch_of(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:
     yield [payload.encode("utf-8", "surrogateescape") for payload in payloads]
 
 
@@ -124,7 +124,7 @@ async def read(
         if last is None and first > reader.last_entry:
             print(f"ledger {ledger} has {_entries(reader.last_entry)} to read", file=sys.stderr)
             return
-        with output.progress("entries", shown=not sys.stdout.isatty()) as count:
+        with output.progress("entries", is_shown=not sys.stdout.isatty()) as count:
             async for entry in reader.read(first, reader.last_entry if last is None else last):
                 show(entry)
                 count(1)

@@ -22,13 +22,13 @@ def list_(*, servers: NameServersOption = NAME_SERVERS, json: Json = False) -> N
     from tallystick.admin import brokers, groups
     from tallystick.cli import output
 
-    async def found() -> list[groups.GroupStatus]:
+    async def statuses() -> list[groups.GroupStatus]:
         async with brokers.operator(servers.resolve()) as operator:
             return await groups.list_groups(operator)
 
     rows = [
         {"group": one.name, "members": one.members, "lag": one.behind, "topics": list(one.topics)}
-        for one in asyncio.run(found())
+        for one in asyncio.run(statuses())
     ]
     output.rows(rows, json=json, empty="no groups")
 
@@ -52,12 +52,12 @@ def lag(
     from tallystick.admin import brokers, groups
     from tallystick.cli import output
 
-    async def found() -> list[groups.QueueBehind]:
+    async def offsets() -> list[groups.QueueBehind]:
         async with brokers.operator(servers.resolve()) as operator:
             return await groups.group_lag(operator, group)
 
     rows = [
         {"topic": one.topic, "queue": f"{one.broker}:{one.queue}", "offset": one.offset, "end": one.end, "lag": one.lag}
-        for one in asyncio.run(found())
+        for one in asyncio.run(offsets())
     ]
     output.rows(rows, json=json, empty="")

@@ -49,7 +49,7 @@ def status(
     return asyncio.run(_show(servers.resolve(), every if watch else None, expect, json))
 
 
-async def _show(servers: str, every_s: float | None, expected: tuple[str, ...], json: bool) -> int:
+async def _show(servers: str, every_s: float | None, expected_brokers: tuple[str, ...], json: bool) -> int:
     import asyncio
     import sys
     import time
@@ -59,8 +59,8 @@ async def _show(servers: str, every_s: float | None, expected: tuple[str, ...], 
 
     async with brokers.operator(servers) as operator:
         while True:
-            found = await ha.ha_status(operator, expected)
-            rows = [_row(one) for one in found]
+            replications = await ha.ha_status(operator, expected_brokers)
+            rows = [_row(one) for one in replications]
             if every_s is not None and json:
                 rows = [{"at_ms": int(time.time() * 1000), **row} for row in rows]
             elif every_s is not None:
@@ -68,7 +68,7 @@ async def _show(servers: str, every_s: float | None, expected: tuple[str, ...], 
             output.rows(rows, json=json, empty=brokers.no_brokers(servers))
             sys.stdout.flush()
             if every_s is None:
-                return 0 if found and all(map(is_well, found)) else NOT_WELL
+                return 0 if replications and all(map(is_well, replications)) else NOT_WELL
             await asyncio.sleep(every_s)
 
 

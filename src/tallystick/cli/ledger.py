@@ -146,8 +146,8 @@ def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
 
     from tallystick.cli import ledgers, output
 
-    found = asyncio.run(ledgers.find_all(service.resolve()))
-    rows = [ledgers.details(one.id, one.metadata) if json else ledgers.row(one) for one in found]
+    statuses = asyncio.run(ledgers.find_all(service.resolve()))
+    rows = [ledgers.details(one.id, one.metadata) if json else ledgers.row(one) for one in statuses]
     output.rows(rows, json=json, empty="no ledgers")
 
 
@@ -199,18 +199,18 @@ def delete(
     from tallystick.cli import ledgers, output
     from tallystick.errors import UsageError
 
-    uri, given = service.resolve(), password.read()
+    uri, ledger_password = service.resolve(), password.read()
     try:  # to ask while an event loop runs would keep Ctrl-C from ending it
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("deleting cannot be undone: give --yes", ledger=ledger)
             if input(f"Delete ledger {ledger} of {uri} for good? [y/N] ").strip().lower() not in ("y", "yes"):
                 raise UsageError("not deleted", ledger=ledger)
-        if not given and sys.stdin.isatty() and asyncio.run(ledgers.has_password(uri, ledger)):
-            given = getpass.getpass(f"Password of ledger {ledger}: ").encode()
+        if not ledger_password and sys.stdin.isatty() and asyncio.run(ledgers.has_password(uri, ledger)):
+            ledger_password = getpass.getpass(f"Password of ledger {ledger}: ").encode()
     except EOFError:
         raise UsageError("not deleted", ledger=ledger) from None
-    asyncio.run(ledgers.delete(uri, ledger, given))
+    asyncio.run(ledgers.delete(uri, ledger, ledger_password))
     if json:
         output.json_line({"ledger": ledger, "deleted": True})
     else:

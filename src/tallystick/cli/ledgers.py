@@ -23,13 +23,13 @@ async def find(uri: str, ledger: LedgerId) -> tuple[LedgerMetadata, list[Replica
 
 
 async def find_all(uri: str) -> list[LedgerStatus]:
-    found = []
+    statuses = []
     with output.progress("ledgers") as count:
         async with cluster.metadata(uri) as driver:
             async for ledger in list_ledgers(driver):
-                found.append(ledger)
+                statuses.append(ledger)
                 count(1)
-    return found
+    return statuses
 
 
 async def has_password(uri: str, ledger: LedgerId) -> bool:
@@ -44,10 +44,10 @@ async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
     The original's client asks for none. Ours does here, since whoever names a wrong ledger loses it.
     """
     async with tallystick.connect(uri) as bk:
-        wanted = (await bk.ledger_metadata(ledger)).password
-        if wanted and not hmac.compare_digest(wanted, password):
-            given = "the password given is not its own" if password else "none is given"
-            raise Unauthorized(f"deleting this ledger needs its password, and {given}", ledger=ledger)
+        ledger_password = (await bk.ledger_metadata(ledger)).password
+        if ledger_password and not hmac.compare_digest(ledger_password, password):
+            reason = "the password given is not its own" if password else "none is given"
+            raise Unauthorized(f"deleting this ledger needs its password, and {reason}", ledger=ledger)
         await bk.delete_ledger(ledger)
 
 
@@ -65,9 +65,9 @@ def row(ledger: LedgerStatus) -> dict[str, Any]:
     }
 
 
-def details(ledger: LedgerId, metadata: LedgerMetadata, found: list[Replica] | None = None) -> dict[str, Any]:
+def details(ledger: LedgerId, metadata: LedgerMetadata, replicas: list[Replica] | None = None) -> dict[str, Any]:
     """Everything but the password; with what the bookies of a ledger that is not closed have."""
-    missing = [replica.bookie for replica in found or () if replica.last_entry is None]
+    missing_bookies = [replica.bookie for replica in replicas or () if replica.last_entry is None]
     return {
         "ledger": ledger,
         "state": metadata.state.name,
@@ -81,7 +81,7 @@ def details(ledger: LedgerId, metadata: LedgerMetadata, found: list[Replica] | N
         "format": metadata.format_version,
         "custom": dict(metadata.custom),
         "fragments": [FragmentRow(one.first, one.bookies) for one in metadata.fragments],
-        **({"replicas": found, "degraded": ", ".join(missing) or None} if found else {}),
+        **({"replicas": replicas, "degraded": ", ".join(missing_bookies) or None} if replicas else {}),
     }
 
 

@@ -16,16 +16,16 @@ async def lines(fd: int, max_bytes: int) -> AsyncGenerator[list[bytes], None]:
     Raises UsageError for a first line of more than ``max_bytes``, and TallyError for a later one, since lines were
     taken; before it is read to its end, which need not exist.
     """
-    rest, given = b"", 0
+    rest, line_count = b"", 0
     async for block in _blocks(fd):
         *whole, rest = (rest + block).split(b"\n")
-        given += len(whole)
+        line_count += len(whole)
         if whole:
             yield whole
         if len(rest) > max_bytes:
-            if not given:
+            if not line_count:
                 raise UsageError("the first line is too long", max_bytes=max_bytes)
-            raise TallyError(f"line {given + 1} is too long; those before it were taken", max_bytes=max_bytes)
+            raise TallyError(f"line {line_count + 1} is too long; those before it were taken", max_bytes=max_bytes)
     if rest:
         yield [rest]
 

@@ -63,10 +63,10 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
     settings, statuses = BrokerClientSettings(send_timeout_s=SEND_S), Counter[SendStatus]()
     async with telling_no_brokers(servers), tallystick.topics(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
-        with output.progress("messages", shown=quiet) as count:
-            given = _given(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
+        with output.progress("messages", is_shown=quiet) as count:
+            batches = _batch_of(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
             try:
-                await _send_all(producer, template, given, statuses, count, quiet=quiet, json=json)
+                await _send_all(producer, template, batches, statuses, count, quiet=quiet, json=json)
             except BaseException:
                 if statuses:
                     print(_summary(statuses), file=sys.stderr)
@@ -76,35 +76,35 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
 
 
 async def _send_all(
-    producer: Producer, template: Template, given: AsyncIterator[list[bytes]], statuses: Counter[SendStatus],
+    producer: Producer, template: Template, batches: AsyncIterator[list[bytes]], statuses: Counter[SendStatus],
     count: Callable[[int], None], *, quiet: bool, json: bool,
 ) -> None:  # fmt: skip
     before = 0
-    async for some in given:
+    async for some in batches:
         sends = (
             producer.send(template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties)
             for body in some
         )
         results = await asyncio.gather(*sends, return_exceptions=True)
-        stored = [result for result in results if isinstance(result, SendResult)]
-        statuses.update(result.status for result in stored)
-        count(len(stored))
+        stored_results = [result for result in results if isinstance(result, SendResult)]
+        statuses.update(result.status for result in stored_results)
+        count(len(stored_results))
         if not quiet:
-            _print_places(stored, json=json)
+            _print_places(stored_results, json=json)
         for number, result in enumerate(results, 1):
             if isinstance(result, BaseException):
-                raise _failed(result, before + number, statuses)
+                raise _send_error(result, before + number, statuses)
         before += len(results)
 
 
-def _failed(error: BaseException, number: int, statuses: Counter[SendStatus]) -> BaseException:
+def _send_error(error: BaseException, number: int, statuses: Counter[SendStatus]) -> BaseException:
     """Why message ``number`` was not sent. Once others were, wrong usage is a failure: something was done."""
     if not statuses:
         return error
     return TallyError(f"message {number} was not sent: {error}") if isinstance(error, UsageError) else error
 
 
-async def _given(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
+async def _batch_of(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
     yield [body.encode("utf-8", "surrogateescape") for body in bodies]
 
 
@@ -112,8 +112,8 @@ def _print_places(results: Sequence[SendResult], *, json: bool) -> None:
     for result in results:
         if json:
             place = {"topic": result.queue.topic, "broker": result.queue.broker, "queue": result.queue.queue_id}
-            told = {"status": result.status.name, "message_id": result.message_id, "offset_id": result.offset_id}
-            print(json_format.dumps({**place, "offset": result.queue_offset, **told}))
+            details = {"status": result.status.name, "message_id": result.message_id, "offset_id": result.offset_id}
+            print(json_format.dumps({**place, "offset": result.queue_offset, **details}))
         else:
             late = "" if result.status is SendStatus.SEND_OK else f"\t{result.status.name}"
             print(f"{_place(result.queue, result.queue_offset)}{late}")
@@ -136,19 +136,19 @@ async def read(servers: str, selection: MessageSelection, show: Show) -> None:
         limits = await together((_limits(mq, queue, selection) for queue in queues), QUEUES_AT_ONCE)
         stretches = list(zip(queues, limits, strict=True))
         if selection.follow:
-            found = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)
+            messages = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)
         else:
-            found = _stretches(mq, stretches, selection)
-        most = left = sys.maxsize if selection.count is None else selection.count
-        with output.progress("messages", shown=not sys.stdout.isatty()) as count:
-            async with contextlib.aclosing(found):
-                while left and (message := await anext(found, None)) is not None:
+            messages = _stretches(mq, stretches, selection)
+        limit = remaining = sys.maxsize if selection.count is None else selection.count
+        with output.progress("messages", is_shown=not sys.stdout.isatty()) as count:
+            async with contextlib.aclosing(messages):
+                while remaining and (message := await anext(messages, None)) is not None:
                     show(message)
                     if selection.follow:
                         sys.stdout.flush()
                     count(1)
-                    left -= 1
-        if left == most:
+                    remaining -= 1
+        if remaining == limit:
             ends = [_place(queue, end) for queue, (_, end) in stretches]
             more = f", ... ({len(ends)} in all)" if len(ends) > SHOWN_QUEUES else ""
             print(f"0 messages read; queues end at {', '.join(ends[:SHOWN_QUEUES])}{more}", file=sys.stderr)
@@ -167,11 +167,11 @@ async def _stretches(
 def _queues(readable: Sequence[MessageQueue], selection: MessageSelection) -> list[MessageQueue]:
     if selection.queue is None:
         return list(readable)
-    chosen = [queue for queue in readable if selection.queue == f"{queue.broker}:{queue.queue_id}"]
-    if not chosen:
-        known = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in readable) or "none"
-        raise NotFound(f"topic {selection.topic} has no queue {selection.queue}; it has {known}")
-    return chosen
+    queues = [queue for queue in readable if selection.queue == f"{queue.broker}:{queue.queue_id}"]
+    if not queues:
+        names = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in readable) or "none"
+        raise NotFound(f"topic {selection.topic} has no queue {selection.queue}; it has {names}")
+    return queues
 
 
 async def _limits(mq: RocketMQ, queue: MessageQueue, selection: MessageSelection) -> tuple[int, int]:
@@ -209,10 +209,10 @@ async def _follow(
     pumps = [asyncio.create_task(pump(queue, first)) for queue, first in starts]
     try:
         while True:
-            found = await arrived.get()
-            if isinstance(found, TallyError):
-                raise found
-            yield found
+            item = await arrived.get()
+            if isinstance(item, TallyError):
+                raise item
+            yield item
     finally:
         for task in pumps:
             task.cancel()

@@ -72,17 +72,17 @@ class Config:
         return pairs("--set", "key=value", self.set_)
 
 
-def pairs(option: str, form: str, given: Iterable[str]) -> dict[str, str]:
+def pairs(option: str, form: str, texts: Iterable[str]) -> dict[str, str]:
     """Values of an option that is given as ``name=value``, more than once; each name once. Raises UsageError."""
-    found = {}
-    for pair in given:
+    values = {}
+    for pair in texts:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} needs {form}", given=pair)
-        if name in found:
+        if name in values:
             raise UsageError(f"{option} has a value for {name} already", given=pair)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 @Parameter(name="*")

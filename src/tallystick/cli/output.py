@@ -1,4 +1,4 @@
-"""How answers and failures are printed: text for people, one JSON object a line for programs."""
+"""How results and failures are printed: text for people, one JSON object a line for programs."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def counted(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
 
-def rows(found: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
+def rows(table: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
     """A table with the keys of the first row as its head."""
     if json:
-        for row in found:
+        for row in table:
             json_line(row)
-    elif not found:
+    elif not table:
         print(empty, file=sys.stderr)
     else:
-        _table(found)
+        _table(table)
 
 
 def clear() -> None:
@@ -102,17 +102,17 @@ def event_line(event: Event, *, json: bool) -> None:
 
 
 @contextlib.contextmanager
-def progress(noun: str, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+def progress(noun: str, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
     """Count on stderr while work goes on, where somebody may be watching; the caller gets ``count(how_many_more)``."""
-    done, shown_at = 0, time.monotonic()
-    watched = shown and sys.stderr.isatty()
+    total, shown_at = 0, time.monotonic()
+    watched = is_shown and sys.stderr.isatty()
 
     def count(more: int) -> None:
-        nonlocal done, shown_at
-        done += more
+        nonlocal total, shown_at
+        total += more
         if watched and time.monotonic() - shown_at >= PROGRESS_S:
             shown_at = time.monotonic()
-            print(f"\r{done:,} {noun}", end="", file=sys.stderr, flush=True)
+            print(f"\r{total:,} {noun}", end="", file=sys.stderr, flush=True)
 
     try:
         yield count
@@ -153,7 +153,7 @@ def payload_json(data: bytes, *, hex_: bool = False) -> dict[str, str]:
         return {"data_base64": base64.b64encode(data).decode()}
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> None:
+def _table(table_rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -163,13 +163,13 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
         width=None if sys.stdout.isatty() else WIDE, highlight=False, color_system=None if plain else "auto"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for key, value in found[0].items():
+    for key, value in table_rows[0].items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         table.add_column(key, justify="right" if number else "left", overflow="fold")
-    for row in found:
+    for row in table_rows:
         table.add_row(*(Text(_text(value)) for value in row.values()))
     if console.measure(table, options=console.options.update(width=WIDE)).maximum > console.width:
-        _blocks(found)
+        _blocks(table_rows)
         return
     # Printed by us: the library would end the process by itself when our reader is gone.
     with console.capture() as printed:
@@ -177,9 +177,9 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
     print(printed.get(), end="")
 
 
-def _blocks(found: Sequence[Mapping[str, Any]]) -> None:
+def _blocks(table_rows: Sequence[Mapping[str, Any]]) -> None:
     """A table that is wider than the screen: its rows one below the other, an empty line between two."""
-    for number, row in enumerate(found):
+    for number, row in enumerate(table_rows):
         if number:
             print()
         details(row, json=False)

@@ -47,23 +47,25 @@ def run(
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
-    failed = 0
+    failed_count = 0
     kinds: tuple[Kind, ...] = kind or get_args(Kind)
     for name in kinds:
-        wanted = count(start) if seeds is None else range(start, start + seeds)
-        summary = series.run_many(_life(name), wanted, seconds=seconds / len(kinds), progress=partial(_progress, name))
+        seed_numbers = count(start) if seeds is None else range(start, start + seeds)
+        summary = series.run_many(
+            _life(name), seed_numbers, seconds=seconds / len(kinds), progress=partial(_progress, name)
+        )
         rate = summary.lives / summary.seconds
         print(f"{name}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
         for outcome in summary.failed:
             print(f"  seed {outcome.seed}: {outcome.violation}")
             print(f"    again: tally sim replay {outcome.seed} --kind {name}")
-        failed += len(summary.failed)
-    print(f"{failed} schedules broke a promise" if failed else "every promise held")
-    return 1 if failed else 0
+        failed_count += len(summary.failed)
+    print(f"{failed_count} schedules broke a promise" if failed_count else "every promise held")
+    return 1 if failed_count else 0
 
 
-def _progress(kind: str, done: int) -> None:
-    print(f"  {done:,} {kind} lives", flush=True)
+def _progress(kind: str, lives: int) -> None:
+    print(f"  {lives:,} {kind} lives", flush=True)
 
 
 @app.command

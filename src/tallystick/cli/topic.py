@@ -44,11 +44,11 @@ def create(
         async with brokers.operator(servers.resolve()) as operator:
             return await topics.create_topic(operator, topic, queues=queues, cluster=cluster, broker=broker)
 
-    made = asyncio.run(create())
+    brokers_with_topic = asyncio.run(create())
     if json:
-        output.json_line({"topic": topic, "brokers": [_row(one) for one in made]})
+        output.json_line({"topic": topic, "brokers": [_row(one) for one in brokers_with_topic]})
         return
-    for one in made:
+    for one in brokers_with_topic:
         more = f"; {one.read_queues} are read, as it had so many" if one.read_queues > one.write_queues else ""
         print(f"topic {topic} with {output.counted(one.write_queues, 'queue', 'queues')} at {one.broker}{more}")
 
@@ -69,15 +69,15 @@ def list_(
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def found() -> tuple[list[TopicAt], str]:
+    async def routes() -> tuple[list[TopicAt], str]:
         name_servers = servers.resolve()
         async with brokers.operator(name_servers) as operator:
-            found = await topics.list_topics(operator, system=system)
-            some = found or await brokers.list_processes(operator)
-            return found, "no topics" if some else brokers.no_brokers(name_servers)
+            listed_topics = await topics.list_topics(operator, system=system)
+            some = listed_topics or await brokers.list_processes(operator)
+            return listed_topics, "no topics" if some else brokers.no_brokers(name_servers)
 
-    listed, empty = asyncio.run(found())
-    output.rows([_row(one) for one in listed], json=json, empty=empty)
+    listed_topics, empty = asyncio.run(routes())
+    output.rows([_row(one) for one in listed_topics], json=json, empty=empty)
 
 
 @app.command
@@ -91,12 +91,12 @@ def route(topic: Name, /, *, servers: NameServersOption = NAME_SERVERS, json: Js
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def found() -> list[TopicAt]:
+    async def routes() -> list[TopicAt]:
         name_servers = servers.resolve()
         async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
             return await topics.topic_route(operator, topic)
 
-    rows = [{**_row(one), "master": one.master, "slaves": list(one.slaves)} for one in asyncio.run(found())]
+    rows = [{**_row(one), "master": one.master, "slaves": list(one.slaves)} for one in asyncio.run(routes())]
     output.rows(rows, json=json, empty="no broker has it now")
 
 
@@ -111,14 +111,14 @@ def show(topic: Name, /, *, servers: NameServersOption = NAME_SERVERS, json: Jso
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def found() -> list[topics.QueueOffsets]:
+    async def offsets() -> list[topics.QueueOffsets]:
         name_servers = servers.resolve()
         async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
             return await topics.topic_queues(operator, topic)
 
     rows = [
         {"queue": f"{one.broker}:{one.queue}", "first": one.first, "end": one.end, "messages": one.end - one.first}
-        for one in asyncio.run(found())
+        for one in asyncio.run(offsets())
     ]
     output.rows(rows, json=json, empty="no broker has it now")
 
