@@ -179,7 +179,7 @@ async def test_a_slave_that_does_not_know_where_its_masters_queues_end_is_not_we
     await until(lambda: _well(cluster))
     assert (await only(cluster)).ends_known is True
     await slave.sync.close()
-    slave.parts.store._upkeep.note(begun=1, ends_at=-1)  # as if its log began in the middle of its master's
+    slave.parts.store._upkeep.note(begin_offset=1, ends_at=-1)  # as if its log began in the middle of its master's
     found = await only(cluster)
     assert (found.in_sync, found.tables_copied, found.ends_known, is_well(found)) == (True, True, False, False)
     assert "not told yet where its master's queues end" in found.why and "queueEndsMayBeUnknown=true" in found.why
