@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -312,19 +312,23 @@ class Routes:
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:
             self._later(_without_count(self.set_writeable(name, False)))
 
-    def closed(self, link: Hashable) -> list[Announcement]:
-        """A connection ended: unregister who came over it."""
-        return self._unregister_all([self._live[key] for key in self._links.get(link, ())])
+    def closed(self, link: Hashable) -> Iterator[Announcement]:
+        """A connection ended: unregister who came over it, and has not registered over another one meanwhile.
+
+        It is done in steps, one a broker: all connections that end in one turn may have brought very many.
+        """
+        while keys := self._links.get(link):
+            yield self._unregister(self._live[next(iter(keys))])
 
     def expire(self, now: float) -> list[Announcement]:
         """Unregister who was silent for longer than it promised: ``MOST_EXPIRED`` of them in one call."""
         silent = (live for live in self._live.values() if now - live.last_heard > live.announcement.timeout_s)
-        return self._unregister_all(list(islice(silent, MOST_EXPIRED)))
+        return [self._unregister(live) for live in list(islice(silent, MOST_EXPIRED))]
 
-    def _unregister_all(self, brokers: list[_Live]) -> list[Announcement]:
-        for live in brokers:
-            self.unregister(live.announcement.cluster, live.announcement.name, live.announcement.address)
-        return [live.announcement for live in brokers]
+    def _unregister(self, live: _Live) -> Announcement:
+        announcement = live.announcement
+        self.unregister(announcement.cluster, announcement.name, announcement.address)
+        return announcement
 
     def _drop_set(self, brokers: BrokerSet) -> None:
         del self._sets[brokers.name]

@@ -27,7 +27,9 @@ from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.turn_steps import TurnSteps
 
+UNREGISTER_EACH_TURN = 200  # brokers of connections that ended: some milliseconds
 _WAITING_BYTES = 1024  # that a request takes beside its body while it is answered
 OTHER_FILES = 128  # that are no connections of clients and brokers
 _CODES = frozenset(map(int, RequestCode))
@@ -68,6 +70,7 @@ class NameServer:
         """Where it listens. Raises OSError, and UsageError where it cannot listen for HTTP."""
         settings = self._settings
         self._backlog = Backlog(self._clock, self._dispatch.serve)
+        self._unregistering = TurnSteps(UNREGISTER_EACH_TURN)
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
             pages = HealthPages(
@@ -90,6 +93,7 @@ class NameServer:
         if self._scanner is not None:
             self._scanner.cancel()
         await self._server.close()
+        self._unregistering.close()
         self._backlog.close()
         await self._slices.close()
         await self._chores.close()
@@ -169,7 +173,12 @@ class NameServer:
 
     def closed(self, link: Link) -> None:
         self._kept_of_link.pop(link, None)
-        self._tell_gone(self.routes.closed(link), "its connection ended", peer=link.peer)
+        self._unregistering.run(self._unregister_all(link))
+
+    def _unregister_all(self, link: Link) -> Iterator[None]:
+        for announcement in self.routes.closed(link):
+            self._tell_gone(announcement, "its connection ended", peer=link.peer)
+            yield
 
     def _state(self) -> dict[str, object]:
         return {
@@ -180,7 +189,8 @@ class NameServer:
 
     def _scan(self) -> None:
         self._scanner = asyncio.get_running_loop().call_later(self._settings.scan_interval_s, self._scan)
-        self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")
+        for announcement in self.routes.expire(self._clock.now()):
+            self._tell_gone(announcement, "it was silent for too long")
         if not self._counting:
             self._counting = True
             self._chores.make(self._count_kept(), lambda _: None)
@@ -193,16 +203,15 @@ class NameServer:
             yield
         self._counting = False
 
-    def _tell_gone(self, announcements: list[Announcement], reason: str, **peer: str) -> None:
-        for announcement in announcements:
-            self._events.emit(
-                "broker unregistered",
-                broker=announcement.name,
-                id=announcement.broker_id,
-                at=announcement.address,
-                reason=reason,
-                **peer,
-            )
+    def _tell_gone(self, announcement: Announcement, reason: str, **peer: str) -> None:
+        self._events.emit(
+            "broker unregistered",
+            broker=announcement.name,
+            id=announcement.broker_id,
+            at=announcement.address,
+            reason=reason,
+            **peer,
+        )
 
 
 def _while_there(link: Link, steps: Steps[Command]) -> Iterator[Command | None]:

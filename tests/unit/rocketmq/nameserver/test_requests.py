@@ -278,7 +278,7 @@ def test_a_route_to_many_brokers_is_made_in_steps_and_written_as_ever() -> None:
     steps = routes.route("Ü")
     next(steps)  # what goes meanwhile is not in it without an address
     for number in range(count):
-        routes.closed(number)
+        list(routes.closed(number))
     left = finished(steps)
     assert left is not None and all(one.addresses for one in left.brokers)
     assert finished(routes.route("Ü")) is None

@@ -56,7 +56,7 @@ def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
     routes = Routes()
     assert register(routes, announcement(0), "master", 0) == RegistrationOutcome()
     assert register(routes, announcement(1), "slave", 0) == RegistrationOutcome("b-0:10911", "b-0:10912")
-    routes.closed("master")
+    list(routes.closed("master"))
     assert register(routes, announcement(1), "slave", 0) == RegistrationOutcome()
 
 
@@ -141,9 +141,23 @@ def test_topics_of_two_broker_sets_have_both() -> None:
 def test_a_closed_connection_unregisters_who_used_it_last() -> None:
     routes = with_both()
     register(routes, announcement(0), "master again", 1)
-    assert routes.closed("master") == []
+    assert list(routes.closed("master")) == []
     assert [gone.address for gone in routes.closed("master again")] == ["b-0:10911"]
     assert addresses(routes) == {1: "b-1:10911"}
+
+
+def test_brokers_of_a_connection_that_ended_go_one_by_one_and_who_moved_meanwhile_stays() -> None:
+    """All connections that ended in one turn, with 10,000 brokers, were one step of 144 ms."""
+    routes, names = Routes(), [f"b{number}" for number in range(4)]
+    for name in names:
+        register(routes, announcement(0, name=name), "gone", 0)
+    steps = routes.closed("gone")
+    assert next(steps).name == "b0"
+    assert routes.set_count == 3
+    register(routes, announcement(0, name="b2"), "back", 1)
+    assert [gone.name for gone in steps] == ["b1", "b3"]
+    assert list(routes.broker_sets()) == ["b2"] and list(routes.closed("gone")) == []
+    assert [gone.name for gone in routes.closed("back")] == ["b2"]
 
 
 def test_silence_unregisters_after_the_promised_time() -> None:
@@ -168,7 +182,7 @@ def test_acting_masters_lose_write_permission() -> None:
     routes = Routes(acting_masters=True)
     register(routes, announcement(0, acting_master=True), "master", 0)
     register(routes, announcement(1, acting_master=True), "slave", 0)
-    routes.closed("master")
+    list(routes.closed("master"))
     assert perm(routes) == 4
     assert addresses(routes) == {0: "b-1:10911"}  # shown in the master's place
     assert routes.members("b") == {1: "b-1:10911"}
@@ -211,12 +225,12 @@ def test_what_is_kept_for_a_connection_is_counted_until_it_goes() -> None:
     register(routes, announcement(1), "slave", 0)
     assert 1000 < routes.held_bytes("master") < 2000  # the topics of a set are counted once
     assert 0 < routes.held_bytes("slave") < 500
-    routes.closed("master")
+    list(routes.closed("master"))
     assert routes.held_bytes("master") == 0
     assert 1000 < routes.held_bytes("slave") < 2000  # they live on with the slave
     routes.delete_topic("T" * 500)
     assert 500 < routes.held_bytes("slave") < 1000
-    routes.closed("slave")
+    list(routes.closed("slave"))
     assert routes.held_bytes("slave") == 0
 
 
@@ -226,7 +240,7 @@ def test_a_broker_that_changes_its_name_leaves_no_set_behind() -> None:
     for number in range(3):
         register(routes, announcement(0, name=f"b{number}", address="b:10911"), "link", 0)
     assert list(routes.broker_sets()) == ["b2"]
-    routes.closed("link")
+    list(routes.closed("link"))
     assert not routes.broker_sets() and not topics(routes) and not routes.clusters()
 
 
@@ -251,21 +265,21 @@ def test_a_registration_that_is_overtaken_ends(how: str) -> None:
     steps = routes.register(announcement(0, MANY), "master", 0)
     next(steps)
     if how == "its connection ends":
-        routes.closed("master")
+        list(routes.closed("master"))
     elif how == "it says so":
         routes.unregister("c", "b", "b-0:10911")
     elif how == "it is registered again":
         register(routes, announcement(0, ["T1", "T2"], version=2), "again", 0)
     else:
         register(routes, announcement(0, ["T1", "T2"], address="other:10911"), "other", 0)
-        routes.closed("other")
+        list(routes.closed("other"))
     before = topics(routes)
     assert finished(steps) is None
     assert topics(routes) == before
     again = how == "it is registered again"
     assert routes.data_version("c", "b-0:10911") == (DataVersion(0, 0, 2) if again else None)
-    routes.closed("master")
-    routes.closed("again")
+    list(routes.closed("master"))
+    list(routes.closed("again"))
     assert (topics(routes), len(routes._queues), dict(routes._queues._by_host)) == ([], 0, {})
 
 
@@ -331,10 +345,10 @@ def test_a_broker_whose_set_has_changed_is_registered_anew(what: str, monkeypatc
     elif what == "left":
         register(routes, announcement(1), "slave", 0)
         register(routes, replace(announcement(0), digest=b"d"), "master", 0)
-        routes.closed("slave")
+        list(routes.closed("slave"))
     elif what in ("gone", "restored"):
         register(routes, announcement(0, address="other:10911"), "other", 0)
-        routes.closed("other")
+        list(routes.closed("other"))
         if what == "restored":
             register(routes, announcement(0, address="third:10911"), "third", 0)
     elif what == "another cluster":

@@ -31,7 +31,7 @@ def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch
         assert (register(routes, one, "stranger", 0) is None) == (number >= 3)
     assert len(routes.broker_sets()) == 3 and list(routes.clusters()) == ["c0", "c1", "c2"]
     assert len(routes._queues) == 5
-    routes.closed("stranger")
+    list(routes.closed("stranger"))
     assert (routes.broker_sets(), routes.clusters(), topics(routes)) == ({}, {}, [])
     assert (routes._live, routes._links, len(routes._queues)) == ({}, {}, 0)
     monkeypatch.setattr(routes_module, "MAX_LINK_BROKERS", 2)
@@ -58,11 +58,11 @@ def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: 
     assert register(routes, announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 1) == RegistrationOutcome(
         left_out=1
     )
-    routes.closed("there:1")
-    routes.closed("there:2")
+    list(routes.closed("there:1"))
+    list(routes.closed("there:2"))
     assert register(routes, announcement(0, ["X1", "X2", "X3"], name="z"), "there:3", 2) == RegistrationOutcome()
-    routes.closed("there:3")
-    routes.closed("here:1")
+    list(routes.closed("there:3"))
+    list(routes.closed("here:1"))
     assert (dict(routes._queues._by_host), dict(routes._host_brokers), len(routes._queues)) == ({}, {}, 0)
 
 
@@ -72,7 +72,7 @@ def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: 
     register(routes, announcement(0), "one:1", 0)
     register(routes, announcement(1), "two:1", 0)
     assert dict(routes._queues._by_host) == {"one": 2}, "a slave says nothing of topics"
-    routes.closed("one:1")
+    list(routes.closed("one:1"))
     register(routes, announcement(0, address="new:10911"), "three:1", 1)
     assert dict(routes._queues._by_host) == {"three": 2}
     assert register(routes, announcement(0, name="other"), "one:2", 1) == RegistrationOutcome()
@@ -89,7 +89,7 @@ def test_no_host_takes_the_places_of_all_brokers(monkeypatch: pytest.MonkeyPatch
     assert register(routes, announcement(0, name="x2"), "there:2", 0) is None
     assert register(routes, announcement(0, name="x1"), "there:3", 0) is not None, "it is known"
     assert register(routes, announcement(0), "here:1", 0) is not None
-    routes.closed("there:0")
+    list(routes.closed("there:0"))
     assert register(routes, announcement(0, name="x2"), "there:2", 0) is not None
 
 
@@ -104,7 +104,7 @@ def test_the_ids_of_a_name_are_bounded_and_its_master_always_has_one(monkeypatch
     assert register(routes, announcement(9, address="b-2:10911"), 2, 0) is not None, "it leaves another id"
     assert register(routes, announcement(3, address="new:10911"), 5, 0) is not None, "it takes the id of another"
     assert register(routes, announcement(4), 4, 0) is None
-    routes.closed(5)
+    list(routes.closed(5))
     assert register(routes, announcement(4), 4, 0) is not None
     assert list(routes.members("b")) == [0, 1, 4, 9]
     assert register(routes, announcement(0, name="other"), 6, 0) is not None
@@ -137,7 +137,7 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
     assert counts() == {"a": 8, "b": 4} and sorted(topics(routes)) == ["T", "own"]
     assert having("x", 65_536) == none_left and having("y", 65_537) == none_left
     assert having("b", 65_529, 2) == none_left and counts() == {"a": 8, "b": 4}, "what it had stays"
-    routes.closed("a")
+    list(routes.closed("a"))
     assert having("b", 65_529, 2) == RegistrationOutcome() and counts() == {"b": 65_529}, (
         "taken with the room, not swept yet"
     )
@@ -145,7 +145,7 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
     assert having("a", 8, 2) == RegistrationOutcome() and counts() == {"a": 8}
     assert having("b", 5, 3) == RegistrationOutcome() and counts() == {"a": 8, "b": 5}
     for name in "abcxy":
-        routes.closed(name)
+        list(routes.closed(name))
     for steps in swept:
         finished(steps)
     assert not routes._queues._queues
@@ -156,6 +156,6 @@ def test_a_topic_that_many_sets_went_from_is_a_step_of_its_own() -> None:
     routes = Routes(later=lambda steps: None)
     names = [f"T{number}" for number in range(10)]
     assert register(routes, announcement(0, {name: TopicConfig(name, 65_536, 4) for name in names}), "x", 0)
-    routes.closed("x")
+    list(routes.closed("x"))
     assert len(list(routes.register(announcement(0, names), "x", 0))) == len(names)
     assert not any(routes._queues.is_wide(name) for name in names), "there is room in them"

@@ -44,7 +44,7 @@ def test_it_ends_with_one_of_them(gone: str) -> None:
     routes = Routes()
     come(routes, "old:1")
     come(routes, "new:1")
-    routes.closed(gone)
+    list(routes.closed(gone))
     for _ in range(2):
         assert come(routes, "new:1" if gone == "old:1" else "old:1") == (None, False)
     assert routes.displaced_count == 0
@@ -82,7 +82,7 @@ def test_who_says_the_same_again_hears_of_it_too() -> None:
     announced = type(announced)(**{**vars(announced), "digest": b"d"})
     finished(routes.register(announced, "new:1", 1))
     assert routes.registered_again("c", "new:1", b"d", "new:1", 2) == RegistrationOutcome(displaced="old:1")
-    routes.closed("old:1")
+    list(routes.closed("old:1"))
     assert routes.registered_again("c", "new:1", b"d", "new:1", 3) == RegistrationOutcome()
 
 
