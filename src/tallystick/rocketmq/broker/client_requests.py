@@ -33,7 +33,7 @@ SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
-FORGET_EACH_TURN = 1000  # groups of connections that ended: some milliseconds
+FORGET_EACH_TURN = 1000  # groups of connections that ended, or steps of locks that did: some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 LOCK_AT_ONCE = 1000  # queues: some milliseconds
@@ -88,6 +88,7 @@ class ClientRequests:
 
     def _scan(self) -> None:
         self.start()
+        self._forgetting.run(self._parts.locks.prune(self._parts.clock.now()))
         for link in self._clients.expired(self._parts.clock.now()):
             link.abort("its client sent no heartbeat for too long")
 

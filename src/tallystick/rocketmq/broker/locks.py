@@ -10,9 +10,10 @@ it was a slave, gives none for so long.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import msgspec
 
@@ -22,8 +23,8 @@ from tallystick.rocketmq.wire.values import MessageQueue
 LIVE_S = 60.0
 MAX_LOCKS = 100_000  # places of all groups: no more are given until some end
 PLACE_BYTES = 256  # of its line in the file that a lock has for one place: a longer line takes several
-_PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
-_PRUNE_S = 1.0  # between two looks for room
+_MOST_PRUNED = 5_000  # ended locks that go when one is asked for: some milliseconds
+_STEP_PRUNED = 5  # of them, in one step
 _LINES = 64  # of the file, in one piece, whatever groups they are of
 _LOOKED_AT = 1000  # locks, in one step
 
@@ -43,8 +44,10 @@ class LockTable(msgspec.Struct, frozen=True):
     locks: list[SavedLock] = []
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Lock:
+    group: str
+    queue: MessageQueue
     client_id: str
     host: str
     asked: float
@@ -70,14 +73,16 @@ class QueueLocks:
         """Anew, with those that were saved. ``quiet_s``: for so long nobody knows who has locks, and none is given."""
         self._quiet_until, self.dirty = now + quiet_s, False
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
+        self._by_age: OrderedDict[_Lock, None] = OrderedDict()  # of all groups; the one asked for last is last
         self._hosts: Counter[str] = Counter()  # places by the host of the owner
-        self._count, self._places, self._prune_at, self._pruned = 0, 0, _PRUNE_ABOVE, 0.0
+        self._places = 0
         for lock in saved.locks if saved is not None else ():
-            kept = _Lock(lock.client_id, lock.host, now, 0, _places(lock))
-            self._put(self._groups.setdefault(lock.group, {}), lock.queue, kept)
+            locks = self._groups.setdefault(lock.group, {})
+            if lock.queue not in locks:  # as somebody may have edited the file
+                self._put(locks, _Lock(lock.group, lock.queue, lock.client_id, lock.host, now, 0, _places(lock)))
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._by_age)
 
     def has_room(self, host: str, *, is_member: bool = True) -> bool:
         """Whether one more can be given to a client of that host."""
@@ -94,10 +99,12 @@ class QueueLocks:
         *,
         is_member: bool = True,
     ) -> list[MessageQueue]:
-        """Take these queues, or keep them; those that the client, which is at ``host``, has now."""
-        is_full = not self.has_room(host, is_member=is_member) and now - self._pruned >= _PRUNE_S
-        if is_full or self._count >= self._prune_at:
-            self._prune(now)
+        """Take these queues, or keep them; those that the client, which is at ``host``, has now.
+
+        What has ended makes room before, of very many locks some; call ``prune`` from time to time.
+        """
+        for _ in islice(self.prune(now), _MOST_PRUNED // _STEP_PRUNED):
+            pass
         locks = self._groups.get(group, {})
         taken, number = [], self.changes + 1
         for queue in queues if now >= self._quiet_until else ():
@@ -112,9 +119,9 @@ class QueueLocks:
                     self._removed(held)
                 if alive is None:
                     self.changes, places = number, _places(SavedLock(group, queue, client_id, host))
-                    self._put(locks, queue, _Lock(client_id, host, now, number, places))
+                    self._put(locks, _Lock(group, queue, client_id, host, now, number, places))
                 else:
-                    self._put(locks, queue, replace(alive, host=host, asked=now))
+                    self._put(locks, replace(alive, host=host, asked=now))
                 taken.append(queue)
         if locks:
             self._groups[group] = locks
@@ -145,12 +152,12 @@ class QueueLocks:
         self.dirty, between = False, b'{"locks":[\n'
         lines, looked = list[bytes](), 0
         for group in list(self._groups):
-            for queue, lock in list(self._groups.get(group, {}).items()):
+            for lock in list(self._groups.get(group, {}).values()):
                 looked += 1
                 if _lives(lock, now):
-                    lines.append(dialect.write_strict(SavedLock(group, queue, lock.client_id, lock.host)))
+                    lines.append(dialect.write_strict(SavedLock(group, lock.queue, lock.client_id, lock.host)))
                 else:
-                    self._ended(group, queue, lock)
+                    self._ended(lock)
                 if len(lines) == _LINES or looked == _LOOKED_AT:
                     yield between + b",\n".join(lines) if lines else b""
                     between, lines, looked = b",\n" if lines else between, [], 0
@@ -159,42 +166,42 @@ class QueueLocks:
             between = b",\n"
         yield b"\n]}\n" if between == b",\n" else between + b"]}\n"
 
-    def _ended(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
+    def prune(self, now: float) -> Iterator[None]:
+        """Locks that have ended by ``now`` go, in steps; one more is looked at. Between two steps all may change."""
+        left = _STEP_PRUNED
+        while self._by_age and not _lives(lock := next(iter(self._by_age)), now):
+            self._ended(lock)
+            left -= 1
+            if not left:
+                yield
+                left = _STEP_PRUNED
+
+    def _ended(self, lock: _Lock) -> None:
         """It goes, unless another one took its place meanwhile."""
-        locks = self._groups.get(group, {})
-        if locks.get(queue) is lock:
-            del locks[queue]
+        locks = self._groups.get(lock.group, {})
+        if locks.get(lock.queue) is lock:
+            del locks[lock.queue]
             self._removed(lock)
             if not locks:
-                del self._groups[group]
+                del self._groups[lock.group]
 
     def in_order(self, group: str, now: float) -> bool:
         """Whether someone of the group has a queue for itself."""
         locks = self._groups.get(group)
         return locks is not None and _lives(next(reversed(locks.values())), now)
 
-    def _put(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue, lock: _Lock) -> None:
-        locks[queue] = lock
-        self._count += 1
+    def _put(self, locks: dict[MessageQueue, _Lock], lock: _Lock) -> None:
+        locks[lock.queue] = lock
+        self._by_age[lock] = None
         self._places += lock.places
         self._hosts[lock.host] += lock.places
 
     def _removed(self, lock: _Lock) -> None:
-        self._count -= 1
+        del self._by_age[lock]
         self._places -= lock.places
         self._hosts[lock.host] -= lock.places
         if not self._hosts[lock.host]:
             del self._hosts[lock.host]
-
-    def _prune(self, now: float) -> None:
-        self._pruned = now
-        for group, locks in list(self._groups.items()):
-            for queue, lock in [(queue, lock) for queue, lock in locks.items() if not _lives(lock, now)]:
-                del locks[queue]
-                self._removed(lock)
-            if not locks:
-                del self._groups[group]
-        self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
 
 
 def _places(lock: SavedLock) -> int:

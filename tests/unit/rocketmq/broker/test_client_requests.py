@@ -254,6 +254,21 @@ async def _lock(
     return [queue["queueId"] for queue in dialect.read(bytes(answer.body))["lockOKMQSet"]] if answer.body else []
 
 
+async def test_locks_that_end_are_forgotten_though_nobody_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        held, requests = broker.parts.locks, broker._requests._clients
+        requests._forgetting = TurnSteps(2)
+        queues = [MessageQueue("T", "b0", number) for number in range(100)]
+        assert held.lock("G", "c", "host", queues, broker.parts.clock.now()) == queues
+        monkeypatch.setattr(locks, "LIVE_S", -1.0)
+        requests._scan()
+        assert len(held) == 100 - 2 * locks._STEP_PRUNED, "some each turn"
+        await until(lambda: not len(held))
+
+
 async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()

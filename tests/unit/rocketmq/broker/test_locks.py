@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from msgspec.structs import replace
 
 from tallystick.rocketmq.broker import locks
-from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks
+from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks, SavedLock
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -64,24 +67,77 @@ def test_only_its_owner_gives_a_queue_back() -> None:
     assert held.lock("g", "b", "host", [Q0], 1.0) == [Q0]
 
 
-def test_ended_locks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "_PRUNE_ABOVE", 10)
+def test_ended_locks_do_not_pile_up() -> None:
     held = QueueLocks()
     for number in range(100):
         held.lock(f"g{number}", "a", "host", [Q0], number * LIVE_S)
-    assert len(held._groups) <= 12
+    assert len(held._groups) == len(held) == 2
+
+
+def test_very_many_ended_locks_go_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 were one step of 71 ms, for which whoever asked for one queue waited."""
+    monkeypatch.setattr(locks, "_MOST_PRUNED", 10)
+    held, now = QueueLocks(), 2 * LIVE_S
+    queues = [MessageQueue("T", "b0", number) for number in range(100)]
+    assert held.lock("g", "a", "host", queues, 0.0) == queues
+    assert held.lock("g", "a", "host", queues[:3], LIVE_S) == queues[:3]
+    looked = looked_at(monkeypatch)
+    assert held.lock("other", "b", "host", [Q0], now) == [Q0]
+    assert len(held) == 91 and len(looked) <= 11
+    steps = held.prune(now)
+    next(steps)
+    assert len(held) == 91 - locks._STEP_PRUNED
+    assert held.lock("g", "b", "host", [queues[50], Q1], now) == [queues[50]], "between two steps; the other lives"
+    list(steps)
+    assert len(held) == 5 and held.lock("g", "c", "host", [queues[50], queues[60]], now) == [queues[60]]
+    list(held.prune(10 * LIVE_S))
+    assert (len(held), held._groups, held._places, dict(held._hosts)) == (0, {}, 0, {})
+
+
+def test_a_queue_that_is_in_the_file_twice_is_locked_once() -> None:
+    line = SavedLock("g", Q0, "a", "host")
+    held = QueueLocks(LockTable([line, replace(line, client_id="b")]), 0.0)
+    assert len(held) == 1 and held.lock("g", "a", "host", [Q0], 1.0) == [Q0]
+    list(held.prune(2 * LIVE_S))
+    assert (len(held), held._groups) == (0, {})
+
+
+def test_locks_end_in_the_order_in_which_they_were_asked_for() -> None:
+    """Whatever happens to them, those that have ended go and no other does."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance, held, now = random.Random(seed), QueueLocks(), 0.0
+    plain: dict[tuple[str, int], tuple[str, float]] = {}
+    for _ in range(2000):
+        now += chance.random() * LIVE_S / 20
+        group, number, client = chance.choice("gh"), chance.randrange(30), chance.choice("abc")
+        owner, asked = plain.get((group, number), (client, now))
+        match chance.randrange(4):
+            case 0 | 1:
+                is_free = owner == client or now - asked > LIVE_S
+                assert bool(held.lock(group, client, "host", [MessageQueue("T", "b0", number)], now)) == is_free
+                if is_free:
+                    plain[group, number] = client, now
+            case 2:
+                held.unlock(group, client, [MessageQueue("T", "b0", number)])
+                if owner == client:
+                    plain.pop((group, number), None)
+            case _:
+                b"".join(held.text(now)) if chance.random() < 0.3 else list(held.prune(now))
+                plain = {place: one for place, one in plain.items() if now - one[1] <= LIVE_S}
+                kept = {(name, queue.queue_id) for name, of_group in held._groups.items() for queue in of_group}
+                assert kept == plain.keys() and len(held) == len(plain)
 
 
 def test_living_locks_are_not_looked_through_for_each_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "_PRUNE_ABOVE", 10)
     looked = looked_at(monkeypatch)
     held = QueueLocks()
     for number in range(100):
         assert held.lock(f"g{number}", "a", "host", [Q0], 0.0) == [Q0]
-    assert len(looked) <= 2 * len(held), "only when they have doubled"
+    assert len(looked) < len(held), "at the one that ends first"
 
 
-def test_while_all_places_are_taken_ended_locks_are_looked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_all_places_are_taken_one_lock_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 4)
     held = QueueLocks()
     queues = [MessageQueue("T", "b0", number) for number in range(5)]
@@ -89,7 +145,7 @@ def test_while_all_places_are_taken_ended_locks_are_looked_for_once_a_second(mon
     looked = looked_at(monkeypatch)
     for number in range(100):
         assert held.lock(f"g{number}", "b", "host", [Q0], 10.0 + number / 100) == []
-    assert len(looked) == len(held)
+    assert len(looked) == 100
 
 
 def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
