@@ -13,6 +13,9 @@ class NoLedgers:
     def kept(self, ledger: int) -> Kept | None:
         return None
 
+    def given_up(self, ledger: int) -> tuple[int, ...]:
+        return ()
+
     def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
 
     def missed_looks(self) -> None: ...

@@ -108,7 +108,7 @@ _BOOKIE = {
             "entry log not deleted": "A file of entries that nobody needs could not be deleted.",
             "entry log not rewritten": "A log of entries is damaged or unreadable: it is kept as it is.",
             "ledgers not replaced": "Ids were given out again, but the older entries could not be given up.",
-            "metadata is older than the ledgers": "The metadata was restored from a copy older than what is here.",
+            "metadata is older than the ledgers": "It was restored from an older copy, or a copy made what is here.",
             "requests refused": "A ledger here is newer than the metadata's, cannot be given up, or came back.",
         },
     ),

@@ -81,6 +81,7 @@ class Checkpoints:
         deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
         for ledger in deleted:
             self._ledgers.delete(ledger, now, self._newest())
+        self._ledgers.given_up.bound(settings.given_up_memory_ledgers)
         remembered = self._ledgers.remembered(
             live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._mark
         )
@@ -91,7 +92,7 @@ class Checkpoints:
         generation, number = self._journal.reached
         return State(
             mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
-            self._ledgers.anchor, number,
+            self._ledgers.anchor, number, self._ledgers.given_up.copy(),
         )  # fmt: skip
 
     def enter(self) -> Iterator[None]:

@@ -137,8 +137,9 @@ class GarbageCollection:
             self._show()
             self._events.emit(
                 "metadata is older than the ledgers", count=len(found), ledgers=found[:SHOWN_LEDGERS],
-                reason="it was restored from an older copy, which lacks them; they are kept. Put the right metadata "
-                "back, or give them up: tally bookie collect --now",
+                reason="it was restored from an older copy, which lacks them, or they were made by such a copy that "
+                "was replaced since; they are kept. Put the right metadata back, if it is not, or give them up: tally "
+                "bookie collect --now",
             )  # fmt: skip
 
     async def _lost(self, stored: list[tuple[LedgerId, Creation]]) -> set[Creation]:
@@ -238,7 +239,8 @@ class GarbageCollection:
                 kept = self._identities.kept(ledger)
                 if record is None:
                     continue
-                if kept is not None and judge(record, kept).renew is not None:
+                given_up = self._identities.given_up(ledger)
+                if kept is not None and judge(record, kept, given_up).renew is not None:
                     found.add(ledger)
                 else:
                     self._storage.touch(ledger)

@@ -54,6 +54,10 @@ class Identities:
         """What is known of an id; None: nothing."""
         return self._ledgers.kept(ledger)
 
+    def given_up(self, ledger: LedgerId) -> Collection[Creation]:
+        """The creations of all ledgers of an id that were given up as newer than the metadata."""
+        return self._ledgers.given_up.of(ledger)
+
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
         """Its metadata has this creation (UNKNOWN: unreadable, or none), ``written`` or not. The next commit has it."""
         found = self._ledgers.alive.get(ledger)
@@ -71,9 +75,10 @@ class Identities:
         self._ledgers.look_again()
 
     def note(self, ledger: LedgerId, creation: Creation) -> None:
-        """What is stored of this id is the ledger with this creation, if none is kept. Durable with the next commit."""
+        """What is stored of this id is the ledger with this creation, if none is kept. Durable with the next commit.
+        Not one that was given up: that one's entries are not here."""
         found = self._ledgers.alive.get(ledger)
-        if found is not None and found.creation == UNKNOWN:
+        if found is not None and found.creation == UNKNOWN and creation not in self.given_up(ledger):
             found.compared = found.was_compared = True
             self._ledgers.set_creation(ledger, creation)
             self._stage(records.Noted(ledger, creation).encode())

@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.given_up import GivenUp
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, LedgerRecord, State
 from tallystick.bookkeeper.metadata.store import Creation
@@ -59,6 +60,10 @@ class Ledgers:
         self.most_unmade = sys.maxsize  # settable
         self._unmade = sum(found.unmade for found in self.alive.values())
         self.deleted = dict(state.deleted)
+        self.given_up = GivenUp(state.given_up)
+        for ledger, gone in self.deleted.items():
+            if gone.was_ahead:  # a state of before has them here alone
+                self.given_up.add(ledger, gone.creation)
         self._leaving: set[LedgerId] = set()  # deleted, but a loss of power would bring them back
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
@@ -112,7 +117,7 @@ class Ledgers:
         """
         found = self.alive.get(ledger)
         if found is None:
-            return ledger in self.deleted or (ledger >= 0 and (entry > 0 or self.is_one_too_many(ledger)))
+            return self._had(ledger) or (ledger >= 0 and (entry > 0 or self.is_one_too_many(ledger)))
         if entry == 0 and found.last >= 0 and found.creation != UNKNOWN:
             found.looked = found.compared = False
         return not found.looked and (not found.fenced or self.needs_comparison(ledger))
@@ -126,15 +131,22 @@ class Ledgers:
         """Whether fences, recovery's adds, and reads that ask how far a ledger goes must wait until it is known that
         the ledger here is the one of that id."""
         found = self.alive.get(ledger)
-        return ledger in self.deleted if found is None else found.creation != UNKNOWN and not found.compared
+        return self._had(ledger) if found is None else self._may_be_another(ledger, found) and not found.compared
 
     def is_in_doubt(self, ledger: LedgerId) -> bool:
         """Whether what is stored here, or was, may be another ledger of that id: in this life of the process nobody
         compared."""
         found = self.alive.get(ledger)
         if found is None:
-            return ledger in self.deleted
-        return found.creation != UNKNOWN and not found.was_compared
+            return self._had(ledger)
+        return self._may_be_another(ledger, found) and not found.was_compared
+
+    def _had(self, ledger: LedgerId) -> bool:
+        """Whether it is known, of an id of which nothing is stored, that something was."""
+        return ledger in self.deleted or ledger in self.given_up
+
+    def _may_be_another(self, ledger: LedgerId, found: Ledger) -> bool:
+        return found.creation != UNKNOWN or ledger in self.given_up
 
     def kept(self, ledger: LedgerId) -> Kept | None:
         if (found := self.alive.get(ledger)) is not None:
@@ -184,6 +196,7 @@ class Ledgers:
             if found.creation != UNKNOWN:
                 self.set_creation(ledger, UNKNOWN)
         self.deleted = {ledger: Deletion(each.accessed_ms) for ledger, each in self.deleted.items()}
+        self.given_up = GivenUp({})
         return False
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:
@@ -228,6 +241,8 @@ class Ledgers:
         self._forget_look(ledger)
         del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, found.creation, ledger in self.ahead)
+        if ledger in self.ahead:
+            self.given_up.add(ledger, found.creation)
         self._last_commits[ledger] = commit
         self._leaving.add(ledger)
 

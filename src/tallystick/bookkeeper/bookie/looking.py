@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
@@ -38,6 +38,8 @@ class Ledgers(Protocol):
 
     def kept(self, ledger: LedgerId) -> Kept | None: ...
 
+    def given_up(self, ledger: LedgerId) -> Collection[Creation]: ...
+
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
 
     def missed_looks(self) -> None: ...
@@ -63,7 +65,7 @@ class Looks:
         (negative) no longer; ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that
         leaves requests without an answer."""
         self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
-        self._core, self._instance = LookCore(instance, ledgers.kept), instance
+        self._core, self._instance = LookCore(instance, ledgers.kept, ledgers.given_up), instance
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()

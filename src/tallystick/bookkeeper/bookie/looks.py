@@ -14,7 +14,8 @@ is kept and was not compared in this life, fences, adds of recovery and reads of
     what was deleted here      came back without its entries: all refused
 
 Of a ledger that was newer than the metadata, which an operator gave up, the creation is compared alone: who has the id
-next in metadata that was restored may have an older one.
+next in metadata that was restored may have an older one. Of all that were given up of an id it is compared, whatever is
+stored now or was deleted since: one that is in the metadata again came back without its entries (``given_up.py``).
 
 So a bookie that was not running when a ledger was deleted never takes its entries for those of a new one. One that ran,
 but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
@@ -41,7 +42,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
@@ -75,13 +76,15 @@ class Judgement:
     renew: Kept | None = None  # first forget, durably, what is kept of another ledger: this
 
 
-def judge(record: Record | None, kept: Kept | None) -> Judgement:
-    """What the metadata says of a ledger of which this is kept."""
+def judge(record: Record | None, kept: Kept | None, given_up: Container[Creation] = ()) -> Judgement:
+    """What the metadata says of a ledger of which this is kept; ``given_up``: creations of others with its id."""
     if record is None:
         return Judgement(Verdict.GONE)
     said = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
     if record.state is LedgerState.OPEN:
         said = Verdict.ADMIT
+    if record.creation in given_up:
+        return Judgement(Verdict.AMISS, record.creation)
     if kept is None:
         return Judgement(said, record.creation)
     if kept.creation == record.creation:
@@ -97,9 +100,12 @@ def judge(record: Record | None, kept: Kept | None) -> Judgement:
 class LookCore:
     """Which ledgers are looked at next, and what became of them."""
 
-    def __init__(self, instance: str, kept: Callable[[LedgerId], Kept | None]) -> None:
+    def __init__(
+        self, instance: str, kept: Callable[[LedgerId], Kept | None],
+        given_up: Callable[[LedgerId], Container[Creation]],
+    ) -> None:  # fmt: skip
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
-        self._instance, self._kept = instance, kept
+        self._instance, self._kept, self._given_up = instance, kept, given_up
         # By host and who asked, whose turn is next first.
         self._wanted: OrderedDict[str, OrderedDict[Hashable, OrderedDict[LedgerId, None]]] = OrderedDict()
         self._batch: dict[LedgerId, None] = {}
@@ -149,7 +155,10 @@ class LookCore:
         if began != ended:
             self._tries += 1
             return self.unreadable() if self._tries >= MAX_TRIES else {}
-        return self._end({ledger: judge(records.get(ledger), self._kept(ledger)) for ledger in self._batch})
+        return self._end({ledger: self._judge(ledger, records.get(ledger)) for ledger in self._batch})
+
+    def _judge(self, ledger: LedgerId, record: Record | None) -> Judgement:
+        return judge(record, self._kept(ledger), self._given_up(ledger))
 
     def unreadable(self) -> dict[LedgerId, Judgement]:
         return self._end(dict.fromkeys(self._batch, Judgement(Verdict.UNKNOWN)))

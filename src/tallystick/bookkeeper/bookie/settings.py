@@ -27,6 +27,7 @@ class StorageSettings:
     )
     deleted_memory_ms: int = 7 * 24 * 3600 * 1000  # how long a deleted ledger refuses adds after its last access
     deleted_memory_ledgers: int = 100_000  # and how many deleted ledgers are remembered
+    given_up_memory_ledgers: int = 100_000  # and of those given up as newer than the metadata, without an end
 
     def __post_init__(self) -> None:
         for field in fields(self):

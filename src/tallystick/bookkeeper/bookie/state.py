@@ -9,11 +9,12 @@ It is replaced whole at each checkpoint (``state_file.py``); integers big-endian
     1  LOGS     version 0    id 8 each                       the entry logs that count; other log files are leftovers
     2  LEDGERS  version 0    ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
     3  DELETED  version 0    ledger 8 | last access, ms since 1970 8 | creation 8   -2 - creation: it was ahead
+    4  GIVEN_UP version 0    ledger 8 | creation 8                                  those that were given up first first
 
 ``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
-that there is none. A section, or a file, that is of a newer version of this program is refused, as a journal record is
-(``records.py``). "TALLYST3", "2" and "1" have counts instead of sections, "2" has no journal number, "1" no anchor and
-creations either; they are read, and the next state takes their place.
+that there is none. One with nothing in it is not written. A section, or a file, that is of a newer version of this
+program is refused, as a journal record is (``records.py``). "TALLYST3", "2" and "1" have counts instead of sections,
+"2" has no journal number, "1" no anchor and creations either; they are read, and the next state takes their place.
 
 ``mark``: journal commits up to this number are in the entry logs and in this file. ``journal generation`` and ``journal
 number``: the newest segment that had a commit, and its last one. ``born``: the first entry log that may hold entries of
@@ -46,6 +47,7 @@ _LOG = struct.Struct(">Q")
 _LEDGER = struct.Struct(">qQB20sq")
 _FLAGS_AT = 16  # in a ledger
 _DELETED = struct.Struct(">qQq")
+_GIVEN_UP = struct.Struct(">qq")
 _FENCED, _UNMADE = 1, 2
 # The heads of the versions before, by version: mark, generation, next log, counts of logs, ledgers and deleted, …
 _BEFORE = {version: struct.Struct(">8sQQQIII" + later) for version, later in ((3, "qQ"), (2, "q"), (1, ""))}
@@ -115,13 +117,15 @@ class State:
     deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
     anchor: Creation = UNKNOWN
     journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
+    given_up: Mapping[LedgerId, tuple[Creation, ...]] = field(default_factory=dict)  # ``given_up.py``
 
     def encode(self) -> bytes:
         head = self.mark, self.generation, self.journal_number, self.next_log, self.anchor
         parts = [_HEAD.pack(_NAME + b"%d" % _VERSION, *head)]
         for kind, section in _SECTIONS.items():
             body = section.write(self)
-            parts += (_SECTION.pack(kind, len(section.readers) - 1, len(body)), body)
+            if body:
+                parts += (_SECTION.pack(kind, len(section.readers) - 1, len(body)), body)
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(_CRC_BYTES, "big")
 
@@ -214,6 +218,19 @@ def _write_deleted(state: State) -> bytes:
     return b"".join([deletion.packed(ledger) for ledger, deletion in state.deleted.items()])
 
 
+def _read_given_up(body: bytes) -> dict[LedgerId, tuple[Creation, ...]]:
+    creations = dict[LedgerId, tuple[Creation, ...]]()
+    for ledger, creation in _GIVEN_UP.iter_unpack(body):
+        creations[ledger] = (*creations.get(ledger, ()), creation)
+    return creations
+
+
+def _write_given_up(state: State) -> bytes:
+    return b"".join(
+        [_GIVEN_UP.pack(ledger, creation) for ledger, creations in state.given_up.items() for creation in creations]
+    )
+
+
 class _Section(NamedTuple):
     """A part of the state."""
 
@@ -226,4 +243,5 @@ _SECTIONS: Mapping[int, _Section] = {
     1: _Section("logs", _write_logs, (_read_logs,)),
     2: _Section("ledgers", _write_ledgers, (_read_ledgers,)),
     3: _Section("deleted", _write_deleted, (_read_deleted,)),
+    4: _Section("given_up", _write_given_up, (_read_given_up,)),
 }

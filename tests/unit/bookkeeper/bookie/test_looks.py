@@ -72,7 +72,7 @@ def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -
 
 
 def new_core() -> LookCore:
-    return LookCore("ours", lambda ledger: None)
+    return LookCore("ours", lambda ledger: None, lambda ledger: ())
 
 
 ADMIT, NOTHING = Judgement(Verdict.ADMIT, OPEN.creation), Judgement(Verdict.UNKNOWN)

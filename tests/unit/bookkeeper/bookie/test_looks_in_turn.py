@@ -20,7 +20,7 @@ HERE = Moment("ours", 1)
 
 
 def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
-    core = LookCore("ours", lambda ledger: None)
+    core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(10 * BATCH_LEDGERS):
         core.wanted(ledger, "stranger")
     core.wanted(7_000_000, "writer", "h")
@@ -32,7 +32,7 @@ def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
 
 
 def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_while() -> None:
-    core = LookCore("ours", lambda ledger: None)
+    core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(3 * BATCH_LEDGERS):
         core.wanted(ledger, "stranger")
     batch = core.next_batch()
@@ -49,7 +49,7 @@ def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_w
 
 
 def test_a_host_whose_own_were_answered_is_another_one_again() -> None:
-    core = LookCore("ours", lambda ledger: None)
+    core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger, host in enumerate("ab"):
         core.wanted(ledger, host, host)
     assert core.next_batch() == (0, 1)
@@ -59,7 +59,7 @@ def test_a_host_whose_own_were_answered_is_another_one_again() -> None:
 
 
 def test_a_batch_has_twice_what_was_answered_in_time() -> None:
-    core = LookCore("ours", lambda ledger: None)
+    core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(2 * BATCH_LEDGERS):
         core.wanted(ledger, "stranger")
     batch = core.next_batch()

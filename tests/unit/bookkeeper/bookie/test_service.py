@@ -77,6 +77,15 @@ def test_behind_first_entries_of_one_run_all_their_ledgers_are_looked_at(store: 
     assert looked_at == [4, 5, 6]
 
 
+def test_behind_an_add_that_is_refused_its_ledger_is_looked_at_too(store: Store) -> None:
+    """It was fenced before anybody knew which of the ledgers with its id it is."""
+    looked_at: list[int] = []
+    service = service_of(store, looks=True, looked_at=looked_at)
+    assert store.storage.fence(4, KEY) == Code.OK
+    assert service.add(add(4, 0)) == Reply(Code.FENCED)
+    assert looked_at == [4]
+
+
 def test_adds_that_a_look_refuses_are_counted_as_such(store: Store) -> None:
     counts = Counts()
     service = service_of(store, looks=True, counts=counts)

@@ -27,6 +27,11 @@ STATE_4 = (
     "42ef6e4fea000000000000006300030000000000000000003000000000000000050000018bcfe56800ffffffffffffffff000000000000"
     "00060000000000000008400000000000000068752130"
 )
+GIVEN_UP = {1 << 60: (99, 5), 3: (1 << 62,)}
+SECTION_OF_GIVEN_UP = (
+    "000400000000000000000030100000000000000000000000000000631000000000000000000000000000000500000000000000034000000000"
+    "000000"
+)
 STATE_3 = (  # of the version without sections
     "54414c4c5953543300000000000000070000000000000003000000000000000c000000020000000200000002000000000000004d000000"
     "0000000006000000000000000400000000000000090000000000000001000000000000000201697a1c515ffe19e0abbdca7572ddeeb857"
@@ -62,9 +67,12 @@ def test_the_state_survives_its_file() -> None:
 def test_it_is_written_as_it_was_recorded() -> None:
     """Later versions read these bytes."""
     assert STATE.encode().hex() == STATE_4
+    more = replace(STATE, given_up=GIVEN_UP)
+    assert more.encode()[:-4].hex() == STATE_4[:-8] + SECTION_OF_GIVEN_UP
+    assert list(decoded(more.encode()).given_up.items()) == [*GIVEN_UP.items()], "in this order"
 
 
-@pytest.mark.parametrize(("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 0), (0, 0), (0xFFFF, 3)])
+@pytest.mark.parametrize(("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 0), (0, 0), (0xFFFF, 3)])
 def test_a_section_of_a_newer_version_is_named(kind: int, version: int) -> None:
     whole = STATE.encode()[:-4]
     for body in (b"", bytes(45)):
@@ -85,6 +93,7 @@ def test_a_file_of_a_newer_version_is_named() -> None:
 
 def test_a_section_that_is_not_there_has_nothing_in_it() -> None:
     """So a later version may have more of them, and read what this one wrote."""
+    assert len(State(anchor=9).encode()) == 8 + 5 * 8 + 4, "nor is one that has nothing in it"
     head = STATE.encode()[: 8 + 5 * 8]
     assert decoded(sealed(head)) == replace(STATE, logs=(), ledgers={}, deleted={})
 
@@ -99,8 +108,18 @@ def test_a_section_that_is_not_there_has_nothing_in_it() -> None:
         struct.pack(">HHQ", 2, 0, 45) + bytes(16) + b"\4" + bytes(28),
         struct.pack(">HHQ", 3, 0, 25) + bytes(25),
         struct.pack(">HHQ", 3, 0, 1 << 63) + bytes(24),
+        struct.pack(">HHQ", 4, 0, 17) + bytes(17),
     ],
-    ids=["half a head", "cut short", "half a log", "half a ledger", "an unknown flag", "half a deletion", "a length"],
+    ids=[
+        "half a head",
+        "cut short",
+        "half a log",
+        "half a ledger",
+        "an unknown flag",
+        "half a deletion",
+        "a length",
+        "half of one given up",
+    ],
 )
 def test_a_section_that_cannot_be_is_refused(tail: bytes) -> None:
     with pytest.raises(CorruptRecord, match="do not fit together"):

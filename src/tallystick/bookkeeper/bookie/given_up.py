@@ -1,0 +1,45 @@
+"""Which ledgers a bookie gave up: it deleted them by an operator's order, though they were newer than the metadata.
+
+Newer metadata may be put back later, with such a ledger in it, and then a "no such entry" of what was deleted would be
+believed (Q15). So the creations of all that were given up are kept, apart from what is known of their ids otherwise:
+that another ledger has such an id meanwhile, is deleted, forgotten, or given up in its turn, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.wire.values import LedgerId
+
+
+class GivenUp:
+    """Creations by id; the id of which one was given up last is the last one."""
+
+    def __init__(self, creations: Mapping[LedgerId, tuple[Creation, ...]]) -> None:
+        self._creations = dict(creations)
+        self._count = sum(map(len, self._creations.values()))
+
+    def __contains__(self, ledger: LedgerId) -> bool:
+        return ledger in self._creations
+
+    def of(self, ledger: LedgerId) -> tuple[Creation, ...]:
+        """The creations that were given up of an id."""
+        return self._creations.get(ledger, ())
+
+    def add(self, ledger: LedgerId, creation: Creation) -> None:
+        before = self._creations.pop(ledger, ())
+        more = () if creation in before else (creation,)
+        self._creations[ledger] = before + more
+        self._count += len(more)
+
+    def bound(self, most: int) -> None:
+        """Forget the ids that were given up first, while there are more creations than ``most``."""
+        for ledger in list(self._creations) if self._count > most else ():
+            self._count -= len(self._creations.pop(ledger))
+            if self._count <= most:
+                break
+
+    def copy(self) -> dict[LedgerId, tuple[Creation, ...]]:
+        """For the state file."""
+        return self._creations.copy()
