@@ -59,7 +59,7 @@ class RocketMQ:
         self._context = BrokerContext(
             client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,
-            routes=TopicRoutes(remoting, name_servers, settings, clock, events),
+            routes=TopicRoutes(remoting, name_servers, settings, clock, events, self._route_changed),
             brokers=BrokerChoice(settings.down_s),
             outages=Outages(),
             ids=message_ids(random),
@@ -213,6 +213,9 @@ class RocketMQ:
     def _connection_lost(self, address: str) -> None:
         self._context.brokers.connection_lost(address)
         self._membership.connection_lost(address)
+
+    def _route_changed(self) -> None:
+        self._membership.route_changed()
 
     def _fail(self, error: Exception) -> None:
         """Nobody beats, or asks for routes, any more: whoever goes on without would be left out of its groups."""

@@ -2,7 +2,8 @@
 
 A producer beats at masters only. A consumer beats at slaves too: they tell a group's members when the master is gone.
 A broker knows a member by its connection: when one was lost the next heartbeat comes at once and not after half a
-minute, in which the group would share out the member's queues among the others.
+minute, in which the group would share out the member's queues among the others. So does one for a broker that comes, or
+comes back, into the routes: while it was away the heartbeat went to the others alone.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from itertools import compress
 
 from tallystick.errors import RemoteProtocolError, TallyError, Unavailable
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.responses import require_success
+from tallystick.rocketmq.client.topic import Connection
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
@@ -38,7 +41,8 @@ class Membership:
         self._context = context
         self._producers: dict[str, None] = {}
         self._consumers: dict[str, tuple[ConsumerGroup, Callable[[], None]]] = {}
-        self._beat_soon = asyncio.Event()  # a connection or a heartbeat was lost
+        self._beat_soon = asyncio.Event()  # a connection or a heartbeat was lost, or a broker is new
+        self._recipients: set[Connection] = set()  # the connections over which a broker took the last heartbeat
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = None
@@ -79,6 +83,11 @@ class Membership:
         if address in self._addresses(slaves=bool(self._consumers)):
             self._beat_soon.set()
 
+    def route_changed(self) -> None:
+        """Brokers are not where they were. One that is new knows no member, and is asked who is in a group."""
+        if self._consumers and not self._recipients.issuperset(self._connections(self._addresses(slaves=True))):
+            self._beat_soon.set()
+
     async def beat(self) -> bool:
         """Send a heartbeat to each broker in use. Returns whether all responded; the others get one again soon."""
         if not self._producers and not self._consumers:
@@ -86,10 +95,13 @@ class Membership:
         consumers = tuple(group for group, _ in self._consumers.values())
         producers = tuple(ProducerGroup(group) for group in self._producers)
         body = dialect.write(Heartbeat(self._context.client_id, producers, consumers), quoted=True)
-        all_responded = await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
-        if not all_responded:
+        addresses = self._addresses(slaves=bool(consumers))
+        connections = self._connections(addresses)
+        successes = await self._ask_all(addresses, RequestCode.HEART_BEAT, {}, body)
+        self._recipients = set(compress(connections, successes))
+        if not all(successes):
             self._beat_soon.set()
-        return all_responded
+        return all(successes)
 
     def requested(self, link: Link, command: Command) -> None:
         """A broker sent a request by itself."""
@@ -114,14 +126,19 @@ class Membership:
         )
         return list(dict.fromkeys(addresses))
 
+    def _connections(self, addresses: Iterable[str]) -> list[Connection]:
+        return [self._context.brokers.connection(address) for address in addresses]
+
     async def _unregister(self, header: UnregisterClientHeader) -> None:
         fields = header.to_fields()
         await self._ask_all(self._addresses(slaves=True), RequestCode.UNREGISTER_CLIENT, fields, b"")
 
-    async def _ask_all(self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes) -> bool:
-        """Returns whether all responded with SUCCESS."""
+    async def _ask_all(
+        self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes
+    ) -> list[bool]:
+        """Returns whether each responded with SUCCESS."""
         asks = [self._ask(address, request(code, fields, body)) for address in addresses]
-        return all(await asyncio.gather(*asks))
+        return await asyncio.gather(*asks)
 
     async def _ask(self, address: str, command: Command) -> bool:
         context = self._context

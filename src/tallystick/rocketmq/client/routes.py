@@ -1,4 +1,7 @@
-"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then."""
+"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then.
+
+While a broker is missing that was there, it is asked again soon (``absences.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from tallystick.errors import NoSuchTopic, TallyError
+from tallystick.rocketmq.client.absences import Absences
 from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.responses import require_success
@@ -30,15 +34,19 @@ class TopicRoutes:
 
     def __init__(
         self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, clock: Clock,
-        events: Events,
+        events: Events, on_change: Callable[[], None],
     ) -> None:  # fmt: skip
+        """``on_change`` is called when a topic's brokers are not where they were."""
         self._settings, self._clock, self._events = settings, clock, events
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
         self._queries: dict[str, asyncio.Task[Topic]] = {}
         self._asked_at: dict[str, float] = {}  # after a failure
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._absences = Absences(settings.route_refresh_s)
+        self._absence_timers: dict[str, asyncio.TimerHandle] = {}  # of topics whose route lacks a broker
         self._outages = Outages()
+        self._on_change = on_change
         self._closed = False
 
     @property
@@ -108,8 +116,7 @@ class TopicRoutes:
     def stand_in(self, name: str, template: Topic, queues: int) -> Topic:
         """For a topic that does not exist yet: where the first message may create it, until it has a route."""
         writable = tuple(MessageQueue(name, q.broker, q.queue_id) for q in template.writable if q.queue_id < queues)
-        topic = self._topics[name] = Topic(name, writable, writable, template.addresses)
-        return topic
+        return self._take(Topic(name, writable, writable, template.addresses))
 
     async def keep_fresh(self) -> None:
         """Ask again for all topics in use, for ever."""
@@ -120,7 +127,7 @@ class TopicRoutes:
 
     async def close(self) -> None:
         self._closed = True
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._absence_timers.values()):
             timer.cancel()
         tasks = list(self._queries.values())
         for task in tasks:
@@ -139,6 +146,19 @@ class TopicRoutes:
             failures = self._outages.failed(name, self._clock.now()) if soon else 1
             if failures:
                 self._events.emit("route not found", topic=name, failures=failures, reason=str(error))
+        self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        """For brokers that are missing from the route, if there are any."""
+        if timer := self._absence_timers.pop(name, None):
+            timer.cancel()  # another broker may have left: it is looked for sooner
+        pause_s = self._absences.pause_s(name, self._clock.now())
+        if pause_s is not None and not self._closed:
+            self._absence_timers[name] = asyncio.get_running_loop().call_later(pause_s, self._look, name)
+
+    def _look(self, name: str) -> None:
+        del self._absence_timers[name]
+        self.refresh_soon(name)
 
     async def _ask(self, name: str) -> Topic:
         try:
@@ -151,7 +171,13 @@ class TopicRoutes:
         if topic.left_out and (former is None or former.left_out != topic.left_out):
             first = list(topic.left_out[:10])
             self._events.emit("queues left out", topic=name, sets=len(topic.left_out), brokers=first)
-        self._topics[name] = topic
+        return self._take(topic)
+
+    def _take(self, topic: Topic) -> Topic:
+        former, self._topics[topic.name] = self._topics.get(topic.name), topic
+        self._absences.route_found(topic, former, self._clock.now())
+        if former is None or former.addresses != topic.addresses:
+            self._on_change()
         return topic
 
     async def _relocate(self, name: str) -> None:
@@ -159,7 +185,7 @@ class TopicRoutes:
         where its brokers are by now. That of the template does."""
         with contextlib.suppress(TallyError):
             template, topic = await self._route(TEMPLATE_TOPIC), self._topics[name]
-            self._topics[name] = replace(topic, addresses={**topic.addresses, **template.addresses})
+            self._take(replace(topic, addresses={**topic.addresses, **template.addresses}))
 
     async def _route(self, name: str) -> Topic:
         response = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(name, True).to_fields())

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from support.fake_brokers import FakeCluster
 from support.waiting import until
+from tallystick import testing
+from tallystick.errors import TallyError
 from tallystick.rocketmq.client import sharing
+from tallystick.rocketmq.client.absences import PART
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ConsumerIds
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
 QUEUE = ("T", 0)
 
@@ -91,3 +96,91 @@ async def test_a_broker_that_takes_no_heartbeat_for_as_long_as_one_waits_is_not_
         asked_first = slave if silent else master
         assert asked_first.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
         assert bool(master.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) is not silent
+
+
+async def test_a_broker_that_comes_into_a_route_hears_of_the_member_at_once(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """It tells whoever asks it who is in the group, from its first second on."""
+    await cluster.add(queues=1)
+    async with mq.consumer("g", "T"):
+        await asyncio.sleep(5)
+        for added in (await cluster.add(broker_id=1, queues=1), await cluster.add("c", queues=1)):
+            await mq.topic("T")
+            async with asyncio.timeout(1):
+                await until(lambda added=added: added.members.get("g"))  # type: ignore[misc]
+
+
+async def test_a_route_that_changes_nothing_for_a_member_costs_no_heartbeat(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    async with mq.consumer("g", "T"):
+        await asyncio.sleep(1)
+        beats = fake.count(RequestCode.HEART_BEAT)
+        await mq.topic("X")
+        cluster.register(fake, queues=3)
+        await mq.topic("T")
+        await asyncio.sleep(1)
+        assert fake.count(RequestCode.HEART_BEAT) == beats
+
+
+async def shared_through_a_restart(away_s: float, *, joins_after_s: float | None, seed: int) -> tuple[float, float]:
+    """Two members of a group, while their master is killed and comes back. For how long, from then on, do both read one
+    queue, and for how long has a queue no reader or one of them no queue? One that joins does so after the restart."""
+    read: dict[str, set[MessageQueue]] = {"old": set(), "young": set()}
+    doubled_s = idle_s = 0.0
+
+    def member(name: str, mq: RocketMQ) -> Consumer:
+        its = read[name]
+        return mq.consumer("g", "T", on_assigned=its.update, on_revoked=its.difference_update)
+
+    async def read_on(consumer: Consumer) -> None:
+        async for _ in consumer:
+            pass
+
+    async def write_on(producer: Producer) -> None:
+        while True:
+            with contextlib.suppress(TallyError):
+                await producer.send("T", b"0")
+            await asyncio.sleep(0.2)
+
+    async with (
+        testing.cluster(bookies=0, brokers="1+1", seed=seed) as c,
+        c.topics() as old,
+        c.topics() as young,
+        c.topics() as writing,
+    ):
+        await writing.producer("p").send("T", b"0")
+        second = member("young", young)
+        tasks = [asyncio.create_task(read_on(member("old", old)))]
+        try:
+            await asyncio.sleep(15)
+            if joins_after_s is None:
+                tasks.append(asyncio.create_task(read_on(second)))
+                await asyncio.sleep(95)
+            tasks.append(asyncio.create_task(write_on(writing.producer("p"))))
+            c.brokers["broker-a"].kill()
+            await asyncio.sleep(away_s)
+            await c.brokers["broker-a"].start()
+            if joins_after_s is not None:
+                await asyncio.sleep(joins_after_s)
+                tasks.append(asyncio.create_task(read_on(second)))
+            for _ in range(600):
+                await asyncio.sleep(0.1)
+                doubled_s += 0.1 * bool(read["old"] & read["young"])
+                idle_s += 0.1 * (not all(read.values()) or len(read["old"] | read["young"]) < 4)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return doubled_s, idle_s
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # either member may be the first of the group
+@pytest.mark.parametrize("away_s", [1.0, 40.0])
+@pytest.mark.parametrize("joins_after_s", [None, 2.0])
+def test_members_share_the_queues_once_their_master_is_back_beside_its_slave(
+    away_s: float, joins_after_s: float | None, seed: int
+) -> None:
+    """They had beaten at the slave alone meanwhile, and the master knew only who came new: two read one queue, or one
+    had none, for half a minute."""
+    slack_s = 1.5 + away_s / PART
+    doubled_s, idle_s = testing.run(shared_through_a_restart(away_s, joins_after_s=joins_after_s, seed=seed))
+    assert doubled_s <= slack_s and idle_s <= slack_s, f"{doubled_s:.1f} s doubled, {idle_s:.1f} s idle"
