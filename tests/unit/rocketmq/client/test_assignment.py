@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
-from support.consuming import fill, take
-from support.fake_brokers import FakeBroker, FakeCluster
+from support.consuming import fill, lose_connection, others_stand_at, take
+from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerError, UsageError
 from tallystick.rocketmq.client.client import RocketMQ, topics
@@ -20,7 +20,7 @@ from tallystick.runtime.events import Event, Events
 
 QUEUE = MessageQueue("T", "b", 0)
 COMMITTED = ("g", "T", 0)
-PULL, COMMIT, QUERY = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET
+PULL, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 async def test_acknowledged_in_any_order_and_committed_up_to_the_lowest_that_is_not(
@@ -256,21 +256,6 @@ async def test_a_commit_that_goes_back_says_so(cluster: FakeCluster, mq: RocketM
     assert said == [("0", None), ("8", None), ("2", "true"), ("5", None)]
 
 
-async def _lose_connection(fake: FakeBroker) -> None:
-    """As a broker does with a member that it has not heard for two minutes; then it knows the member again."""
-    beats = fake.count(RequestCode.HEART_BEAT)
-    [link] = fake.members["g"].values()
-    link.abort("lost")
-    await until(lambda: fake.count(RequestCode.HEART_BEAT) > beats)
-
-
-def _stands(fake: FakeBroker, offset: int, resets: int) -> None:
-    """Others committed this, and went back on purpose so many times."""
-    fake.offsets[COMMITTED] = offset
-    fields = {"offset": str(offset), "tallyResets": str(resets)}
-    fake.react[QUERY] = lambda link, command: command.response(0, None, fields)
-
-
 @pytest.mark.parametrize(("others", "resets"), [(7, 0), (2, 1), (7, 1)])
 async def test_who_was_away_goes_on_where_others_left_the_group(
     cluster: FakeCluster, mq: RocketMQ, others: int, resets: int
@@ -283,12 +268,14 @@ async def test_who_was_away_goes_on_where_others_left_the_group(
             consumer.ack(message)
         await consumer.commit()
         late = await take(consumer, 1)
-        await _lose_connection(fake)
-        _stands(fake, others, resets)
+        await lose_connection(fake)
+        others_stand_at(fake, others, resets)
         consumer.ack(late[0])
+        commits = fake.count(COMMIT)
         await consumer.commit()
         assert fake.offsets[COMMITTED] == others
         await consumer.commit()
+        assert fake.count(COMMIT) == commits, "what they left is not told to them: they may have gone on"
         assert [message.offset for message in await take(consumer, 10 - others)] == list(range(others, 10))
     assert fake.offsets[COMMITTED] == others
 
@@ -310,7 +297,7 @@ async def test_who_was_away_and_lost_its_queues_commits_nothing_of_them(
         await consumer.commit()
         late = await take(consumer, 1)
         consumer.ack(late[0])
-        _stands(fake, others, resets)
+        others_stand_at(fake, others, resets)
     assert fake.offsets[COMMITTED] == others
 
 
@@ -323,7 +310,7 @@ async def test_what_a_broker_forgot_is_told_again(cluster: FakeCluster, mq: Rock
         for message in await take(consumer, 5):
             consumer.ack(message)
         await consumer.commit()
-        await _lose_connection(fake)
+        await lose_connection(fake)
         del fake.offsets[COMMITTED]
         if forgot is not None:
             fake.offsets[COMMITTED] = forgot
@@ -336,8 +323,8 @@ async def test_who_seeks_after_it_was_away_means_it(cluster: FakeCluster, mq: Ro
     fill(fake, 10)
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         await take(consumer, 5)
-        await _lose_connection(fake)
-        _stands(fake, 7, 0)
+        await lose_connection(fake)
+        others_stand_at(fake, 7, 0)
         consumer.seek(QUEUE, 4)
         await consumer.commit()
         assert fake.offsets[COMMITTED] == 4

@@ -402,6 +402,27 @@ async def test_a_queue_that_stays_after_all_is_pulled_again(cluster: FakeCluster
         await until(lambda: {each.fields["queueId"] for _, each in fake._held} == {"0", "1"})
 
 
+async def test_a_loop_that_waits_gets_the_next_message_of_a_queue_that_stays_after_all(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """Nothing else comes that would wake it."""
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    async with mq.consumer("g", "T", start="first", ordered=True, auto_ack=False) as consumer:
+        [message] = await take(consumer, 1)
+        core = consumer._assignment[message.queue]
+        fake.members["g"]["~somebody"] = next(iter(fake.members["g"].values()))
+        fake._notify("g")
+        await until(lambda: core.is_paused and len(fake._held) == 2)
+        waiting = asyncio.create_task(take(consumer, 1))
+        locks = fake.count(LOCK)
+        await until(lambda: fake.count(LOCK) > locks)  # until it asks again who is in the group nothing goes
+        consumer.ack(message)
+        del fake.members["g"]["~somebody"]
+        fake._notify("g")
+        assert [message.offset for message in await waiting] == [1]
+
+
 async def test_a_consumer_that_cannot_take_on_what_it_locked_unlocks_it(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
     fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.response(
