@@ -83,7 +83,6 @@ class InProcessWorld:
         if self._tasks is not None:
             self._tasks.open()
             stack.callback(self._tasks.close)
-        stack.push_async_callback(self._close)
         if self.is_virtual:
             name = f"testing-{next(_numbers)}"
             self.uri, nobody = f"memory://{name}", _Nobody()
@@ -91,6 +90,7 @@ class InProcessWorld:
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tally-testing-"))
             self.uri = f"sqlite://{folder}/metadata.db"
+        stack.push_async_callback(self._close)  # before the folder goes: a session that lives makes its lease again
         driver = await self.connect(self.clients)
         try:
             await driver.init_cluster()

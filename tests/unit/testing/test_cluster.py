@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import tallystick
 from tallystick.errors import CorruptRecord, TallyError, UsageError
 from tallystick.runtime.events import Event
 from tallystick.testing import Cluster, Stuck, cluster, run, virtual_time
+from tallystick.testing.world import InProcessWorld
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 both = pytest.mark.parametrize("run_it", [run, asyncio.run], ids=["virtual", "real"])
@@ -159,6 +162,27 @@ async def test_an_ordinary_loop_is_left_as_it_was() -> None:
     await other.close()
     await asyncio.sleep(0)
     assert (loop.get_task_factory(), loop.get_exception_handler(), len(asyncio.all_tasks())) == before
+
+
+async def test_a_cluster_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that was renewed when the folder had gone made it again: one of six clusters left one behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    steps: list[str] = []
+    close, cleanup = InProcessWorld._close, tempfile.TemporaryDirectory.cleanup
+
+    async def closed(world: InProcessWorld) -> None:
+        await close(world)
+        steps.append("sessions ended")
+
+    def cleaned(folder: tempfile.TemporaryDirectory[str]) -> None:
+        cleanup(folder)
+        steps.append("folder deleted")
+
+    monkeypatch.setattr(InProcessWorld, "_close", closed)
+    monkeypatch.setattr(tempfile.TemporaryDirectory, "cleanup", cleaned)
+    async with cluster(bookies=1):
+        assert len(os.listdir(tmp_path)) == 1
+    assert (steps, os.listdir(tmp_path)) == (["sessions ended", "folder deleted"], [])
 
 
 @virtual_time
