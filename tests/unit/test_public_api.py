@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tallystick
+from tallystick.admin import cluster
 from tallystick.runtime.events import Event, Events
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -38,6 +39,7 @@ async def test_what_clients_have_to_say_goes_to_logging_unless_somebody_else_lis
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heard: list[Event] = []
+    await cluster.init("memory://said")
     with caplog.at_level(logging.INFO, "tallystick"):
         for events in (None, Events(heard.append)):
             async with tallystick.connect("memory://said", events=events) as bk:

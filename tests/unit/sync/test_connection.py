@@ -14,7 +14,8 @@ import pytest
 
 from support.forking import in_child
 from tallystick import sync
-from tallystick.errors import UsageError
+from tallystick.admin import cluster
+from tallystick.errors import MetadataError, UsageError
 from tallystick.runtime.opening import Opening
 from tallystick.sync.connection import BlockingClient
 
@@ -129,7 +130,16 @@ def test_a_child_that_drops_what_it_inherited_does_not_disturb_the_parent(port: 
         clients[0].close()
 
 
+def test_that_no_cluster_is_there_is_told_by_the_first_call(tmp_path: object) -> None:
+    with (
+        sync.connect(f"sqlite://{tmp_path}/metadata.db") as bk,
+        pytest.raises(MetadataError, match="there is no cluster here"),
+    ):
+        bk.bookies()
+
+
 def test_a_child_connects_anew_and_knows_its_parents_handles(tmp_path: object) -> None:
+    asyncio.run(cluster.init(f"sqlite://{tmp_path}/metadata.db"))
     with sync.connect(f"sqlite://{tmp_path}/metadata.db") as bk:
         loop, _ = bk._client()
 

@@ -253,7 +253,8 @@ def _custom(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
     """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
 
-    ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.
+    ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError
+    where no cluster is, MetadataUnavailable.
     """
 
     parse(uri)  # a typing error is told at once
@@ -262,6 +263,11 @@ def connect(uri: str, *, settings: ClientSettings | None = None, events: Events 
 
     async def start() -> BookKeeper:
         driver = await open_driver(uri)
+        try:
+            await driver.instance_id()  # no cluster at all is told at once, too
+        except BaseException:
+            await driver.close()
+            raise
         outside = this_machine(events or Events(log_listener()))
         return BookKeeper(driver, outside, settings or ClientSettings())
 

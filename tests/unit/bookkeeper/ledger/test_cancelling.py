@@ -13,6 +13,7 @@ import tallystick
 from support.fake_bookie import HANG
 from support.small_cluster import SmallCluster
 from support.waiting import until
+from tallystick.admin.cluster import init
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
@@ -251,6 +252,7 @@ def test_a_block_that_is_ended_outside_of_its_loop_leaves_no_task() -> None:
     loop = asyncio.new_event_loop()
 
     async def opening() -> tallystick.BookKeeper:
+        await init("memory://ended-outside")
         return await tallystick.connect("memory://ended-outside")
 
     async def block() -> None:

@@ -136,9 +136,8 @@ async def test_connect_both_ways(cluster: SmallCluster) -> None:
 async def test_connect_to_nothing() -> None:
     with pytest.raises(UsageError):
         await tallystick.connect("gopher://hole")
-    async with tallystick.connect("memory://no-cluster-here") as bk:
-        with pytest.raises(MetadataError):
-            await bk.create_ledger()
+    with pytest.raises(MetadataError, match="there is no cluster here"):
+        await tallystick.connect("memory://no-cluster-here")
 
 
 async def test_a_ledger_is_closed_by_who_enters_its_making_and_open_for_who_awaits_it(cluster: SmallCluster) -> None:
