@@ -24,6 +24,7 @@ from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.own_headers import SendBackResponse
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
@@ -250,6 +251,8 @@ class Sends:
         remark = status.name
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             remark = f"the message is illegal, maybe msg body or properties length not matched. {self._limits}"
+            if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+                remark += f" The properties, with the broker's own, have more than {MAX_PROPERTIES_BYTES} bytes."
         elif status is PutStatus.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now: {self._refusal() or 'the store takes no messages'}"
         elif status is PutStatus.CREATE_MAPPED_FILE_FAILED:

@@ -293,7 +293,7 @@ def test_a_message_that_is_longer_than_a_file_of_the_log_is_told_so() -> None:
     ("status", "code", "remark"),
     [
         (PutStatus.MESSAGE_ILLEGAL, 13, "body length limit 77B"),
-        (PutStatus.PROPERTIES_SIZE_EXCEEDED, 13, "properties length limit 32KB"),
+        (PutStatus.PROPERTIES_SIZE_EXCEEDED, 13, "The properties, with the broker's own, have more than 32767 bytes"),
         (PutStatus.SERVICE_NOT_AVAILABLE, 14, "the disk is 91 % full"),
         (PutStatus.CREATE_MAPPED_FILE_FAILED, 1, "create mapped file failed"),
         (PutStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
