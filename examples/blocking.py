@@ -13,3 +13,5 @@ with tallystick.sync.connect(tallystick.find_cluster().uri) as bk:
     with bk.open_ledger(writer.id, password=b"secret") as reader:
         print(f"{reader.last_entry + 1} entries, {reader.length} bytes")
         print([entry.data for entry in reader][-1])
+
+    bk.delete_ledger(writer.id)  # an example leaves nothing behind

@@ -243,6 +243,8 @@ def _verdict(code: Code) -> Answer:
 def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
     """The metadata as its digests need it. Format 1 stores no password: the caller's is taken. Raises Unauthorized."""
     if metadata.has_password and metadata.password != password:
+        if not metadata.password:
+            raise Unauthorized("this ledger has no password, and one is given", ledger=ledger)
         given = "the password given is not its own" if password else "none is given"
         raise Unauthorized(f"this ledger needs its password, and {given}", ledger=ledger)
     return metadata if metadata.password == password else replace(metadata, password=password)

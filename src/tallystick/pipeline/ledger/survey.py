@@ -18,7 +18,7 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
-from tallystick.errors import NoSuchLedger
+from tallystick.errors import NoSuchLedger, Unauthorized
 from tallystick.pipeline.ledger.bookies import Address, bookie_client
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
@@ -116,12 +116,10 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     for ledger, node in nodes.items():
         password = options.password_of(ledger)
         if (end := closed_end(node.data)) is not None:
-            extents[ledger] = LedgerExtent(
-                ledger, with_password(ledger, end.common, password), end.last_entry, end.length
-            )
+            extents[ledger] = LedgerExtent(ledger, _unlocked(ledger, end.common, password), end.last_entry, end.length)
             continue
         stored_metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
-        metadata = with_password(ledger, stored_metadata, password)
+        metadata = _unlocked(ledger, stored_metadata, password)
         if metadata.is_closed:
             extents[ledger] = LedgerExtent(ledger, metadata, metadata.last_entry, metadata.length)
         else:
@@ -136,6 +134,15 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named_ledgers:
             raise outcome
     return [extents[ledger] for ledger in ledgers if ledger in extents]
+
+
+def _unlocked(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
+    """As ``with_password``, with words for whoever wrote a query."""
+    try:
+        return with_password(ledger, metadata, password)
+    except Unauthorized as error:
+        how = 'the options password and passwords give them, ledgers ("1,2,5-9") says which to read'
+        raise Unauthorized(f"{error.message}; {how}", **error.fields) from None
 
 
 async def _look_at_open(

@@ -335,6 +335,13 @@ async def test_a_wrong_password_asks_no_bookie(cluster: SmallCluster) -> None:
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN
 
 
+async def test_a_password_for_a_ledger_without_one_is_told_as_that(cluster: SmallCluster) -> None:
+    """ "It needs its password" sent people looking for one, when the cure was to give none."""
+    writer = await left(cluster, 1)
+    with pytest.raises(Unauthorized, match="has no password, and one is given"):
+        await cluster.client().open_ledger(writer.id, password=b"another's")
+
+
 async def test_a_bookie_with_another_key_ends_recovery(cluster: SmallCluster) -> None:
     writer = await left(cluster, 1)
     for name in writer.metadata.ensemble:
