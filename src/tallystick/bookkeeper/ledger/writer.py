@@ -87,7 +87,8 @@ class LedgerWriter:
         """Append one entry and wait until it is safe; its id.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
-        it got no id), LedgerClosed, LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError.
+        it got no id), LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError: each ends the writer. Raises
+        LedgerClosed when the writer had ended before, or was closed.
         """
         await self._room()
         try:
@@ -121,9 +122,12 @@ class LedgerWriter:
         return range(last - len(payloads) + 1, last + 1)
 
     async def drain(self) -> None:
-        """Wait until everything appended so far is confirmed, and there is room for more. Raises why not."""
+        """Wait until everything appended so far is confirmed, and there is room for more.
+
+        Raises why not; what became of each entry its future says.
+        """
         if (failure := self._failure) is not None:
-            raise copy.copy(failure)
+            raise self._ended(failure)
         if self._session is not None:
             await self._session.confirmed()
         await self._room()
@@ -137,8 +141,9 @@ class LedgerWriter:
     async def close(self) -> None:
         """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
 
-        Raises LedgerFenced when another client recovers the ledger: its metadata is left alone. Raises MetadataError
-        when the end could not be stored; the next ``open_ledger(…, recover=True)`` finds it.
+        Raises LedgerFenced when another client recovers the ledger: its metadata is left alone. Raises LedgerClosed
+        after ``abort``, and MetadataError when the end could not be stored; the next ``open_ledger(…, recover=True)``
+        finds it.
         """
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
@@ -181,7 +186,7 @@ class LedgerWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is None and not self._aborted:
             await self.close()
         else:  # which says more than whatever closing might meet
             with suppress(TallyError):
@@ -195,11 +200,23 @@ class LedgerWriter:
 
     def _admit(self, largest: int) -> None:
         if (failure := self._failure) is not None:
-            raise copy.copy(failure)
+            raise self._ended(failure)
         if self._closing is not None:
             raise LedgerClosed("this writer is closed", ledger=self.id)
         if largest > self.max_payload_bytes:
             raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
+
+    def _ended(self, failure: TallyError) -> TallyError:
+        """Why an entry is not let in: nothing was done, and no later call does more."""
+        if self._writers.closed:
+            return UsageError("this writer's client is closed", ledger=self.id)
+        if self._aborted:
+            return LedgerClosed("this writer was stopped", ledger=self.id)
+        if failure.retriable:
+            return LedgerClosed(f"this writer has ended: {failure}", ledger=self.id)
+        error = copy.copy(failure)
+        error.ambiguous = False
+        return error
 
     def _begun(self) -> AddSession:
         """The session, a new one if there is none. Append to it."""
@@ -225,7 +242,9 @@ class LedgerWriter:
         failure = self._failure
         if session is self._session is not None:
             self._drop_session()
-        if failure is not None and (self._aborted or isinstance(failure, LedgerFenced)):
+        if self._aborted:
+            raise LedgerClosed("this writer was stopped: the end of its ledger is not stored", ledger=self.id)
+        if isinstance(failure, LedgerFenced):
             raise copy.copy(failure)
         state, context = self._state, self._writers.context
         state.store(await changes.close_written(context.driver, state.id, state.stored, state.lac, state.length))

@@ -20,7 +20,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
-from tallystick.errors import BookieUnavailable, LedgerFenced
+from tallystick.errors import LedgerClosed, LedgerFenced, UsageError
 
 
 @pytest.fixture
@@ -176,6 +176,16 @@ async def test_a_writer_that_was_fenced_in_its_sleep_learns_it_at_the_next_appen
         await first.close()
 
 
+async def test_a_block_may_stop_its_writer(cluster: SmallCluster) -> None:
+    async with cluster.client().create_ledger() as writer:
+        await writer.append(b"x")
+        writer.abort()
+        with pytest.raises(LedgerClosed, match="was stopped") as refused:
+            await writer.append(b"y")
+        assert not refused.value.ambiguous
+    assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN
+
+
 async def test_a_closed_client_stops_writers_without_a_session_too(cluster: SmallCluster) -> None:
     client = cluster.client()
     first, second = await two(client, 3, 2, 2)
@@ -186,11 +196,11 @@ async def test_a_closed_client_stops_writers_without_a_session_too(cluster: Smal
     await client.close()
     for writer in (first, second):
         assert "stopped" in repr(writer)
-        with pytest.raises(BookieUnavailable, match="stopped"):
+        with pytest.raises(UsageError, match="client is closed"):
             await writer.append(b"y")
-        with pytest.raises(BookieUnavailable, match="stopped"):
+        with pytest.raises(UsageError, match="client is closed"):
             await writer.drain()
-        with pytest.raises(BookieUnavailable, match="stopped"):
+        with pytest.raises(LedgerClosed, match="stopped"):
             await writer.close()
         assert (writer.lac, writer.length) == (0, 1)
     for ledger in ids:
