@@ -85,7 +85,7 @@ BROKER_MUTANTS = (
     ),
     _planted(
         "a slave takes sends before its log is a master's",
-        "broker/broker.py",
+        "broker/role_taking.py",
         "        else:\n            await self.sync.take_role(slave=False)\n",
         "        else:\n            self.standing.become(role)\n            await self.sync.take_role(slave=False)\n",
         "tests/unit/rocketmq/broker/test_role_change.py",

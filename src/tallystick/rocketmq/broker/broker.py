@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec import structs
 
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.admin import admin_rooms
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import Clients
@@ -38,7 +38,8 @@ from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registered_topics import permitted
 from tallystick.rocketmq.broker.registration import Identity, Masters, Member, Registrar
-from tallystick.rocketmq.broker.role import Role, Standing, check_role
+from tallystick.rocketmq.broker.role import Role, Standing
+from tallystick.rocketmq.broker.role_taking import RoleTaking
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
@@ -148,6 +149,10 @@ class Broker:
             self._client, outside.clock, outside.events, self.tables, self.log.followed, store, self._worker
         )
         self._stack.push_async_callback(self.sync.close)
+        self._roles = RoleTaking(
+            self.standing, self.log, self.sync, self.tables, self._saver, self._lock_file, self._lock_saver,
+            settings.listen_ha_port, self._fail,
+        )  # fmt: skip
         await self.take_role(settings.role, settings.broker_id)
         self.parts = self._build_parts(store)
         self._build_requests()
@@ -191,40 +196,9 @@ class Broker:
         offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave that may not
         be a master goes on as one.
         """
-        check_role(role, broker_id)
-        slave, store = role is Role.SLAVE, self.log.store
-        if slave:
-            self.standing.become(role, broker_id)
-        else:
-            await self.sync.take_role(slave=False)
-        try:
-            self.ha_address = await self._log_takes_role(slave=slave)
-        except TallyError:
-            if store.slave:
-                await self._copy_tables()
-            raise
-        self.tables.cut_offsets(slave=slave)
-        await self._saver.save()
-        await self._lock_saver.save()  # what is under way, of who was a master
-        self.standing.become(role, broker_id)
-        self.tables.offsets.take_role()
-        self._lock_file.take_role(is_new=not store.end)
-        if slave:
-            await self._copy_tables()
+        self.ha_address = await self._roles.take(role, broker_id)
         if self._registrar is not None:
             await self._registrar.become(self._member())
-
-    async def _log_takes_role(self, *, slave: bool) -> Address | None:
-        try:
-            return await self.log.take_role(slave=slave)
-        except OSError as error:
-            port = self.settings.listen_ha_port
-            raise UsageError(f"cannot listen for slaves: {error.strerror}", port=port) from error
-
-    async def _copy_tables(self) -> None:
-        await self.sync.take_role(slave=True)
-        self.sync.arrived(self.log.store.queues())
-        watch(self.sync.tasks, self._fail)
 
     def _build_parts(self, store: MessageStore) -> Parts:
         settings, tables = self.settings, self.tables

@@ -1,0 +1,73 @@
+"""What is to be done, and in which order, when a broker takes up a role.
+
+::
+
+    master ─► slave    sends are refused ─► waits end, slaves are left ─► locks go ─► follows, and copies tables
+    slave ─► master    copies nothing ─► its log ends, queues and offsets go on where they ended ─► sends are taken
+
+At the start a broker takes up its first one in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.errors import TallyError, UsageError
+from tallystick.rocketmq.broker.lock_file import LockFile
+from tallystick.rocketmq.broker.log import BrokerLog
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.broker.role import Role, Standing, check_role
+from tallystick.rocketmq.broker.saver import Saver
+from tallystick.rocketmq.broker.tables import Tables
+from tallystick.runtime.tasks import watch
+
+
+@dataclass(frozen=True)
+class RoleTaking:
+    """``failed`` hears when the copying of tables dies."""
+
+    standing: Standing
+    log: BrokerLog
+    sync: MetadataSync
+    tables: Tables
+    saver: Saver
+    lock_file: LockFile
+    lock_saver: Saver
+    ha_port: int  # to listen at
+    failed: Callable[[Exception], None]
+
+    async def take(self, role: Role, broker_id: int) -> tuple[str, int] | None:
+        """Where slaves connect; None: it is one itself. See ``Broker.take_role``."""
+        check_role(role, broker_id)
+        slave, store = role is Role.SLAVE, self.log.store
+        if slave:
+            self.standing.become(role, broker_id)
+        else:
+            await self.sync.take_role(slave=False)
+        try:
+            ha_address = await self._log_takes_role(slave=slave)
+        except TallyError:
+            if store.slave:
+                await self._copy_tables()
+            raise
+        self.tables.cut_offsets(slave=slave)
+        await self.saver.save()
+        await self.lock_saver.save()  # what is under way, of who was a master
+        self.standing.become(role, broker_id)
+        self.tables.offsets.take_role()
+        self.lock_file.take_role(is_new=not store.end)
+        if slave:
+            await self._copy_tables()
+        return ha_address
+
+    async def _log_takes_role(self, *, slave: bool) -> tuple[str, int] | None:
+        try:
+            return await self.log.take_role(slave=slave)
+        except OSError as error:
+            raise UsageError(f"cannot listen for slaves: {error.strerror}", port=self.ha_port) from error
+
+    async def _copy_tables(self) -> None:
+        await self.sync.take_role(slave=True)
+        self.sync.arrived(self.log.store.queues())
+        watch(self.sync.tasks, self.failed)
