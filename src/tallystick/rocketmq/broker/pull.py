@@ -17,14 +17,14 @@ from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.hold import Held, HoldCore
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome, tag_codes
+from tallystick.rocketmq.broker.pull_reads import PullReads
+from tallystick.rocketmq.broker.pull_rules import Allowed, check, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refusals import Refusals
-from tallystick.rocketmq.store.values import Arrival, GetResult, GetStatus
+from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.headers import PullHeader
-from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.alarm import Alarm
@@ -35,7 +35,6 @@ from tallystick.runtime.turn_steps import TurnSteps
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 _COMMIT_OFFSET, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)  # plain numbers: per pull
-_ANY_BYTES = 128 * 1024 * 1024
 _MAX_HOLD_MS = 10 * 60 * 1000
 
 WAKE_EACH_TURN = 500  # steps of ``HoldCore``: some milliseconds
@@ -70,7 +69,7 @@ class Pulls:
     def __init__(self, parts: Parts, counts: Counts) -> None:
         self._parts, self._counts, self._refusals = parts, counts, Refusals(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
-        self._told_brief, self._told_beyond = Once(), Once()  # hosts; topics and groups
+        self._reads, self._told_brief = PullReads(parts, counts), Once()  # hosts
         self._removals = parts.topics.removals
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
@@ -80,7 +79,7 @@ class Pulls:
         # By topic and queue id: where the messages end, and their tags codes, that wake pulls in later steps.
         self._arrivals: dict[tuple[str, int], tuple[int, frozenset[int]]] = {}
         self._turn_ends: float | None = None  # None: none was read in this turn
-        self._turn_bytes = 0
+        self._turn_end_bytes = 0  # of all that is read
         self.handlers: Mapping[int, Handler] = dict.fromkeys(PULLS, self.handle)
 
     @property
@@ -119,7 +118,7 @@ class Pulls:
         """What a pull commits; its client hears nothing of how that ends."""
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         if self._parts.offsets.is_beyond(topic, queue_id, offset):
-            if self._told_beyond.is_new((topic, group, "commit")):
+            if self._reads.told_beyond.is_new((topic, group, "commit")):
                 self._parts.events.emit(
                     "commit beyond the end", topic=topic, group=group, queue=queue_id, offset=offset
                 )
@@ -200,9 +199,9 @@ class Pulls:
         """Whether one more may be read in this turn of the loop."""
         now = self._parts.clock.now()
         if self._turn_ends is None:
-            self._turn_ends, self._turn_bytes = now + TURN_S, 0
+            self._turn_ends, self._turn_end_bytes = now + TURN_S, self._reads.bytes + TURN_BYTES
             self._loop.call_soon(self._next_turn)
-        return now < self._turn_ends and self._turn_bytes < TURN_BYTES
+        return now < self._turn_ends and self._reads.bytes < self._turn_end_bytes
 
     def _put_off(self, pull: _Pull, *, first: bool) -> None:
         self._late.put(pull.link, pull.link.host, (pull, first))
@@ -278,67 +277,11 @@ class Pulls:
     def _serve(self, pull: _Pull, allowed: Allowed, *, first: bool) -> None:
         """Answer it, or ``first`` hold it when there is nothing to read."""
         tags = tag_codes(allowed.wanted)
-        answer = self._read(pull, allowed, tags)
+        answer = self._reads.read(pull.link, pull.command, pull.header, allowed, tags)
         if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, tags):
             return
         self._counts.pulls += 1
         pull.reply(answer)
-
-    def _read(self, pull: _Pull, allowed: Allowed, tags: frozenset[int] | None) -> Command:
-        parts, header = self._parts, pull.header
-        topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
-        max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
-        reset_to = self._reset_to(pull) if parts.offsets.resets.pending else None
-        has_mark = header.mark is not None
-        if reset_to is not None:
-            found = GetResult(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
-        elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
-            found = GetResult(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
-            if parts.standing.is_slave and not parts.settings.store.offset_check_in_slave:
-                has_mark = False  # the reader stays where it is, with what it knows, and asks the master
-            else:
-                found.next_offset = self._back(header, found)
-        else:
-            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
-        if found.status is GetStatus.OFFSET_OVERFLOW_BADLY and found.next_offset != header.queue_offset:
-            found.next_offset = self._back(header, found)
-        parts.offsets.pulled(topic, group, queue_id, found.next_offset)
-        self._turn_bytes += found.size
-        mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
-        code, said = outcome(found, header, allowed, parts.settings, parts.standing, mark)
-        parts.traffic.pulled(found=found.count > 0, now_ms=parts.clock.wall_ms())
-        if found.count:
-            self._counts.messages_out += found.count
-            self._counts.bytes_out += found.size
-            parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
-        fields = said.to_fields()
-        if reset_to is not None and code is ResponseCode.PULL_OFFSET_MOVED:
-            fields |= OffsetMovedResponse(reset=True).to_fields()
-        return pull.command.response(code, found.status.name, fields, parts=found.buffers)
-
-    def _reset_to(self, pull: _Pull) -> int | None:
-        """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""
-        header, group = pull.header, pull.header.consumer_group
-        members = self._parts.clients.consumers(group)
-        if members is None or pull.link not in members.members:
-            return None
-        key, pending, now = f"{header.topic}@{group}", self._parts.offsets.resets.pending, self._parts.clock.now()
-        return pending.hear(key, header.queue_id, header.queue_offset, pull.link.peer, now, commits=False)
-
-    def _back(self, header: PullHeader, found: GetResult) -> int:
-        """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of
-        this queue, which was made anew or lost its tail: it has seen those before the group's offset, or none."""
-        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-        known = self._parts.offsets.get(topic, group, queue_id)
-        first, end = found.min_offset, found.max_offset
-        to = known if known is not None and first <= known <= end else first
-        if self._told_beyond.is_new((topic, group, "pull")):
-            kind = "reader beyond the end" if header.queue_offset > end else "reader of another log"
-            self._parts.events.emit(
-                kind, topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,
-                to=to,
-            )  # fmt: skip
-        return to
 
     def _held(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
         """Whether it waits now."""

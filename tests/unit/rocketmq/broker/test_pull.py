@@ -171,7 +171,7 @@ async def test_a_pull_whose_time_is_up_in_a_turn_without_time_is_not_held_again(
         await until(lambda: broker._pulls.held == 1)
         pulls = broker._pulls
         assert pulls._has_time()
-        pulls._turn_bytes = pull.TURN_BYTES
+        pulls._reads.bytes = pulls._turn_end_bytes
         for over in pulls._hold.tick(float("inf")):
             pulls._wake(over)
         assert pulls._late and not pulls.held
