@@ -49,9 +49,9 @@ class Znodes(Protocol):
 def apply(nodes: Znodes, changes: Iterable[Change], owner: Owner) -> None:
     """Make all changes, in order. Raises as ``store.py`` says of each."""
     for change in changes:
-        found = nodes.find(change.path)
+        node = nodes.find(change.path)
         if isinstance(change, Create | Absent):
-            if found is not None:
+            if node is not None:
                 raise ZnodeExists(path=change.path)
             if isinstance(change, Create):
                 _make_folders(nodes, change.path)
@@ -59,7 +59,7 @@ def apply(nodes: Znodes, changes: Iterable[Change], owner: Owner) -> None:
             else:
                 nodes.remove(change.path)  # an expired one does not come back
             continue
-        _require(change, found)
+        _require(change, node)
         if isinstance(change, Update):
             nodes.write(change.path, change.data, change.version + 1)
         elif isinstance(change, Delete):
@@ -78,18 +78,18 @@ def take_number(nodes: Znodes, counter: str) -> int:
     return number
 
 
-def _require(change: Update | Delete | Check, found: Znode | None) -> None:
-    if found is None:
+def _require(change: Update | Delete | Check, node: Znode | None) -> None:
+    if node is None:
         raise NoSuchZnode(path=change.path)
-    if change.version not in (None, found.version):
-        raise ZnodeChanged(path=change.path, expected=change.version, stored=found.version)
+    if change.version not in (None, node.version):
+        raise ZnodeChanged(path=change.path, expected=change.version, stored=node.version)
 
 
 def _make_folders(nodes: Znodes, path: str) -> None:
-    missing: list[str] = []
-    while (path := parent_of(path)) and (found := nodes.find(path)) is None:
-        missing.append(path)
-    if path and found is not None and found.owner is not None:
+    missing_folders: list[str] = []
+    while (path := parent_of(path)) and (node := nodes.find(path)) is None:
+        missing_folders.append(path)
+    if path and node is not None and node.owner is not None:
         raise MetadataError("a node that ends with a session has no children", path=path)
-    for folder in reversed(missing):
+    for folder in reversed(missing_folders):
         nodes.insert(folder, b"", None)

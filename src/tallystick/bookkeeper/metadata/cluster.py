@@ -65,20 +65,20 @@ class ClusterMetadata:
         """The store, once the LAYOUT was seen to be one that we know."""
         if not self._has_layout:
             path = f"{self._root}/LAYOUT"
-            found = (await self._present([path])).get(path)
-            if found is None:
+            layout_node = (await self._present([path])).get(path)
+            if layout_node is None:
                 raise self._no_cluster()
-            layout.check_layout(found.data.decode(errors="replace"), f"{self.store.where}{path}")
+            layout.check_layout(layout_node.data.decode(errors="replace"), f"{self.store.where}{path}")
             self._has_layout = True
         return self.store
 
     async def _present(self, paths: Sequence[str]) -> Mapping[str, Znode]:
         """Those that are there; that one is not, a server that lags cannot say."""
-        found = await self.store.get_many(paths)
-        if missing := [path for path in paths if path not in found]:
+        nodes = await self.store.get_many(paths)
+        if missing_paths := [path for path in paths if path not in nodes]:
             await self.store.sync()
-            found = {**found, **await self.store.get_many(missing)}
-        return found
+            nodes = {**nodes, **await self.store.get_many(missing_paths)}
+        return nodes
 
     def _no_cluster(self) -> MetadataError:
         return MetadataError(
@@ -92,26 +92,26 @@ class ClusterMetadata:
 
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         await self._cluster()
-        stored = ctoken.stamped(metadata)
-        data = wire.encode(stored)
+        stamped_metadata = ctoken.stamped(metadata)
+        data = wire.encode(stamped_metadata)
         if ledger is not None:
-            return await self._create_chosen(ledger, stored, data)
+            return await self._create_with_id(ledger, stamped_metadata, data)
         while True:
             with contextlib.suppress(ZnodeExists):  # somebody chose this id
-                return Versioned(await self._ids.create_next(lambda chosen: Create(self._path(chosen), data)), 0)
+                return Versioned(await self._ids.create_next(lambda ledger_id: Create(self._path(ledger_id), data)), 0)
 
-    async def _create_chosen(self, ledger: LedgerId, metadata: LedgerMetadata, data: bytes) -> Versioned[LedgerId]:
+    async def _create_with_id(self, ledger: LedgerId, metadata: LedgerMetadata, data: bytes) -> Versioned[LedgerId]:
         path = self._path(ledger)
         while True:
             try:
                 await self.store.change(Create(path, data))
                 return Versioned(ledger, 0)
             except ZnodeExists:
-                found = await self.store.get(path)
-                if found is None:  # deleted in between: try again
+                node = await self.store.get(path)
+                if node is None:  # deleted in between: try again
                     continue
-                if ctoken.is_own(found.data, metadata):
-                    return Versioned(ledger, found.version)
+                if ctoken.is_own(node.data, metadata):
+                    return Versioned(ledger, node.version)
                 raise LedgerExists(ledger=ledger) from None
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
@@ -185,22 +185,22 @@ class ClusterMetadata:
 
     async def look(self, ledgers: Sequence[LedgerId]) -> Records:
         paths, store = {ledger: self._path(ledger) for ledger in ledgers}, await self._cluster()
-        seen = await store.snapshot([self._instance_path, *paths.values()])
-        if seen is None:
+        snapshot = await store.snapshot([self._instance_path, *paths.values()])
+        if snapshot is None:
             return Records(await self.sync(), await self.look_up(ledgers), await self.sync())
-        point, nodes = seen
+        point, nodes = snapshot
         moment = Moment(self._instance(nodes), point.generation, point.newest)
         return Records(moment, await self._records(paths, nodes), moment)
 
     async def _records(
         self, paths: Mapping[LedgerId, str], nodes: Mapping[str, Znode]
     ) -> Mapping[LedgerId, Record | None]:
-        found: dict[LedgerId, Record | None] = {}
+        records: dict[LedgerId, Record | None] = {}
         for ledger, path in paths.items():
-            found[ledger] = _record(nodes.get(path))
-            if len(found) % DECODED_A_TURN == 0:
+            records[ledger] = _record(nodes.get(path))
+            if len(records) % DECODED_A_TURN == 0:
                 await asyncio.sleep(0)
-        return found
+        return records
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self.store.watch(self._path(ledger), changed)
@@ -233,10 +233,10 @@ class ClusterMetadata:
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
     ) -> BookieRegistration:
         registration.check_bookie_id(bookie)
-        made = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only)
-        await made.enter(replace=replace)
-        self._registrations.append(made)
-        return made
+        place = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only)
+        await place.enter(replace=replace)
+        self._registrations.append(place)
+        return place
 
     # -- cookies and the cluster --------------------------------------------------------------------------------------
 
@@ -244,8 +244,8 @@ class ClusterMetadata:
         return f"{self._root}/cookies/{registration.check_bookie_id(bookie)}"
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
-        found = await (await self._cluster()).get(self._cookie_path(bookie))
-        return None if found is None else Versioned(found.data, found.version)
+        node = await (await self._cluster()).get(self._cookie_path(bookie))
+        return None if node is None else Versioned(node.data, node.version)
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         store, path = await self._cluster(), self._cookie_path(bookie)
@@ -267,9 +267,9 @@ class ClusterMetadata:
         """The creation of the cookie: the original's bookies have it too."""
         store, path = await self._cluster(), self._cookie_path(bookie)
         while True:
-            point, found = await store.sync(), await store.get(path)
+            point, cookie_node = await store.sync(), await store.get(path)
             if point.generation == store.generation:
-                return None if found is None else found.creation
+                return None if cookie_node is None else cookie_node.creation
 
     async def cookies(self) -> list[BookieId]:
         # The folder comes with the first cookie.
@@ -277,13 +277,13 @@ class ClusterMetadata:
 
     async def instance_id(self) -> str:
         store, path = await self._cluster(), self._instance_path
-        return self._instance({path: found} if (found := await store.get(path)) is not None else {})
+        return self._instance({path: node} if (node := await store.get(path)) is not None else {})
 
     def _instance(self, nodes: Mapping[str, Znode]) -> str:
-        found = nodes.get(self._instance_path)
-        if found is None:
+        node = nodes.get(self._instance_path)
+        if node is None:
             raise MetadataError("the cluster has no instance id", where=self.store.where, root=self._root)
-        return found.data.decode(errors="replace")
+        return node.data.decode(errors="replace")
 
     async def init_cluster(self) -> str:
         """Like the original's ``initnewcluster``, in one transaction: a cluster is there whole or not at all."""
@@ -299,8 +299,8 @@ class ClusterMetadata:
         return instance
 
     async def close(self) -> None:
-        for made in self._registrations:
-            made.let_go()
+        for place in self._registrations:
+            place.let_go()
         await self.store.close()
 
 

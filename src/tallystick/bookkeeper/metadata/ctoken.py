@@ -1,4 +1,4 @@
-"""Creation tokens: a create whose answer was lost can tell its own ledger from another's.
+"""Creation tokens: a create whose response was lost can tell its own ledger from another's.
 
 A new ledger is stored with a random number. A client that tries again and finds the ledger there looks at the number:
 its own means that the first try succeeded. Every rewrite stores 0, as the original does.
@@ -25,10 +25,10 @@ def rewritten(metadata: LedgerMetadata) -> bytes:
     return wire.encode(metadata, ctoken=0)
 
 
-def is_own(stored: bytes, mine: LedgerMetadata) -> bool:
+def is_own(data: bytes, mine: LedgerMetadata) -> bool:
     """Whether the ledger that is already there is the one that we created."""
     try:
-        return wire.decode(stored).ctoken == mine.ctoken
+        return wire.decode(data).ctoken == mine.ctoken
     except MetadataError:
         return False
 

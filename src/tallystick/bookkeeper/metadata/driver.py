@@ -2,7 +2,7 @@
 
 Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie
 deletes what it does not find there). All methods raise MetadataUnavailable when the service cannot be reached, and
-MetadataUncertain when a change was asked for and the answer did not come: it may have been made.
+MetadataUncertain when a change was asked for and the response did not come: it may have been made.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MetadataDriver(Protocol):
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         """Store a new ledger under a new unique id, or the given one. Raises LedgerExists for a given one that exists.
 
-        An own create whose answer was lost is recognised by its ``ctoken`` and is a success.
+        An own create whose response was lost is recognised by its ``ctoken`` and is a success.
         """
         ...
 

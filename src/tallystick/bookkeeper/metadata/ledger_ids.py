@@ -29,9 +29,9 @@ class LedgerIds:
     async def create_next(self, create: Callable[[LedgerId], Create]) -> LedgerId:
         """Take the next id and make what ``create`` says of it. Raises ZnodeExists: take another one."""
         if not self._is_long:
-            found = await self._take(self._short, 0, create, unless=self._long)
-            if found is not None:
-                return found
+            ledger = await self._take(self._short, 0, create, unless=self._long)
+            if ledger is not None:
+                return ledger
         self._is_long = True
         return await self._next_long(create)
 
@@ -40,18 +40,18 @@ class LedgerIds:
     ) -> LedgerId | None:
         """Returns None if the counter ran over; then nothing was made."""
 
-        def made(low: int) -> Create | None:
+        def create_low(low: int) -> Create | None:
             return create(high << 32 | low) if 0 <= low < SHORT_IDS_END else None
 
-        low = await self._store.create_next(counter, made, unless=unless)
+        low = await self._store.create_next(counter, create_low, unless=unless)
         return high << 32 | low if low is not None and 0 <= low < SHORT_IDS_END else None
 
     async def _next_long(self, create: Callable[[LedgerId], Create]) -> LedgerId:
         high = max(await self._highs(), default=1)
         while True:
-            found = await self._take(f"{self._long}/HOB-{high:010d}", high, create)
-            if found is not None:
-                return found
+            ledger = await self._take(f"{self._long}/HOB-{high:010d}", high, create)
+            if ledger is not None:
+                return ledger
             high += 1
             await self._open_high(high)
 

@@ -44,11 +44,11 @@ class MemoryTree:
                 for path, node in list(self._before.items()):
                     self._set(path, node)
                 raise
-            changed = [(path, before, self.nodes.get(path)) for path, before in self._before.items()]
-        for path, before, after in changed:
+            changes = [(path, before, self.nodes.get(path)) for path, before in self._before.items()]
+        for path, before, after in changes:
             if before is not None and (after is None or after.creation != before.creation):
                 self.counters.pop(path, None)
-        for key in dict.fromkeys(key for each in changed for key in keys_of(*each)):
+        for key in dict.fromkeys(key for each in changes for key in keys_of(*each)):
             self.watchers.notify(key)
         return result
 
@@ -146,8 +146,8 @@ class MemoryStore:
             if unless in self._tree.nodes:
                 return None
             number = self._tree.transact(lambda: take_number(self._tree, counter))
-            if (made := create(number)) is not None:
-                self._tree.transact(lambda: apply(self._tree, [made], self.owners[0]))
+            if (change := create(number)) is not None:
+                self._tree.transact(lambda: apply(self._tree, [change], self.owners[0]))
             return number
 
         return await self._call(take)

@@ -33,7 +33,7 @@ class SqliteFile:
         self.path = path
         self.file_id: tuple[int, int] | None = None
         self.connection: sqlite3.Connection | None = None
-        self._opened = 0
+        self._open_count = 0
         with _files_lock:
             _files.add(self)
 
@@ -46,7 +46,7 @@ class SqliteFile:
                 self.require_same()
             refuse_network(self.path)
             self.connection, self.file_id = self._open(), file_id
-            self._opened += 1
+            self._open_count += 1
         return self.connection
 
     def require_same(self) -> None:
@@ -89,7 +89,7 @@ class SqliteFile:
     def data_version(self) -> tuple[int, int]:
         """Changes when another connection commits, and when this one was opened again; own commits do not show."""
         with self.reading() as connection:
-            return self._opened, int(connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._open_count, int(connection.execute("PRAGMA data_version").fetchone()[0])
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -195,10 +195,10 @@ GATE = ForkGate(_close_all)
 def file_id_of(path: str) -> tuple[int, int] | None:
     """Device and inode; None when there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _not_found(path: str) -> MetadataError:

@@ -123,8 +123,8 @@ class LeaseKeeper:
 
     def __init__(self, files: LeaseFiles) -> None:
         self._files = files
-        self._changed = threading.Condition()
-        self._held: dict[Owner, _Held] = {}
+        self._condition = threading.Condition()
+        self._held_leases: dict[Owner, _HeldLease] = {}
         self._thread: threading.Thread | None = None
 
     def hold(self, lease: Lease, lapsed: Callable[[], None] = lambda: None) -> None:
@@ -132,43 +132,45 @@ class LeaseKeeper:
 
         ``lapsed`` is called on the keeper's thread after a renewal that came too late: the lease had ended meanwhile.
         """
-        with self._changed:
+        with self._condition:
             end = self._files.renew(lease)
-            self._held[lease.owner] = _Held(lease, lapsed, end)
-            self._changed.notify_all()
+            self._held_leases[lease.owner] = _HeldLease(lease, lapsed, end)
+            self._condition.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tally-leases", daemon=True)
                 self._thread.start()
 
     def drop(self, *owners: Owner) -> None:
         """Let leases go, with their files; with the last one the thread ends."""
-        with self._changed:
+        with self._condition:
             for owner in owners:
-                self._held.pop(owner, None)
+                self._held_leases.pop(owner, None)
                 self._files.remove(owner)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def drop_all(self) -> None:
         """Let all of them go."""
-        with self._changed:
-            held = tuple(self._held)
-        self.drop(*held)
+        with self._condition:
+            owners = tuple(self._held_leases)
+        self.drop(*owners)
 
     def _run(self) -> None:
-        with self._changed:
-            while self._held:
-                self._changed.wait(min(held.lease.seconds for held in self._held.values()) / RENEWALS)
-                for held in self._held.values():
+        with self._condition:
+            while self._held_leases:
+                self._condition.wait(
+                    min(held_lease.lease.seconds for held_lease in self._held_leases.values()) / RENEWALS
+                )
+                for held_lease in self._held_leases.values():
                     with contextlib.suppress(MetadataError):  # tried again long before it ends
-                        had_ended = boot_now() >= held.end
-                        held.end = self._files.renew(held.lease)
+                        had_ended = boot_now() >= held_lease.end
+                        held_lease.end = self._files.renew(held_lease.lease)
                         if had_ended:
-                            held.lapsed()
+                            held_lease.lapsed()
             self._thread = None
 
 
 @dataclass
-class _Held:
+class _HeldLease:
     lease: Lease
     lapsed: Callable[[], None]
     end: float

@@ -17,10 +17,10 @@ SIZES = (8, 64, 512)  # of the statements that write many nodes: each is prepare
 
 
 class SqliteZnodes:
-    """See ``changes.Znodes``. ``changed`` gets the keys of watchers that are to be told. Call ``finish`` at the end."""
+    """See ``changes.Znodes``. ``changed_keys`` gets the keys whose watchers are told. Call ``finish`` at the end."""
 
-    def __init__(self, connection: sqlite3.Connection, leases: LeaseFiles, changed: list[str]) -> None:
-        self._execute, self._leases, self._changed = connection.execute, leases, changed
+    def __init__(self, connection: sqlite3.Connection, leases: LeaseFiles, changed_keys: list[str]) -> None:
+        self._execute, self._leases, self._changed_keys = connection.execute, leases, changed_keys
         self._creations = sqlite_schema.Creations(connection)
 
     def finish(self) -> None:
@@ -38,28 +38,28 @@ class SqliteZnodes:
     def insert(self, path: str, data: bytes, owner: Owner | None) -> None:
         values = (*_key(path), 0, time.time_ns() // 1_000_000, data, self._creations.next(owner), owner)
         self._execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, 0)", values)
-        self._changed += (path, children_key(parent_of(path)))
+        self._changed_keys += (path, children_key(parent_of(path)))
 
     def write(self, path: str, data: bytes, version: Version) -> None:
         update = "UPDATE nodes SET data = ?, version = ? WHERE parent = ? AND name = ?"
         self._execute(update, (data, version, *_key(path)))
-        self._changed.append(path)
+        self._changed_keys.append(path)
 
     def write_all(self, updates: Sequence[Update]) -> bool:
         """Make updates of different nodes that last. Returns False if not all could be made, and some may have been."""
-        written = 0
+        row_count = 0
         for at in range(0, len(updates), SIZES[-1]):
             rows = [(*_key(each.path), each.version, each.data) for each in updates[at : at + SIZES[-1]]]
             size = next(size for size in SIZES if size >= len(rows))
             values = [value for row in rows for value in row] + [None] * 4 * (size - len(rows))
-            written += self._execute(_update_of(size), values).rowcount
-        self._changed += [each.path for each in updates]
-        return written == len(updates)
+            row_count += self._execute(_update_of(size), values).rowcount
+        self._changed_keys += [each.path for each in updates]
+        return row_count == len(updates)
 
     def remove(self, path: str) -> None:
         self._execute("DELETE FROM nodes WHERE parent = ? AND name = ?", _key(path))
         self._execute("DELETE FROM nodes WHERE parent = ?", (path,))  # those that have expired
-        self._changed += (path, children_key(parent_of(path)))
+        self._changed_keys += (path, children_key(parent_of(path)))
 
     def next_number(self, path: str) -> int | None:
         row = self._execute("SELECT next FROM nodes WHERE parent = ? AND name = ?", _key(path)).fetchone()
@@ -81,7 +81,7 @@ class SqliteZnodes:
         for path in self._owned(owner):
             update = "UPDATE nodes SET creation = ? WHERE parent = ? AND name = ?"
             self._execute(update, (self._creations.next(owner), *_key(path)))
-            self._changed += (path, children_key(parent_of(path)))
+            self._changed_keys += (path, children_key(parent_of(path)))
 
     def _owned(self, owner: Owner) -> list[str]:
         rows = self._execute("SELECT parent, name FROM nodes WHERE owner = ?", (owner,))

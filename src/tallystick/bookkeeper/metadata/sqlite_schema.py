@@ -93,7 +93,7 @@ class Creations:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._last: Creation | None = None
-        self._made: list[tuple[Creation]] = []
+        self._new_creations: list[tuple[Creation]] = []
 
     def next(self, owner: Owner | None) -> Creation:
         """Of a znode that lasts. One with an owner gets any negative number: bookies that register would else bring a
@@ -103,14 +103,14 @@ class Creations:
         if self._last is None:
             self._last = int(self._connection.execute("SELECT creations FROM tree").fetchone()[0])
         self._last += secrets.randbits(STEP_BITS) + 1
-        self._made.append((self._last,))
+        self._new_creations.append((self._last,))
         return self._last
 
     def store(self) -> None:
         """Call it before the commit."""
         if self._last is not None:
             self._connection.execute("UPDATE tree SET creations = ?", (self._last,))
-            self._connection.executemany("INSERT INTO made VALUES (?)", self._made)
+            self._connection.executemany("INSERT INTO made VALUES (?)", self._new_creations)
             self._connection.execute("DELETE FROM made WHERE creation < ?", (self._last - MADE_SPAN,))
 
 
@@ -118,8 +118,8 @@ def never_made(connection: sqlite3.Connection, creations: Sequence[Creation]) ->
     """Those of the creations that are not of this file's past. What is older than all that is known of it may be."""
     newest, oldest = connection.execute("SELECT creations, (SELECT min(creation) FROM made) FROM tree").fetchone()
     query = "SELECT creation FROM made WHERE creation IN (SELECT value FROM json_each(?))"
-    made = {row[0] for row in connection.execute(query, (json.dumps(creations),))}
-    return {one for one in creations if one > newest or (one >= oldest and one not in made)}
+    made_creations = {row[0] for row in connection.execute(query, (json.dumps(creations),))}
+    return {one for one in creations if one > newest or (one >= oldest and one not in made_creations)}
 
 
 def _from_schema_2(connection: sqlite3.Connection) -> None:
@@ -157,8 +157,8 @@ def _nodes_of_tables(connection: sqlite3.Connection, now_ms: int) -> Iterator[_R
     root = DEFAULT_ROOT
     for ledger, *columns in connection.execute("SELECT id, version, ctime_ms, data, creation FROM ledgers"):
         yield layout.ledger_path(root, ledger), columns[0], columns[1], columns[2], columns[3], None, 0
-    for bookie, stored, data, creation in connection.execute("SELECT bookie, version, data, creation FROM cookies"):
-        yield f"{root}/cookies/{bookie}", stored, now_ms, data, creation, None, 0
+    for bookie, version, data, creation in connection.execute("SELECT bookie, version, data, creation FROM cookies"):
+        yield f"{root}/cookies/{bookie}", version, now_ms, data, creation, None, 0
     query = "SELECT bookie, read_only, info, owner, boot FROM registrations"
     for bookie, read_only, info, owner, boot in connection.execute(query):
         folder = f"{root}/available/{READ_ONLY_FOLDER}" if read_only else f"{root}/available"

@@ -50,13 +50,13 @@ class SqliteThread:
         self.tree, self.watchers = SqliteTree(path), Watchers()
         self._users = 0
         self._queue: queue.SimpleQueue[Call] = queue.SimpleQueue()
-        self._waiting: deque[Call] = deque()  # changes
+        self._pending_changes: deque[Call] = deque()
         self._locked_out: list[Call] = []  # reads; rare: while another process opens or closes the file
         self._retry_at, self._pause_s = 0.0, FIRST_PAUSE_S
         self._keeper = LeaseKeeper(self.tree.leases)
         self._poll_at = 0.0
         self._data_version = (0, 0)
-        self._seen: dict[str, object] = {}  # what is watched, as seen last
+        self._last_states: dict[str, object] = {}  # what is watched, as seen last
         self._ends: dict[str, float] = {}  # when some of it expires, unless a lease is renewed
         self._unsettled: set[Call] = set()  # of those that were taken
         self._last: Call | None = None
@@ -160,10 +160,10 @@ class SqliteThread:
             calls = [self._queue.get()]
 
     def _serve(self) -> None:
-        while self._last is None or self._waiting or self._locked_out:
+        while self._last is None or self._pending_changes or self._locked_out:
             calls = self._take()
-            self._waiting.extend(call for call in calls if call.writes)
-            if self._waiting and time.monotonic() >= self._retry_at:
+            self._pending_changes.extend(call for call in calls if call.writes)
+            if self._pending_changes and time.monotonic() >= self._retry_at:
                 self._write()
             if self._locked_out and time.monotonic() >= self._retry_at:
                 calls, self._locked_out = self._locked_out + calls, []
@@ -177,7 +177,7 @@ class SqliteThread:
     def _take(self) -> list[Call]:
         """Calls that came; none when it is time for something else first."""
         now, wait = time.monotonic(), float("inf")
-        if self._waiting or self._locked_out:
+        if self._pending_changes or self._locked_out:
             wait = self._retry_at - now
         if self.watchers:
             wait = min(wait, self._poll_at - now)
@@ -200,7 +200,7 @@ class SqliteThread:
 
     def _write(self) -> None:
         """Those that wait, in one transaction, each a part of its own."""
-        calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TOGETHER))]
+        calls = [self._pending_changes.popleft() for _ in range(min(len(self._pending_changes), MAX_TOGETHER))]
         try:
             with GATE, self.tree.transaction():
                 for _, run in groupby(calls, lambda call: call.update is not None):
@@ -213,11 +213,11 @@ class SqliteThread:
                 call.result, call.error = None, copy.copy(error)
         self._pause_s = FIRST_PAUSE_S
         # A pause before more, in which other processes get at the lock.
-        self._retry_at = time.monotonic() + (FIRST_PAUSE_S if self._waiting else 0.0)
-        changed = dict.fromkeys(self.tree.take_changed())
+        self._retry_at = time.monotonic() + (FIRST_PAUSE_S if self._pending_changes else 0.0)
+        changed_keys = dict.fromkeys(self.tree.take_changed_keys())
         self._settle(calls)
         try:
-            self._look([key for key in changed if key in self.watchers])
+            self._look([key for key in changed_keys if key in self.watchers])
         except MetadataError:
             self._data_version = (0, 0)  # the next poll looks at everything
 
@@ -242,7 +242,7 @@ class SqliteThread:
 
     def _wait_for_lock(self, calls: list[Call], error: BaseException) -> None:
         now = time.monotonic()
-        self._waiting.extendleft(reversed([call for call in calls if call.deadline > now]))
+        self._pending_changes.extendleft(reversed([call for call in calls if call.deadline > now]))
         overdue = [call for call in calls if call.deadline <= now]
         if overdue:
             holder = lock_holder(self.tree.path)
@@ -280,8 +280,8 @@ class SqliteThread:
                 self._poll()
 
     def _poll(self) -> None:
-        if len(self._seen) > 2 * len(self.watchers) + 1024:
-            self._seen = {key: seen for key, seen in self._seen.items() if key in self.watchers}
+        if len(self._last_states) > 2 * len(self.watchers) + 1024:
+            self._last_states = {key: state for key, state in self._last_states.items() if key in self.watchers}
             self._ends = {key: end for key, end in self._ends.items() if key in self.watchers}
         with contextlib.suppress(MetadataError):  # watchers hear of it when the file can be read again
             data_version = self.tree.file.data_version()
@@ -295,8 +295,8 @@ class SqliteThread:
     def _look(self, keys: list[str]) -> None:
         """Tell the watchers of these keys what differs from the last look. Raises MetadataError: look again."""
         for key, (state, end) in self.tree.sights(keys).items() if keys else ():
-            if self._seen.setdefault(key, state) != state:
-                self._seen[key] = state
+            if self._last_states.setdefault(key, state) != state:
+                self._last_states[key] = state
                 self.watchers.notify(key)
             if end is None:
                 self._ends.pop(key, None)

@@ -39,7 +39,7 @@ class SqliteTree:
     def __init__(self, path: str) -> None:
         self.path = path
         self.file, self.leases = SqliteFile(path), LeaseFiles(path)
-        self._changed: list[str] = []
+        self._changed_keys: list[str] = []
         self._nodes: SqliteZnodes | None = None  # while a transaction is open
 
     def close(self) -> None:
@@ -48,26 +48,26 @@ class SqliteTree:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SqliteZnodes]:
         """All changes inside are one commit. Raises MetadataUnavailable while another process writes."""
-        known = len(self._changed)
+        key_count = len(self._changed_keys)
         try:
             with self.file.writing() as connection:
                 if self._nodes is not None:
                     yield self._nodes
                 else:
-                    self._nodes = SqliteZnodes(connection, self.leases, self._changed)
+                    self._nodes = SqliteZnodes(connection, self.leases, self._changed_keys)
                     yield self._nodes
                     self._nodes.finish()
         except BaseException:
-            del self._changed[known:]
+            del self._changed_keys[key_count:]
             raise
         finally:
             if not self.file.in_transaction:
                 self._nodes = None
 
-    def take_changed(self) -> list[str]:
+    def take_changed_keys(self) -> list[str]:
         """What was changed since the last time, as keys of watchers."""
-        changed, self._changed = self._changed, []
-        return changed
+        changed_keys, self._changed_keys = self._changed_keys, []
+        return changed_keys
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
@@ -90,10 +90,10 @@ class SqliteTree:
     def get_many(self, paths: Sequence[str]) -> dict[str, Znode]:
         is_living = cache(self.leases.is_living)  # each lease is looked at once
         rows = self._rows(paths, NODE)
-        found = {path: Znode._make(row) for path, row in rows if row[-1] is None or is_living(row[-1])}
-        if len(found) < len(paths):
+        nodes = {path: Znode._make(row) for path, row in rows if row[-1] is None or is_living(row[-1])}
+        if len(nodes) < len(paths):
             self.file.require_same()  # what a file lacks that has no name any more says nothing
-        return found
+        return nodes
 
     def children(self, path: str) -> list[str] | None:
         """Sorted; None when there is no node."""
@@ -105,19 +105,19 @@ class SqliteTree:
     def sights(self, keys: Sequence[str]) -> dict[str, Sight]:
         """Of what is watched, by key."""
         now, end_of = boot_now(), cache(self.leases.end_of)
-        found = dict.fromkeys(keys, Sight(None))
+        sights = dict.fromkeys(keys, Sight(None))
         for path, (*state, owner) in self._rows([key for key in keys if key[-1] != "/"], "creation, version, owner"):
             if owner is None:
-                found[path] = Sight(tuple(state))
+                sights[path] = Sight(tuple(state))
             elif end_of(owner) > now:
-                found[path] = Sight(tuple(state), end_of(owner))
+                sights[path] = Sight(tuple(state), end_of(owner))
         for key in keys:
             if key[-1] == "/":
                 rows = self._children(key[:-1], "name, creation, owner")
-                living = [row for row in rows if row[-1] is None or end_of(row[-1]) > now]
-                ends = [end_of(row[-1]) for row in living if row[-1] is not None]
-                found[key] = Sight(tuple(living), min(ends, default=None))
-        return found
+                living_rows = [row for row in rows if row[-1] is None or end_of(row[-1]) > now]
+                ends = [end_of(row[-1]) for row in living_rows if row[-1] is not None]
+                sights[key] = Sight(tuple(living_rows), min(ends, default=None))
+        return sights
 
     def _rows(self, paths: Sequence[str], columns: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Those columns of the nodes that are there, expired or not; with one query for each folder."""
@@ -127,8 +127,8 @@ class SqliteTree:
             names.setdefault(folder, []).append(name)
         query = f"SELECT name, {columns} FROM nodes WHERE parent = ? AND name IN (SELECT value FROM json_each(?))"
         with self.file.reading() as connection:
-            for folder, asked in names.items():
-                for row in connection.execute(query, (folder, json.dumps(asked))):
+            for folder, folder_names in names.items():
+                for row in connection.execute(query, (folder, json.dumps(folder_names))):
                     yield f"{folder}/{row[0]}", row[1:]
 
     def _children(self, path: str, columns: str) -> list[tuple[Any, ...]]:
@@ -156,17 +156,17 @@ class SqliteTree:
     def create_next(
         self, counter: str, create: Callable[[int], Create | None], unless: str | None, owner: Owner
     ) -> int | None:
-        taken = None
+        conflict = None
         with self.transaction() as nodes:
             if unless is not None and nodes.find(unless) is not None:
                 return None
             number = take_number(nodes, counter)
             try:
-                apply(nodes, [made] if (made := create(number)) is not None else [], owner)
+                apply(nodes, [change] if (change := create(number)) is not None else [], owner)
             except ZnodeExists as error:  # nothing was made of it; the number is taken all the same
-                taken = error
-        if taken is not None:
-            raise taken
+                conflict = error
+        if conflict is not None:
+            raise conflict
         return number
 
     def end_session(self, owner: Owner) -> None:

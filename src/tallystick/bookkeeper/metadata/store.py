@@ -10,7 +10,7 @@ Guarantees of every driver:
   durable as far as the service's own changes are.
 - A read sees what this store's calls had changed when it was asked for. What a read of ZooKeeper finds may lag behind
   other clients: ``sync`` catches up.
-- A change whose answer was lost is asked for again, and is a success if what it asked for is there.
+- A change whose response was lost is asked for again, and is a success if what it asked for is there.
 - A node that is deleted and made again has another ``creation``; no two creations are the same, in all of the service.
   Those of nodes that last ascend; those of ephemeral ones only tell them apart.
 - All calls raise MetadataUnavailable when the service cannot be reached, MetadataUncertain when a change was asked for
@@ -111,7 +111,7 @@ class Watch(Protocol):
 
 class MetadataStore(Protocol):
     """See the module. A watch's callback runs on the event loop, without argument, at least once after each change that
-    comes after the answer to any read that was asked for after the watch: read again."""
+    comes after the response to any read that was asked for after the watch: read again."""
 
     where: str  # file or servers, for messages
 

@@ -90,10 +90,10 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
 
 
 def _host_port(server: str, uri: str) -> tuple[str, int]:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:@\s]+))(?::(?P<port>\d{1,5}))?", server.strip()
     )
-    port = int(found["port"] or ZOOKEEPER_PORT) if found else 0
-    if found is None or not 0 < port < 65536:
+    port = int(match["port"] or ZOOKEEPER_PORT) if match else 0
+    if match is None or not 0 < port < 65536:
         raise UsageError("a ZooKeeper server is host:port", uri=uri, server=server)
-    return found["six"] or found["host"], port
+    return match["six"] or match["host"], port

@@ -60,8 +60,8 @@ class Watchers:
 
     def notify(self, key: str) -> None:
         with self._lock:
-            found = list(self._watches.get(key, ()))
-        for watch in found:
+            watches = list(self._watches.get(key, ()))
+        for watch in watches:
             watch.tell()
 
     def remove(self, watch: KeyWatch) -> None:
@@ -115,16 +115,16 @@ async def take_place(
 
     Raises MetadataConflict when the place was not free within ``timeout_s``: its holder lives.
     """
-    changed, deadline = asyncio.Event(), asyncio.get_running_loop().time() + timeout_s
-    watching = watch(changed.set)
+    change_event, deadline = asyncio.Event(), asyncio.get_running_loop().time() + timeout_s
+    watching = watch(change_event.set)
     try:
         while True:
-            changed.clear()
+            change_event.clear()
             if await take():
                 return
             try:  # only the wait is cut short: a `take` under way may succeed
                 async with asyncio.timeout_at(deadline):
-                    await changed.wait()
+                    await change_event.wait()
             except TimeoutError:
                 raise MetadataConflict(
                     "another process is registered as this bookie and keeps its registration up",

@@ -37,7 +37,7 @@ RETRY_S = 0.1  # between attempts while there is no connection
 Ask = Callable[[Any], Any]  # from a kazoo client to an AsyncResult of kazoo
 
 _BROKEN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
-_ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+_RESPONSE_ERRORS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 
 # kazoo reports every reconnect; without a handler of the program's own that would go to stderr.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
@@ -111,13 +111,13 @@ class ZkSession:
         self._client.close()
 
     async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """What ZooKeeper answers to one of kazoo's requests (``create``, ``get``, …).
+        """Returns ZooKeeper's response to one of kazoo's requests (``create``, ``get``, …).
 
         Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, and MetadataUncertain
-        when there is no answer for the session time: whatever the call would change may be changed.
+        when there is no response for the session time: whatever the call would change may be changed.
         """
-        answer, _ = await self._call(_request(name, arguments, options))
-        return answer
+        response, _ = await self._call(_request(name, arguments, options))
+        return response
 
     async def sync(self, path: str) -> int:
         """Let the server that we are connected to catch up with its leader; the generation of this connection.
@@ -133,13 +133,16 @@ class ZkSession:
 
     @property
     def newest(self) -> int:
-        """The transaction up to which the server was that gave the last answer. A restored ensemble begins a new epoch
-        above all that it had: only a single server shows by this that it was restored."""
+        """The transaction up to which the server was that sent the last response.
+
+        A restored ensemble begins a new epoch above all that it had: only a single server shows by this that it was
+        restored.
+        """
         return int(self._client.last_zxid)
 
     async def transaction(self, fill: Callable[[Any], object]) -> tuple[list[Any], bool]:
         """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them, and whether
-        the answer to an earlier attempt was lost: then errors may tell of its effect."""
+        the response to an earlier attempt was lost: then errors may tell of its effect."""
 
         def ask(client: Any) -> Any:
             parts = client.transaction()
@@ -149,21 +152,21 @@ class ZkSession:
         return await self._call(ask)
 
     def post(self, name: str, *arguments: Any) -> None:
-        """A request whose answer nobody needs; it is tried once."""
+        """Send a request whose response nobody needs; it is tried once."""
         with contextlib.suppress(MetadataError):
-            done = self._ask(_request(name, arguments, {}))
-            done.add_done_callback(lambda future: future.cancelled() or future.exception())
+            response = self._ask(_request(name, arguments, {}))
+            response.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def _call(self, ask: Ask) -> tuple[Any, bool]:
-        """The answer, and whether that to an earlier attempt was lost."""
-        deadline, lost = self._loop.time() + self.timeout_s, False
+        """Returns the response, and whether the response to an earlier attempt was lost."""
+        deadline, was_lost = self._loop.time() + self.timeout_s, False
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     try:
-                        return await self._ask(ask), lost
+                        return await self._ask(ask), was_lost
                     except _BROKEN:
-                        lost = True
+                        was_lost = True
                         await asyncio.sleep(RETRY_S)
                         await self._connected.wait()
         except TimeoutError:
@@ -171,7 +174,7 @@ class ZkSession:
                 "ZooKeeper does not answer, so nobody knows whether a change that was under way was made",
                 servers=self.servers, waited_s=self.timeout_s,
             ) from None  # fmt: skip
-        except _ANSWERS:
+        except _RESPONSE_ERRORS:
             raise
         except KazooException as error:
             reason = f"ZooKeeper refuses: {type(error).__name__} {error}"
@@ -217,7 +220,7 @@ class ZkSession:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _on_kazoo_thread(self, state: str) -> None:
-        # Told before any answer within the new session, so an answer never meets an older id here.
+        # Told before any response within the new session, so a response never meets an older id here.
         connected = state == KazooState.CONNECTED and self._client.client_id
         self._on_loop(self._state_changed, connected[0] if connected else None)
 
@@ -248,10 +251,10 @@ class _ZkWatch:
         self.arm(tell=True)
 
     def _armed(self, future: asyncio.Future[Any], tell: bool) -> None:
-        failed = future.cancelled() or future.exception() is not None
+        has_failed = future.cancelled() or future.exception() is not None
         if self._cancelled:
             return
-        if failed:
+        if has_failed:
             self._session.later(self._arm_again)
         elif tell:
             self._changed()

@@ -1,7 +1,7 @@
 """A store in ZooKeeper, through kazoo; the session is in ``zk_session.py``.
 
 An ephemeral node lives as long as the session: when its process dies, until the time that the server granted is over.
-A change is one transaction of ZooKeeper's, asked for again when its answer was lost: if then it fails, what it asked
+A change is one transaction of ZooKeeper's, asked for again when its response was lost: if then it fails, what it asked
 for may be there already, by the first attempt, and that is a success. (Another client that stored the same bytes is no
 danger: the next write of one of the two fails.)
 """
@@ -84,12 +84,12 @@ class ZooKeeperStore:
         return Znode(data, stat.version, stat.czxid, stat.ctime, owner)
 
     async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
-        found: dict[str, Znode] = {}
+        present_nodes: dict[str, Znode] = {}
         for at in range(0, len(paths), READS_AT_ONCE):
             part = paths[at : at + READS_AT_ONCE]
             nodes = await asyncio.gather(*map(self.get, part))
-            found.update((path, node) for path, node in zip(part, nodes, strict=True) if node is not None)
-        return found
+            present_nodes.update((path, node) for path, node in zip(part, nodes, strict=True) if node is not None)
+        return present_nodes
 
     async def children(self, path: str) -> list[str] | None:
         try:
@@ -104,20 +104,20 @@ class ZooKeeperStore:
 
         was_lost = False
         while True:
-            results, lost = await self.session.transaction(fill)
-            was_lost = was_lost or lost
-            found = _failure([part for each in changes for part in [each] * _parts_of(each)], results)
-            if found is None or (was_lost and await self._is_made(changes)):
+            results, is_lost = await self.session.transaction(fill)
+            was_lost = was_lost or is_lost
+            first_failure = _failure([part for each in changes for part in [each] * _parts_of(each)], results)
+            if first_failure is None or (was_lost and await self._is_made(changes)):
                 return
-            change, failure = found
+            change, failure = first_failure
             if not (isinstance(change, Create | Absent) and isinstance(failure, NoNodeError)):
                 raise _error(change, failure)
             await self._make_folders(changes)  # and again, if a delete prunes one of them before it is used
 
     async def _make_folders(self, changes: Sequence[Change]) -> None:
-        made = {change.path for change in changes if isinstance(change, Create)}
+        new_paths = {change.path for change in changes if isinstance(change, Create)}
         folders = [parent_of(change.path) for change in changes if isinstance(change, Create | Absent)]
-        for folder in dict.fromkeys(folder for folder in folders if folder and folder not in made):
+        for folder in dict.fromkeys(folder for folder in folders if folder and folder not in new_paths):
             with contextlib.suppress(NoNodeError):  # pruned while it was made: the change finds that
                 await self.session.call("ensure_path", folder)
 
@@ -147,8 +147,8 @@ class ZooKeeperStore:
                 path = await self.session.call("create", f"{counter}/ID-", ephemeral=True, sequence=True, makepath=True)
         self.session.post("delete", path)  # were it lost: the node is ephemeral
         number = int(path.rpartition("/ID-")[2])
-        if (made := create(number)) is not None:
-            await self.change(made)
+        if (change := create(number)) is not None:
+            await self.change(change)
         return number
 
     async def sync(self) -> Point:

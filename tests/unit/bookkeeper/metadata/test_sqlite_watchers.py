@@ -96,7 +96,7 @@ async def test_what_is_watched_no_more_is_forgotten(driver: ClusterMetadata) -> 
     for ledger in range(kept + 1, kept + 3001):
         driver.watch_ledger(ledger, partial(heard.append, ledger)).cancel()
     watch = driver.watch_bookies(lambda: None)
-    await until(lambda: len(store_of(driver)._thread._seen) < 1500)
+    await until(lambda: len(store_of(driver)._thread._last_states) < 1500)
     watch.cancel()
     assert (await driver.create_ledger(METADATA)).value == kept + 1
     await driver.write_ledger(kept, METADATA, 0)
@@ -159,13 +159,13 @@ async def test_nodes_whose_lease_was_renewed_too_late_are_told_as_new_ones(
     driver.store.watch("/place", lambda: heard.append(1))
     await driver.store.get("/place")
     keeper, owner = paused._thread._keeper, paused.owners[-1]
-    with keeper._changed:  # no renewal meanwhile
+    with keeper._condition:  # no renewal meanwhile
         stranger.leases.renew(Lease(owner, -1.0))
         stranger.change([Create("/any")], "")
         await until(lambda: len(heard) == 1)
         assert await driver.store.get("/place") is None
-        keeper._held[owner].end = 0.0
-        keeper._changed.notify_all()
+        keeper._held_leases[owner].end = 0.0
+        keeper._condition.notify_all()
     await until(lambda: len(heard) >= 2)
     after = await driver.store.get("/place")
     assert before is not None and after is not None
