@@ -1,4 +1,4 @@
-"""Runs of version 2 frames in one buffer: requests to a bookie, and its answers.
+"""Runs of version 2 frames in one buffer: requests to a bookie, and its responses.
 
 Every function takes a buffer and the part of it that is filled, reads whole frames only, and says where it stopped, so
 that one socket read is one call (design: batch before events). Lengths come from strangers: each is checked before use.
@@ -17,10 +17,10 @@ Buffer = bytes | bytearray | memoryview
 PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
 PLAIN_READ = 0x02020000
 RECOVERY_FLAGS = 0x0006  # of an ADD that passes a fence (0x2), and goes before others (0x4)
-ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ answer
+ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ response
 _ADD_HEAD = struct.Struct(">II20sqq")
 _ENTRY = struct.Struct(">qqqq")
-_ACK = struct.Struct(">20sq")  # all that good answers of one ledger have in common, and the entry
+_ACK = struct.Struct(">20sq")  # all that good responses of one ledger have in common, and the entry
 _ACK_HEAD = struct.Struct(">IIiq")
 _READ = struct.Struct(">IIqq")
 _ID = struct.Struct(">q")
@@ -85,9 +85,9 @@ class AddFrames:
 
 
 def ack_adds(run: AddRun) -> bytes:
-    """The answers to a run of ADDs that all succeeded."""
+    """The responses to a run of ADDs that all succeeded."""
     ledger = run.ledgers[0] if run.ledgers else 0
-    answers, columns = bytearray(_ACK.pack(ADD_OK + _ID.pack(ledger), 0) * len(run)), [(20, run.entries)]
+    responses, columns = bytearray(_ACK.pack(ADD_OK + _ID.pack(ledger), 0) * len(run)), [(20, run.entries)]
     if run.ledgers.count(ledger) != len(run):
         columns.append((12, run.ledgers))
     for first_column, ids in columns:
@@ -95,9 +95,9 @@ def ack_adds(run: AddRun) -> bytes:
         if sys.byteorder == "little":
             numbers.byteswap()
         packed = numbers.tobytes()
-        for column in range(8):  # a column of all answers at a time: no step in Python for each entry
-            answers[first_column + column :: _ACK.size] = packed[column::8]
-    return bytes(answers)
+        for column in range(8):  # a column of all responses at a time: no step in Python for each entry
+            responses[first_column + column :: _ACK.size] = packed[column::8]
+    return bytes(responses)
 
 
 def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
@@ -143,7 +143,7 @@ def encode_adds(
 
 
 def scan_acks(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], int]:
-    """Entry ids of the good ADD answers of one ledger from ``start``; stops at the first frame that is no such one."""
+    """Entry ids of the good ADD responses of one ledger from ``start``, and where the first other frame begins."""
     entries: list[int] = []
     add, good = entries.append, _ACK_HEAD.pack(24, PLAIN_ADD, 0, ledger)
     whole = start + max(0, end - start) // _ACK.size * _ACK.size

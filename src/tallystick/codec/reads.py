@@ -20,15 +20,15 @@ Buffer = bytes | bytearray | memoryview
 _Column = Sequence[bytes | memoryview]
 
 PLAIN_READ = 0x02020000  # version 2, READ, no flags
-READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the entry's bytes in an answer
+READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the entry's bytes in a response
 
 _LENGTH_BYTES = 4
 _HEADER_BYTES = 32
 _FEW = 4  # of fewer entries columns are not worth while
 _COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
 _READ = struct.Struct(">IIqq")
-_ANSWER = struct.Struct(">IIiqq")
-_ANSWER_HEAD = struct.Struct(">IIiq")  # all that good answers of one ledger and size have in common
+_RESPONSE = struct.Struct(">IIiqq")
+_RESPONSE_HEAD = struct.Struct(">IIiq")  # all that good responses of one ledger and size have in common
 
 
 def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
@@ -38,33 +38,35 @@ def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
 
 
 def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
-    """The good READ answers of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
+    """The good READ responses of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
 
     Stops at the first frame that is anything else or not whole. The bytes are copies.
     """
-    entries, parts, first = _even_answers(buffer, start, end, ledger)
+    entries, parts, first = _even_responses(buffer, start, end, ledger)
     bounds = [first]
-    unpack, position, last = _ANSWER.unpack_from, first, end - READ_PREFIX
+    unpack, position, last = _RESPONSE.unpack_from, first, end - READ_PREFIX
     while position <= last:
-        size, word, code, found, entry = unpack(buffer, position)
+        size, word, code, entry_ledger, entry = unpack(buffer, position)
         stop = position + 4 + size
-        if word != PLAIN_READ or code or found != ledger or size < READ_PREFIX - 4 or stop > end:
+        if word != PLAIN_READ or code or entry_ledger != ledger or size < READ_PREFIX - 4 or stop > end:
             break
         entries.append(entry)
         bounds.append(stop)
         position = stop
-    copied = memoryview(bytes(memoryview(buffer)[first:position]))
-    parts += [copied[left + READ_PREFIX - first : right - first] for left, right in pairwise(bounds)]
+    frames = memoryview(bytes(memoryview(buffer)[first:position]))
+    parts += [frames[low + READ_PREFIX - first : high - first] for low, high in pairwise(bounds)]
     return entries, parts, position
 
 
-def _even_answers(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
-    """As ``scan_reads`` where nothing but good answers of one size fits between ``start`` and ``end``, else nothing."""
+def _even_responses(
+    buffer: Buffer, start: int, end: int, ledger: int
+) -> tuple[list[int], list[bytes | memoryview], int]:
+    """As ``scan_reads`` where only good responses of one size fit between ``start`` and ``end``; else returns none."""
     size = int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
     step = _LENGTH_BYTES + size
     count = (end - start) // step
     if count >= _FEW and READ_PREFIX <= step <= _COPIED_BYTES:
-        head, stop = _ANSWER_HEAD.pack(size, PLAIN_READ, 0, ledger), start + count * step
+        head, stop = _RESPONSE_HEAD.pack(size, PLAIN_READ, 0, ledger), start + count * step
         if buffer[stop - step : stop - step + len(head)] == head:  # few others go on from here
             rows = struct.iter_unpack(f">{len(head)}sq{step - READ_PREFIX}s", memoryview(buffer)[start:stop])
             heads, entries, parts = zip(*rows, strict=True)
@@ -75,7 +77,7 @@ def _even_answers(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[li
 
 @dataclass(frozen=True, slots=True)
 class EvenEntries(Sequence[memoryview]):
-    """Entries of one size as they lie in a batch answer, each behind its length: no object each until asked."""
+    """Entries of one size as they lie in a batch response, each behind its length: no object each until asked."""
 
     data: memoryview
     size: int  # of an entry
@@ -100,7 +102,7 @@ class EvenEntries(Sequence[memoryview]):
 
 
 def even_entries(data: memoryview) -> EvenEntries | None:
-    """The entries of a batch answer, where all lengths are the same one and fill it; None: look at each."""
+    """The entries of a batch response, where all lengths are the same one and fill it; None: look at each."""
     size = int.from_bytes(data[:_LENGTH_BYTES], "big")
     step = _LENGTH_BYTES + size
     count = len(data) // step
@@ -110,19 +112,19 @@ def even_entries(data: memoryview) -> EvenEntries | None:
     return EvenEntries(data, size) if alike else None
 
 
-def answered_entries(frames: bytes, count: int) -> list[bytes]:
-    """The entries of ``count`` good READ answers, which fill the buffer. Lengths are not judged: they are our own."""
+def response_entries(frames: bytes, count: int) -> list[bytes]:
+    """The entries of ``count`` good READ responses, which fill the buffer. Lengths are not judged: they are our own."""
     step, head = len(frames) // count, frames[:_LENGTH_BYTES]
     if step <= _COPIED_BYTES and step * count == len(frames) and int.from_bytes(head, "big") == step - _LENGTH_BYTES:
         lengths, entries = zip(*struct.iter_unpack(f"4s24x{step - READ_PREFIX}s", frames), strict=True)
         if lengths.count(head) == count:
             return list(entries)
-    found, position = [], 0
+    parts, position = [], 0
     while position < len(frames):
         stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
-        found.append(frames[position + READ_PREFIX : stop])
+        parts.append(frames[position + READ_PREFIX : stop])
         position = stop
-    return found
+    return parts
 
 
 @dataclass(slots=True)
@@ -155,20 +157,20 @@ def open_entries(
     ``digests`` maps headers and payloads to their digests, joined, ``digest_bytes`` bytes each. Payloads are copies, or
     views where they are long.
     """
-    headers, found, payloads = _columns(entries, digest_bytes)
-    computed, count = digests(headers, payloads), len(headers)
+    headers, stored_digests, payloads = _columns(entries, digest_bytes)
+    computed_digests, count = digests(headers, payloads), len(headers)
     fields = array("q", b"".join(headers))
     if sys.byteorder == "little":
         fields.byteswap()
     ledgers, ids = fields[0::4], fields[1::4]
     if not (
-        compare_digest(b"".join(found), computed)
+        compare_digest(b"".join(stored_digests), computed_digests)
         and ledgers.count(ledger) == count
         and ids == array("q", range(first, first + count))
     ):
-        for at, digest in enumerate(found):
-            expected = computed[at * digest_bytes : (at + 1) * digest_bytes]
-            if ledgers[at] != ledger or ids[at] != first + at or not compare_digest(digest, expected):
+        for at, digest in enumerate(stored_digests):
+            computed_digest = computed_digests[at * digest_bytes : (at + 1) * digest_bytes]
+            if ledgers[at] != ledger or ids[at] != first + at or not compare_digest(digest, computed_digest):
                 count = at
                 break
     return EntryRun(ledger, first, fields[2 : 4 * count : 4], fields[3 : 4 * count : 4], payloads[:count])
@@ -185,8 +187,8 @@ def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Co
         rows = struct.iter_unpack(
             f"{gap}x{_HEADER_BYTES}s{digest_bytes}s{size - start}s", b"".join(entries) if data is None else data
         )
-        headers, found, payloads = zip(*rows, strict=True)
-        return headers, found, payloads
+        headers, digests, payloads = zip(*rows, strict=True)
+        return headers, digests, payloads
     views = [memoryview(entry) for entry in takewhile(lambda entry: len(entry) >= start, entries)]
     heads = [view[:_HEADER_BYTES] for view in views]
     return heads, [view[_HEADER_BYTES:start] for view in views], [view[start:] for view in views]

@@ -163,9 +163,9 @@ def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun
         run.stop = _judge_rest(buffer, position)
     run.end = position
     if rows:
-        sizes, _, _, queue_ids, queue_offsets, _, sys_flags, stored, _ = map(list, zip(*rows, strict=True))
+        sizes, _, _, queue_ids, queue_offsets, _, sys_flags, store_timestamps, _ = map(list, zip(*rows, strict=True))
         run.sizes, run.queue_ids, run.queue_offsets = sizes, queue_ids, queue_offsets
-        run.sys_flags, run.store_timestamps = sys_flags, stored
+        run.sys_flags, run.store_timestamps = sys_flags, store_timestamps
     return run
 
 
@@ -235,7 +235,7 @@ _BYTES, _PAIRS, _FOURS, _EIGHTS, _SIXTEENS = (_odd_places(1 << step) for step in
 
 def _polynomials(data: bytes) -> list[int]:
     """For each 32 bytes their polynomial, in 32 bits."""
-    found: list[int] = []
+    polynomials: list[int] = []
     for start in range(0, len(data), _LANE * _LANES):
         part = data[start : start + _LANE * _LANES]
         value = int.from_bytes(part, "big")
@@ -245,8 +245,8 @@ def _polynomials(data: bytes) -> list[int]:
         value = (value & _EIGHTS) + _POWER_8 * (value >> 64 & _EIGHTS)
         value = (value & _SIXTEENS) + _POWER_16 * (value >> 128 & _SIXTEENS)
         words = array("I", value.to_bytes(len(part), sys.byteorder))
-        found += words[7::8] if sys.byteorder == "big" else reversed(words[0::8])
-    return found
+        polynomials += words[7::8] if sys.byteorder == "big" else reversed(words[0::8])
+    return polynomials
 
 
 def hash_texts(texts: Sequence[bytes], seeds: Sequence[int]) -> list[int]:

@@ -47,7 +47,7 @@ def scan_uniform_records(buffer: bytes, base: int) -> RecordRun | None:
     rows = struct.iter_unpack(
         f">8s4xi4xqqi8x8xq8x4x8x4s{body_size}x{middle_size}s{properties_size}s", memoryview(buffer)[: count * size]
     )
-    heads, queue_ids, queue_offsets, physicals, sys_flags, stored, body_sizes, middles, properties = zip(
+    heads, queue_ids, queue_offsets, physicals, sys_flags, store_timestamps, body_sizes, middles, properties = zip(
         *rows, strict=True
     )
     alike = heads.count(head) == body_sizes.count(body_sizes[0]) == middles.count(middles[0]) == count
@@ -55,8 +55,8 @@ def scan_uniform_records(buffer: bytes, base: int) -> RecordRun | None:
     if not alike or list(physicals) != list(range(base, base + end, size)) or any(f & _V6 for f in set(sys_flags)):
         return None
     return RecordRun(
-        list(range(0, end, size)), [size] * count, list(queue_ids), list(queue_offsets), list(sys_flags), list(stored),
-        [buffer[topic_at : topic_at + topic_size]] * count, list(properties), end,
+        list(range(0, end, size)), [size] * count, list(queue_ids), list(queue_offsets), list(sys_flags),
+        list(store_timestamps), [buffer[topic_at : topic_at + topic_size]] * count, list(properties), end,
     )  # fmt: skip
 
 

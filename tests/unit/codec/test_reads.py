@@ -12,7 +12,7 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.reads import EvenEntries, answered_entries, encode_reads, even_entries, open_entries, scan_reads
+from tallystick.codec.reads import EvenEntries, encode_reads, even_entries, open_entries, response_entries, scan_reads
 from tallystick.errors import DigestMismatch
 
 kinds = st.sampled_from(DigestType)
@@ -143,10 +143,10 @@ def test_long_entries_and_none_are_not_even() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=8), st.booleans())
-def test_answered_entries(bodies: list[bytes], even: bool) -> None:
+def test_response_entries(bodies: list[bytes], even: bool) -> None:
     entries = [body.ljust(5) for body in bodies] if even else bodies
     frames = [v2.encode_answer(v2.Read(3, number), Code.OK, entry) for number, entry in enumerate(entries)]
-    assert answered_entries(b"".join(frames), len(frames)) == entries
+    assert response_entries(b"".join(frames), len(frames)) == entries
 
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,7 +12,7 @@ from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
-from tallystick.codec.reads import answered_entries
+from tallystick.codec.reads import response_entries
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
 
@@ -88,6 +88,6 @@ class Reads:
         # A READ answer is longer than an entry in a batch: what fits as those fits.
         frames, found = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
         if found:
-            return answered_entries(frames, found)
+            return response_entries(frames, found)
         code, data = self.read(ledger, first)
         return [data] if code == Code.OK else []
