@@ -63,8 +63,8 @@ def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.bookkeeper.bookie.keys import SCHEMA
 
-        loaded = SCHEMA.load(config, overrides)
-        return partial(_bookie, loaded.settings), loaded.ignored
+        configuration = SCHEMA.load(config, overrides)
+        return partial(_bookie, configuration.settings), configuration.ignored
 
     return _main("bookie", load, out)
 
@@ -73,8 +73,8 @@ def name_server_main(config: str | None, overrides: Mapping[str, str], out: Text
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.rocketmq.nameserver.keys import SCHEMA
 
-        loaded = SCHEMA.load(config, overrides)
-        return partial(_name_server, loaded.settings), loaded.ignored
+        configuration = SCHEMA.load(config, overrides)
+        return partial(_name_server, configuration.settings), configuration.ignored
 
     return _main("nameserver", load, out)
 
@@ -83,8 +83,8 @@ def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.rocketmq.broker.keys import SCHEMA
 
-        loaded = SCHEMA.load(config, overrides)
-        return partial(_broker, loaded.settings), loaded.ignored
+        configuration = SCHEMA.load(config, overrides)
+        return partial(_broker, configuration.settings), configuration.ignored
 
     return _main("broker", load, out)
 
@@ -93,17 +93,17 @@ async def _bookie(settings: BookieSettings, outside: Outside) -> Server:
     from tallystick.bookkeeper.bookie.bookie import start_bookie
 
     bookie = await start_bookie(settings, outside)
-    http = f" http={_shown(bookie.http_address)}" if bookie.http_address else ""
-    return Server(f"ready bookie={bookie.id} address={_shown(bookie.address)}{http}", bookie.failure, bookie.stop)
+    http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
+    return Server(f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}", bookie.failure, bookie.stop)
 
 
 async def _broker(settings: BrokerSettings, outside: Outside) -> Server:
     from tallystick.rocketmq.broker.broker import start_broker
 
     broker = await start_broker(settings, outside)
-    ready = f"ready broker={settings.name} id={settings.broker_id} address={_shown(broker.address)}"
+    ready = f"ready broker={settings.name} id={settings.broker_id} address={_host_port(broker.address)}"
     for name, address in (("ha", broker.ha_address), ("http", broker.http_address)):
-        ready += f" {name}={_shown(address)}" if address is not None else ""
+        ready += f" {name}={_host_port(address)}" if address is not None else ""
     return Server(ready, broker.failure, broker.stop)
 
 
@@ -118,8 +118,8 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
             f"cannot listen: {error.strerror or error}", host=settings.bind_host, port=settings.port
         ) from error
     never = asyncio.get_running_loop().create_future()
-    http = f" http={_shown(server.http_address)}" if server.http_address is not None else ""
-    return Server(f"ready nameserver address={_shown(address)}{http}", never, server.close)
+    http = f" http={_host_port(server.http_address)}" if server.http_address is not None else ""
+    return Server(f"ready nameserver address={_host_port(address)}{http}", never, server.close)
 
 
 # The process
@@ -160,9 +160,9 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
     finally:
         gc.enable()
     _tell_ready(server.ready, out)
-    asked = loop.create_task(stopping.wait())
-    await asyncio.wait((asked, server.failure), return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
+    stop_request = loop.create_task(stopping.wait())
+    await asyncio.wait((stop_request, server.failure), return_when=asyncio.FIRST_COMPLETED)
+    stop_request.cancel()
     collections.close()
     await server.stop()
     return _explain(server.failure.result()) if server.failure.done() else 0
@@ -181,7 +181,7 @@ def _tell_ready(line: str, out: TextIO) -> None:
         os.close(nowhere)
 
 
-def _shown(address: tuple[str, int]) -> str:
+def _host_port(address: tuple[str, int]) -> str:
     return f"{address[0]}:{address[1]}"
 
 

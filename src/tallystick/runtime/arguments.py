@@ -40,21 +40,23 @@ def whole(value: object, what: str, *, least: int = 0, most: int | None = None) 
     if type(value) is int and value >= least and (most is None or value <= most):
         return value  # nearly always, and a planner asks 100,000 times
     try:
-        found = least - 1 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]  # else TypeError
+        number = least - 1 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]  # else TypeError
     except TypeError:
-        found = least - 1
-    if found < least or (most is not None and found > most):
+        number = least - 1
+    if number < least or (most is not None and number > most):
         end = "" if most is None else f" to {_POWERS.get(most, most)}"
-        raise UsageError(f"{what} is a whole number from {_POWERS.get(least, least)}{end}", given=_shown(value))
-    return found
+        raise UsageError(f"{what} is a whole number from {_POWERS.get(least, least)}{end}", given=_description(value))
+    return number
 
 
 def number(value: object, what: str, *, above: float | None = None) -> float:
     """A finite number of at least 0, or above ``above``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{what} is a number", given=_shown(value))
+        raise UsageError(f"{what} is a number", given=_description(value))
     if value < 0 or (above is not None and value <= above):
-        raise UsageError(f"{what} is a number {'from 0' if above is None else f'above {above}'}", given=_shown(value))
+        raise UsageError(
+            f"{what} is a number {'from 0' if above is None else f'above {above}'}", given=_description(value)
+        )
     return value
 
 
@@ -62,13 +64,14 @@ def text(value: object, what: str, *, may_be_path: bool = False) -> str:
     """A text. Bytes are none; nor, but in a path, are halves of characters, which ``os.fsdecode`` and JSON let in."""
     if not isinstance(value, str):
         hint = ", not bytes: give it decoded" if isinstance(value, bytes | bytearray) else ""
-        raise UsageError(f"{what} is text{hint}", given=_shown(value))
+        raise UsageError(f"{what} is text{hint}", given=_description(value))
     if not (may_be_path or value.isascii()):
         try:
             value.encode()
         except UnicodeEncodeError:
             raise UsageError(
-                f"{what} is text that UTF-8 can carry, without halves of characters (surrogates)", given=_shown(value)
+                f"{what} is text that UTF-8 can carry, without halves of characters (surrogates)",
+                given=_description(value),
             ) from None
     return value
 
@@ -76,7 +79,7 @@ def text(value: object, what: str, *, may_be_path: bool = False) -> str:
 def instance(value: object, kind: type[T], what: str) -> T:
     """A value of this class."""
     if not isinstance(value, kind):
-        raise UsageError(f"{what} is of type {kind.__name__}", given=_shown(value))
+        raise UsageError(f"{what} is of type {kind.__name__}", given=_description(value))
     return value
 
 
@@ -88,21 +91,21 @@ def optional(value: object, kind: type[T], what: str) -> T | None:
 def items(value: Iterable[T], what: str, form: str = "a list") -> list[T]:
     """Several, as a list. A text, bytes or a mapping could be iterated over too, but nobody means that."""
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
-        raise UsageError(f"{what} is {form}", given=_shown(value))
+        raise UsageError(f"{what} is {form}", given=_description(value))
     return list(value)
 
 
 def mapping(value: Mapping[K, T], what: str) -> Mapping[K, T]:
     """A dict, or what can be used as one."""
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} is a dict", given=_shown(value))
+        raise UsageError(f"{what} is a dict", given=_description(value))
     return value
 
 
 def listener(value: Callable[..., Any] | None, what: str) -> None:
     """None, or what can be called."""
     if value is not None and not callable(value):
-        raise UsageError(f"{what} is a function", given=_shown(value))
+        raise UsageError(f"{what} is a function", given=_description(value))
 
 
 def check_settings(settings: Any, *, may_be_zero: Iterable[str] = ()) -> None:
@@ -123,8 +126,8 @@ def check_settings(settings: Any, *, may_be_zero: Iterable[str] = ()) -> None:
 _POWERS = {MAX_INT64: "2^63 - 1", MAX_INT32: "2^31 - 1", MIN_INT32: "-2^31"}
 
 
-def _shown(value: object) -> str:
+def _description(value: object) -> str:
     if not isinstance(value, str | int | float | type(None)):
         return type(value).__name__
-    shown = repr(value)
-    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}…"
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -27,33 +27,36 @@ class ThreadBeside:
         self._thread: threading.Thread | None = None
         self._call: Callable[[], None] | None = None
         self._error: BaseException | None = None
-        self._asked, self._done = threading.Lock(), threading.Lock()  # taken: the cheapest way to wait for a thread
-        self._asked.acquire()
-        self._done.acquire()
+        self._start_lock, self._end_lock = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # taken: the cheapest way to wait for a thread
+        self._start_lock.acquire()
+        self._end_lock.acquire()
 
     def both(self, first: Callable[[], None], second: Callable[[], None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._call = first
-        self._asked.release()
+        self._start_lock.release()
         try:
             second()
         finally:
-            self._done.acquire()
+            self._end_lock.acquire()
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
         if self._thread is not None:
             self._call = None
-            self._asked.release()
+            self._start_lock.release()
             self._thread.join()
             self._thread = None
 
     def _work(self) -> None:
         while True:
-            self._asked.acquire()
+            self._start_lock.acquire()
             if self._call is None:
                 return
             self._error = None
@@ -61,4 +64,4 @@ class ThreadBeside:
                 self._call()
             except BaseException as error:
                 self._error = error
-            self._done.release()
+            self._end_lock.release()

@@ -1,20 +1,20 @@
 """What the peers of one server make it hold in memory, and which of them must go when that is too much.
 
-A server holds bytes for a peer in three ways: *unsent* are answers that the peer has not taken, *unfinished* are
+A server holds bytes for a peer in three ways: *unsent* are responses that the peer has not taken, *unfinished* are
 requests that have not come whole, or could not be served yet, *kept* is what it remembers of the peer while the
 connection lasts. Each connection is bounded by itself; that says nothing about thousands of them. So one ``Budget`` a
 server counts the bytes of all its connections::
 
     what happens                                     what the server calls
-    bytes were given to a transport                  unsent(peer, transport.get_write_buffer_size(), now, written=…)
+    bytes were given to a transport                  unsent(peer, transport.get_write_buffer_size(), now, …)
     about once a second, each peer of ``takers()``   unsent(peer, transport.get_write_buffer_size(), now)
     bytes of requests came, or were used             unfinished(peer, how many are there now, now, progress=…)
     something is remembered, or forgotten            kept(peer, how many bytes that is now)
     the connection was closed                        forget(peer)
     ``over`` is true, or about once a second         close each peer of ``excess(now)``, with the reason given there
 
-A transport tells nobody when part of its buffer has gone out, hence the look once a second. Answers that must never be
-refused (acknowledgements, HA) count like others: it is the reader with the most unsent bytes that is closed for them.
+A transport tells nobody when part of its buffer has gone out, hence the look once a second. Responses that must never
+be refused (acknowledgements, HA) count like others: the reader with the most unsent bytes is closed for them.
 
 Of unfinished requests the oldest go first, not the largest: a frame of an honest sender is large for a moment, those of
 peers that let theirs trickle are there for as long as they like.
@@ -70,7 +70,7 @@ class Budget(Generic[Peer]):
 
     def __init__(self, limit_bytes: int, stalled_after_s: float) -> None:
         """``limit_bytes`` bounds what is held of all kinds together; ``stalled_after_s`` is how long a peer may take
-        none of its answers."""
+        none of its responses."""
         self.limit_bytes, self._stalled_after_s = limit_bytes, stalled_after_s
         self.unsent_bytes = self.unfinished_bytes = self.kept_bytes = 0
         self._unsent: dict[Peer, _Unsent] = {}
@@ -86,43 +86,43 @@ class Budget(Generic[Peer]):
         """Whether more is held than may be: call ``excess``."""
         return self.held_bytes > self.limit_bytes
 
-    def unsent(self, peer: Peer, size: int, now: float, *, written: int = 0, taken: bool = False) -> None:
-        """Of all that was given to the peer's transport ``size`` bytes wait; ``written`` were given since last told.
+    def unsent(self, peer: Peer, size: int, now: float, *, written_bytes: int = 0, has_taken: bool = False) -> None:
+        """Of what was given to the peer's transport ``size`` bytes wait; ``written_bytes`` came since the last call.
 
-        ``taken``: the peer took something, though the size does not show it.
+        ``has_taken``: the peer has read something, though the size does not show it.
         """
-        found = self._unsent.get(peer)
-        if found is None:
+        unsent = self._unsent.get(peer)
+        if unsent is None:
             if size:
                 self._unsent[peer] = _Unsent(size, now)
                 self.unsent_bytes += size
             return
-        self.unsent_bytes += size - found.size
+        self.unsent_bytes += size - unsent.size
         if not size:
             del self._unsent[peer]
             return
-        if taken or size < found.size + written:
-            found.moved_at = now
-        found.size = size
+        if has_taken or size < unsent.size + written_bytes:
+            unsent.moved_at = now
+        unsent.size = size
 
     def unfinished(self, peer: Peer, size: int, now: float, *, progress: bool = False) -> None:
         """``size`` bytes are there now of requests that are not served; ``progress``: one was since this was last told.
 
         Fewer bytes than before are progress too.
         """
-        found = self._unfinished.get(peer)
-        if found is None:
+        unfinished = self._unfinished.get(peer)
+        if unfinished is None:
             if size:
                 self._unfinished[peer] = _Unfinished(size, now)
                 self.unfinished_bytes += size
             return
-        self.unfinished_bytes += size - found.size
+        self.unfinished_bytes += size - unfinished.size
         if not size:
             del self._unfinished[peer]
             return
-        if progress or size < found.size:
-            found.since = now
-        found.size = size
+        if progress or size < unfinished.size:
+            unfinished.since = now
+        unfinished.size = size
 
     def kept(self, peer: Peer, size: int) -> None:
         """``size`` bytes are remembered of the peer now."""
@@ -133,13 +133,13 @@ class Budget(Generic[Peer]):
     def forget(self, peer: Peer) -> None:
         """Its connection is closed; nothing is held for it."""
         self.kept(peer, 0)
-        if (request := self._unfinished.pop(peer, None)) is not None:
-            self.unfinished_bytes -= request.size
-        if (found := self._unsent.pop(peer, None)) is not None:
-            self.unsent_bytes -= found.size
+        if (unfinished := self._unfinished.pop(peer, None)) is not None:
+            self.unfinished_bytes -= unfinished.size
+        if (unsent := self._unsent.pop(peer, None)) is not None:
+            self.unsent_bytes -= unsent.size
 
     def takers(self) -> tuple[Peer, ...]:
-        """The peers that have answers to take, in the order in which these began to wait."""
+        """The peers that have responses to take, in the order in which these began to wait."""
         return tuple(self._unsent)
 
     def excess(self, now: float) -> list[Excess[Peer]]:
@@ -150,24 +150,24 @@ class Budget(Generic[Peer]):
         requests the oldest.
         """
         limit = now - self._stalled_after_s
-        found = [
+        peers = [
             Excess(peer, CloseReason.STALLED, unsent.size)
             for peer, unsent in self._unsent.items()
             if unsent.moved_at <= limit
         ]
-        for stalled in found:
+        for stalled in peers:
             self.forget(stalled.peer)
         if self.over:
-            found += self._until_the_rest_fits()
-        return found
+            peers += self._until_the_rest_fits()
+        return peers
 
     def _until_the_rest_fits(self) -> list[Excess[Peer]]:
-        waiting = {
+        candidates = {
             CloseReason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
             CloseReason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
             CloseReason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
         }
-        found = []
+        peers = []
         enough = self.limit_bytes * (1 - SPARE)
         while self.held_bytes > enough:
             sums = {
@@ -176,12 +176,12 @@ class Budget(Generic[Peer]):
                 CloseReason.KEPT: self.kept_bytes,
             }
             reason = max(sums, key=sums.__getitem__)
-            peer = waiting[reason].pop()
+            peer = candidates[reason].pop()
             size = self._size(peer, reason)
             if size:
                 self.forget(peer)
-                found.append(Excess(peer, reason, size))
-        return found
+                peers.append(Excess(peer, reason, size))
+        return peers
 
     def _age(self, peer: Peer) -> tuple[float, int]:
         """Ascends from the oldest unfinished request to the newest; of equal ones the largest is first."""
@@ -192,5 +192,5 @@ class Budget(Generic[Peer]):
         """What is held of that kind; 0 for a peer that was forgotten for another."""
         if reason is CloseReason.KEPT:
             return self._kept.get(peer, 0)
-        found = self._unsent.get(peer) if reason is CloseReason.UNSENT else self._unfinished.get(peer)
-        return found.size if found is not None else 0
+        holding = self._unsent.get(peer) if reason is CloseReason.UNSENT else self._unfinished.get(peer)
+        return holding.size if holding is not None else 0

@@ -180,12 +180,12 @@ class _OsFile:
 
     def _write_some(self, buffers: Sequence[Buffer], offset: int) -> int:
         size = sum(map(len, buffers))
-        written = os.pwritev(self._fd, buffers, offset)
-        if written < size:  # a signal or a nearly full disk: finish or fail loudly
+        written_bytes = os.pwritev(self._fd, buffers, offset)
+        if written_bytes < size:  # a signal or a nearly full disk: finish or fail loudly
             rest = memoryview(b"".join(buffers))
-            while written < size:
-                written += os.pwrite(self._fd, rest[written:], offset + written)
-        return written
+            while written_bytes < size:
+                written_bytes += os.pwrite(self._fd, rest[written_bytes:], offset + written_bytes)
+        return written_bytes
 
     def read(self, size: int, offset: int) -> bytes:
         try:  # as in ``write``
@@ -256,9 +256,11 @@ class _DirectFile(_OsFile):
             return offset + self._write_staged(filled, offset) - start
 
     def _write_staged(self, size: int, offset: int) -> int:
-        written = 0
-        while written < size:  # more than once on a nearly full disk: finish or fail loudly
-            written += os.pwrite(self._direct_fd, self._staging.memory[written:size], offset + written)
+        written_bytes = 0
+        while written_bytes < size:  # more than once on a nearly full disk: finish or fail loudly
+            written_bytes += os.pwrite(
+                self._direct_fd, self._staging.memory[written_bytes:size], offset + written_bytes
+            )
         return size
 
     def close(self) -> None:
@@ -296,10 +298,10 @@ class OsDisk:
         with _mapped("list", path):
             try:
                 with os.scandir(path) as entries:
-                    found = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+                    by_name = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
             except FileNotFoundError:
                 return {}
-            return dict(sorted(found.items()))
+            return dict(sorted(by_name.items()))
 
     def size(self, path: str) -> int | None:
         try:  # as in ``_OsFile.write``: a start asks this of each file
@@ -353,9 +355,9 @@ class OsDisk:
 
     def usage(self, path: str) -> Usage:
         with _mapped("stat", path):
-            found = os.statvfs(path)
-        free, reserved = found.f_bavail, max(0, found.f_bfree - found.f_bavail)
-        return Usage(found.f_blocks * found.f_frsize, free * found.f_frsize, reserved * found.f_frsize)
+            stats = os.statvfs(path)
+        free, reserved = stats.f_bavail, max(0, stats.f_bfree - stats.f_bavail)
+        return Usage(stats.f_blocks * stats.f_frsize, free * stats.f_frsize, reserved * stats.f_frsize)
 
     def lock(self, path: str) -> Lock:
         return FolderLock(path)

@@ -301,5 +301,5 @@ GROUPS: Mapping[str, Mapping[str, EventKind]] = {
 
 def level_of(kind: str) -> int:
     """A number of ``logging``; WARNING for what nobody registered, so that it is seen."""
-    known = KINDS.get(kind)
-    return WARNING if known is None else known.level
+    event_kind = KINDS.get(kind)
+    return WARNING if event_kind is None else event_kind.level

@@ -15,22 +15,22 @@ def make_folder(disk: Disk, path: str) -> None:
     A folder higher up that was there before may be another user's, and not be ours to read: then it is taken for
     durable. Raises StorageError.
     """
-    folder, made = path, []
+    folder, new_folders = path, []
     while not disk.exists(folder):
-        made.append(folder)
+        new_folders.append(folder)
         folder = os.path.dirname(folder)
     disk.makedirs(path)
     for higher in _above(folder):
         with contextlib.suppress(StorageError):
             disk.sync_dir(higher)
-    for sure in dict.fromkeys((folder, os.path.dirname(path), *reversed(made))):
+    for sure in dict.fromkeys((folder, os.path.dirname(path), *reversed(new_folders))):
         disk.sync_dir(sure)
 
 
 def _above(folder: str) -> list[str]:
     """The root first."""
-    found: list[str] = []
+    folders: list[str] = []
     while (parent := os.path.dirname(folder)) != folder:
-        found.insert(0, parent)
+        folders.insert(0, parent)
         folder = parent
-    return found
+    return folders

@@ -48,7 +48,7 @@ class ForkGate:
 
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare = prepare
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._inside = self._forking = 0
         self._unprepared = self._barred = False
         os.register_at_fork(before=self.before, after_in_parent=self.in_parent, after_in_child=self.in_child)
@@ -56,35 +56,35 @@ class ForkGate:
     def __enter__(self) -> None:
         if self._barred:
             raise UsageError("this process was forked while a metadata call hung; start it as a new process instead")
-        with self._changed:
+        with self._condition:
             while self._forking:
-                self._changed.wait()
+                self._condition.wait()
             self._inside += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._changed:
+        with self._condition:
             self._inside -= 1
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def before(self) -> None:
         """A fork is about to happen: let nobody in, and wait for those inside."""
-        with self._changed:
+        with self._condition:
             self._forking += 1
-            self._unprepared = not self._changed.wait_for(lambda: not self._inside, FORK_WAIT_S)
+            self._unprepared = not self._condition.wait_for(lambda: not self._inside, FORK_WAIT_S)
             if not self._unprepared:
                 self._prepare()
 
     def in_parent(self) -> None:
         """The fork has happened, or failed."""
-        with self._changed:
+        with self._condition:
             self._forking -= 1
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def in_child(self) -> None:
         """Be a gate that nobody is inside."""
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._inside = self._forking = 0
         self._barred = self._barred or self._unprepared
 

@@ -30,12 +30,12 @@ class Collections:
         gc.collect()
         gc.freeze()
         self._looked, self._looked_at = gc.get_freeze_count(), self._clock.now()
-        gc.callbacks.append(self.heard)
+        gc.callbacks.append(self.on_collection)
 
     def close(self) -> None:
-        gc.callbacks.remove(self.heard)
+        gc.callbacks.remove(self.on_collection)
 
-    def heard(self, phase: str, info: Mapping[str, int]) -> None:
+    def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
         """The collector begins or ends a collection."""
         if info["generation"] != _OLDEST:
             return

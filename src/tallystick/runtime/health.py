@@ -44,11 +44,11 @@ def process_registry(*collectors: Collector) -> CollectorRegistry:
     """Everything a scrape of a server shows: its collectors, its build and its process."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
-    found = CollectorRegistry()
+    registry = CollectorRegistry()
     for collector in (*collectors, _Build()):
-        found.register(collector)
-    ProcessCollector(registry=found)
-    return found
+        registry.register(collector)
+    ProcessCollector(registry=registry)
+    return registry
 
 
 def pause() -> Metric:
@@ -135,7 +135,7 @@ class _Visit(asyncio.Protocol):
 
     def __init__(self, pages: HealthPages, places: Places[_Visit]) -> None:
         self._pages, self._places, self._head = pages, places, b""
-        self._answering: asyncio.Task[None] | None = None
+        self._response_task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -148,19 +148,19 @@ class _Visit(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
         self._places.left(self)
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._response_task is not None:
+            self._response_task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing() or self._answering is not None:
+        if self._transport.is_closing() or self._response_task is not None:
             return
         self._head += data
         if len(self._head) > _MAX_HEAD_BYTES:
             self._transport.abort()
         elif b"\r\n\r\n" in self._head:
-            self._answering = asyncio.get_running_loop().create_task(self._answer())
+            self._response_task = asyncio.get_running_loop().create_task(self._respond())
 
-    async def _answer(self) -> None:
+    async def _respond(self) -> None:
         method, _, rest = self._head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         self._timer.cancel()
         try:

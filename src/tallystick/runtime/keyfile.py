@@ -67,7 +67,7 @@ def read_keys(path: str, table: str) -> dict[str, str]:
     return parse_toml(path, content, table) if _is_toml(path, content, table) else parse_properties(content)
 
 
-def given(values: Mapping[str, str]) -> dict[str, str]:
+def without_empty(values: Mapping[str, str]) -> dict[str, str]:
     """Without the keys that have no value: they count as absent."""
     return {key: value.strip() for key, value in values.items() if value.strip()}
 
@@ -85,12 +85,12 @@ def parse_toml(path: str, content: str, table: str) -> dict[str, str]:
         document = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the configuration is not TOML: {error}", path=path) from error
-    found = document.pop(table, None)
-    if not isinstance(found, dict):
+    key_table = document.pop(table, None)
+    if not isinstance(key_table, dict):
         raise UsageError(f"the configuration has no table [{table}]", path=path)
     if document:
         raise UsageError(f"the configuration has more than the table [{table}]", path=path, found=",".join(document))
-    return {key: _as_text(value) for key, value in found.items()}
+    return {key: _as_text(value) for key, value in key_table.items()}
 
 
 def _as_text(value: Any) -> str:
@@ -116,10 +116,10 @@ def parse_properties(content: str) -> dict[str, str]:
         if logical.endswith("\\"):
             logical = logical[:-1]
             continue
-        found = _LINE.fullmatch(logical) or re.fullmatch(r"(\S+)()", logical)
-        if found is None:
+        match = _LINE.fullmatch(logical) or re.fullmatch(r"(\S+)()", logical)
+        if match is None:
             raise UsageError("a line of the configuration is not key=value", line=line_number)
-        key, value = found[1], found[2].strip()
+        key, value = match[1], match[2].strip()
         if values.setdefault(key, value) != value:
             raise UsageError(f"{key} is given twice in the configuration, with two values", line=line_number)
         logical = ""

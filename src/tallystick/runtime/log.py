@@ -81,9 +81,9 @@ class LogOutput:
         """``write`` may block, and is called on the thread alone."""
         self._write = write
         self._formatter = _Rendered(settings.style, colors)
-        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING)
+        self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING)
         self._sparing, self._one = Sparing(), threading.Lock()
-        self._lost = 0
+        self._lost_count = 0
         self._ending = False
         self._handler = _Handing(self._take)
         logger = logging.getLogger(ROOT)
@@ -98,7 +98,7 @@ class LogOutput:
         logging.getLogger(ROOT).removeHandler(self._handler)
         self._ending = True
         with contextlib.suppress(queue.Full):  # then the thread sees for itself when nothing waits any more
-            self._waiting.put_nowait(None)
+            self._records.put_nowait(None)
         self._thread.join(within_s)
 
     def _take(self, record: logging.LogRecord) -> None:
@@ -109,21 +109,21 @@ class LogOutput:
             if not is_worth:
                 return
         try:
-            self._waiting.put_nowait(record)
+            self._records.put_nowait(record)
         except queue.Full:
-            self._lost += 1
+            self._lost_count += 1
 
     def _run(self) -> None:
         tell_at = 0.0
-        while not (self._ending and self._waiting.empty()):
+        while not (self._ending and self._records.empty()):
             record = None
             with contextlib.suppress(queue.Empty):
-                record = self._waiting.get(timeout=LEFT_OUT_S)
+                record = self._records.get(timeout=LEFT_OUT_S)
             if record is not None:
                 self._line(record)
-            if self._lost and self._waiting.qsize() < MAX_WAITING // 2:
-                lost, self._lost = self._lost, 0
-                self._say(Event("log lines lost", {"count": lost, "reason": "nobody read them in time"}))
+            if self._lost_count and self._records.qsize() < MAX_WAITING // 2:
+                lost_count, self._lost_count = self._lost_count, 0
+                self._say(Event("log lines lost", {"count": lost_count, "reason": "nobody read them in time"}))
             if (now := time.monotonic()) >= tell_at:
                 tell_at = now + LEFT_OUT_S
                 self._tell_left_out(now)
@@ -142,7 +142,7 @@ class LogOutput:
         try:
             self._write(f"{self._formatter.format(record)}\n".encode(errors="backslashreplace"))
         except Exception:  # the reader is gone, or a field cannot be shown: the lines after this one are tried
-            self._lost += 1
+            self._lost_count += 1
 
 
 class _Handing(logging.Handler):
@@ -188,10 +188,10 @@ class _Rendered(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if self._inner is None:
-            self._inner = self._made()
+            self._inner = self._make_formatter()
         return self._inner.format(record)
 
-    def _made(self) -> logging.Formatter:
+    def _make_formatter(self) -> logging.Formatter:
         import structlog
 
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)

@@ -52,7 +52,7 @@ class Network(Protocol):
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:
-    """Answers are already batched; Nagle's algorithm would only add its delay."""
+    """Responses are already batched; Nagle's algorithm would only add its delay."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -12,16 +12,16 @@ class Once:
 
     def __init__(self, capacity: int = MAX_REMEMBERED) -> None:
         self._capacity = capacity
-        self._seen: dict[Hashable, None] = {}  # the one asked about last stands last
+        self._keys: dict[Hashable, None] = {}  # the one asked about last stands last
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._keys)
 
     def is_new(self, key: Hashable) -> bool:
         """Whether ``key`` was not asked about before, as far as this remembers."""
-        known = key in self._seen
-        self._seen.pop(key, None)
-        self._seen[key] = None
-        if len(self._seen) > self._capacity:
-            del self._seen[next(iter(self._seen))]
-        return not known
+        is_known = key in self._keys
+        self._keys.pop(key, None)
+        self._keys[key] = None
+        if len(self._keys) > self._capacity:
+            del self._keys[next(iter(self._keys))]
+        return not is_known

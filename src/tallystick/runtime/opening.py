@@ -52,7 +52,7 @@ class Opening(Generic[Handle]):
         def __enter__(self) -> None:
             raise UsageError(f"use it as `async with {self._call} as …`; tallystick.sync has the same without async")
 
-        def __exit__(self, *left: object) -> None:
+        def __exit__(self, *arguments: object) -> None:
             """Python looks for it before it enters."""
 
     async def __aenter__(self) -> Handle:

@@ -96,11 +96,11 @@ class _Peers(Generic[Peer]):
     def quietest(self, quiet_since: Callable[[Peer], float]) -> Peer:
         """There is one. Only those are looked at again that were the quietest at the last look."""
         while True:
-            seen, number, peer = self._by_quiet[0]
+            last_since, number, peer = self._by_quiet[0]
             if peer not in self._here:
                 heapq.heappop(self._by_quiet)
                 continue
             since = quiet_since(peer)
-            if since == seen:
+            if since == last_since:
                 return peer
             heapq.heapreplace(self._by_quiet, (since, number, peer))

@@ -21,18 +21,18 @@ class ReservedPort:
 
     def __init__(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> None:
         """``purpose`` is for the error: " for clients"."""
-        self._held = ExitStack()
+        self._sockets = ExitStack()
         error: OSError | None = None
         for _ in range(1 if port else TRIES):
-            with ExitStack() as held:
+            with ExitStack() as sockets:
                 try:
-                    self.port = _bind(held, host, port)
+                    self.port = _bind(sockets, host, port)
                     for offset in offsets:
-                        _bind(held, host, self.port + offset)
-                except OSError as found:
-                    error = found
+                        _bind(sockets, host, self.port + offset)
+                except OSError as failure:
+                    error = failure
                     continue
-                self._held = held.pop_all()
+                self._sockets = sockets.pop_all()
                 return
         where: dict[str, object] = {"host": host}
         if port:
@@ -40,14 +40,14 @@ class ReservedPort:
         raise UsageError(f"cannot listen{purpose}: {error.strerror if error else 'no port'}", **where) from error
 
     def close(self) -> None:
-        self._held.close()
+        self._sockets.close()
 
 
-def _bind(held: ExitStack, host: str, port: int) -> int:
+def _bind(sockets: ExitStack, host: str, port: int) -> int:
     if not 0 <= port < 1 << 16:
         raise OSError(errno.EADDRNOTAVAIL, "there is no such port")
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    bound = held.enter_context(socket.socket(family, kind, protocol))
+    bound = sockets.enter_context(socket.socket(family, kind, protocol))
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(address)
     return int(bound.getsockname()[1])

@@ -20,10 +20,10 @@ async def running_timeout(seconds: float) -> AsyncIterator[None]:
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as limit:
 
-        def beat(left: int) -> None:
+        def beat(beats_left: int) -> None:
             nonlocal timer
-            if left:
-                timer = loop.call_later(seconds / BEATS, beat, left - 1)
+            if beats_left:
+                timer = loop.call_later(seconds / BEATS, beat, beats_left - 1)
             else:
                 limit.reschedule(loop.time())
 

@@ -47,27 +47,27 @@ def milliseconds(field: str) -> Key:
 
 def exporter(field: str) -> Key:
     """The key that says whether ``/metrics`` is served."""
-    return Key(field, keyfile.prometheus, lambda served: "PROM" if served else "DISABLE")
+    return Key(field, keyfile.prometheus, lambda is_served: "PROM" if is_served else "DISABLE")
 
 
 @dataclass(frozen=True)
 class Part(Generic[Settings]):
     """The keys of one class of settings. ``complete`` may set fields that are not given by those that are."""
 
-    made: Callable[..., Settings]
+    factory: Callable[..., Settings]
     keys: Mapping[str, Key]
     complete: Callable[[dict[str, Any]], None] | None = None
 
-    def build(self, given: Mapping[str, str], **others: Any) -> Settings:
+    def build(self, texts: Mapping[str, str], **others: Any) -> Settings:
         """The settings of the keys given, and of ``others`` by field. Raises UsageError, which begins with a key."""
-        fields = self._parse(given)
+        fields = self._parse(texts)
         if self.complete is not None:
             self.complete(fields)
-        return self._build(partial(self.made, **others), fields)
+        return self._build(partial(self.factory, **others), fields)
 
-    def change(self, settings: Settings, given: Mapping[str, str]) -> Settings:
+    def change(self, settings: Settings, texts: Mapping[str, str]) -> Settings:
         """The same settings with other values for the keys given. Raises UsageError, which begins with a key."""
-        return self._build(partial(replace, settings), self._parse(given))  # type: ignore[type-var]  # a dataclass
+        return self._build(partial(replace, settings), self._parse(texts))  # type: ignore[type-var]  # a dataclass
 
     def parse(self, name: str, text: str) -> tuple[str, Any]:
         """The field that a key sets, and its value. Raises UsageError."""
@@ -79,12 +79,12 @@ class Part(Generic[Settings]):
         values = ((name, key, getattr(settings, key.field)) for name, key in self.keys.items())
         return {name: key.text(value) for name, key, value in values if value is not None}
 
-    def _parse(self, given: Mapping[str, str]) -> dict[str, Any]:
-        return dict(self.parse(name, given[name]) for name in self.keys if name in given)
+    def _parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        return dict(self.parse(name, texts[name]) for name in self.keys if name in texts)
 
-    def _build(self, made: Callable[..., Settings], fields: Mapping[str, Any]) -> Settings:
+    def _build(self, factory: Callable[..., Settings], fields: Mapping[str, Any]) -> Settings:
         try:
-            return made(**fields)
+            return factory(**fields)
         except UsageError as error:
             subject, _, rest = error.message.partition(" ")
             for name, key in self.keys.items():
@@ -102,7 +102,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Loaded(Generic[Settings]):
+class LoadedSettings(Generic[Settings]):
     """Settings, and the keys of the file that change nothing."""
 
     settings: Settings
@@ -133,63 +133,68 @@ class Schema(Generic[Settings]):
         """The keys that set a field, of all parts."""
         return {name: key for part in (self.whole, *self.parts.values()) for name, key in part.keys.items()}
 
-    def load(self, path: str | None, overrides: Mapping[str, str]) -> Loaded[Settings]:
+    def load(self, path: str | None, overrides: Mapping[str, str]) -> LoadedSettings[Settings]:
         """Read the file, if any, with ``overrides`` (``--set``) on top. Raises UsageError, which names the key."""
         values = {} if path is None else keyfile.read_keys(path, self.table)
         return self.read({**values, **overrides})
 
-    def read(self, values: Mapping[str, str]) -> Loaded[Settings]:
+    def read(self, values: Mapping[str, str]) -> LoadedSettings[Settings]:
         """Settings from keys and their text; an empty value counts as absent. Raises UsageError, which names a key."""
-        given = keyfile.given(values)
-        self._refuse(given)
-        known = {*self.keys, *self.fixed, *self.checked}
-        require(self._missing(given), given, known)
-        parts = {name: part.build(given) for name, part in self.parts.items()}
-        ignored = unknown((name for name in given if not self.security.fullmatch(name)), known)
-        return Loaded(self.whole.build(given, **parts), ignored)
+        texts = keyfile.without_empty(values)
+        self._refuse(texts)
+        known_keys = {*self.keys, *self.fixed, *self.checked}
+        require(self._missing_keys(texts), texts, known_keys)
+        parts = {name: part.build(texts) for name, part in self.parts.items()}
+        ignored = unknown((name for name in texts if not self.security.fullmatch(name)), known_keys)
+        return LoadedSettings(self.whole.build(texts, **parts), ignored)
 
     def texts(self, settings: Settings) -> dict[str, str]:
         """The keys and texts of a file that would give these settings."""
-        held = {name: part.texts(getattr(settings, name)) for name, part in self.parts.items()}
-        return {**self.whole.texts(settings), **{key: text for part in held.values() for key, text in part.items()}}
+        texts_by_part = {name: part.texts(getattr(settings, name)) for name, part in self.parts.items()}
+        return {
+            **self.whole.texts(settings),
+            **{key: text for part in texts_by_part.values() for key, text in part.items()},
+        }
 
     def text(self, settings: Settings) -> str:
         """A file of properties that would give these settings, its lines in the order of their keys."""
         return "".join(f"{name}={text}\n" for name, text in sorted(self.texts(settings).items()))
 
-    def _refuse(self, given: Mapping[str, str]) -> None:
+    def _refuse(self, texts: Mapping[str, str]) -> None:
         for name, fixed in self.fixed.items():
-            if name in given and keyfile.flag(name, given[name]) is not fixed.value:
+            if name in texts and keyfile.flag(name, texts[name]) is not fixed.value:
                 raise UsageError(f"{name}={plain(not fixed.value)} is not supported: {fixed.why}")
-        for name, value in given.items():
+        for name, value in texts.items():
             if self.security.fullmatch(name) and value.lower() != "false":
                 raise UsageError(f"{name} is not supported: {self.lacks}")
         if self.check is not None:
-            self.check(given)
+            self.check(texts)
 
-    def _missing(self, given: Mapping[str, str]) -> Iterable[str]:
+    def _missing_keys(self, texts: Mapping[str, str]) -> Iterable[str]:
         """The keys that are needed and have no value, by another key of the same field neither."""
         keys = self.keys
-        fields = {keys[name].field for name in given if name in keys}
+        fields = {keys[name].field for name in texts if name in keys}
         return (name for name in self.needed if keys[name].field not in fields)
 
 
-def unknown(given: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """The keys that are none of ``known``, each with the one it is perhaps a misspelling of."""
-    return tuple(_suggest(name, known) for name in sorted(given) if name not in known)
+def unknown(names: Iterable[str], known_keys: Collection[str]) -> tuple[str, ...]:
+    """The keys that are none of ``known_keys``, each with the one it is perhaps a misspelling of."""
+    return tuple(_suggest(name, known_keys) for name in sorted(names) if name not in known_keys)
 
 
-def require(missing: Iterable[str], given: Collection[str], known: Collection[str]) -> None:
-    """Raises UsageError for the first of ``missing``, and names what may be a misspelling of it."""
-    for name in missing:
-        near = difflib.get_close_matches(name.lower(), {key.lower() for key in given if key not in known}, n=1)
-        spelled = next((f" (there is {key}: is it that?)" for key in given if key.lower() in near), "")
+def require(missing_keys: Iterable[str], present_keys: Collection[str], known_keys: Collection[str]) -> None:
+    """Raises UsageError for the first of ``missing_keys``, and names what may be a misspelling of it."""
+    for name in missing_keys:
+        near = difflib.get_close_matches(
+            name.lower(), {key.lower() for key in present_keys if key not in known_keys}, n=1
+        )
+        spelled = next((f" (there is {key}: is it that?)" for key in present_keys if key.lower() in near), "")
         raise UsageError(
             f"{name} is missing{spelled}: set it in the file that --config names, or with --set {name}=..."
         )
 
 
-def _suggest(name: str, known: Collection[str]) -> str:
-    folded = {key.lower(): key for key in known}
+def _suggest(name: str, known_keys: Collection[str]) -> str:
+    folded = {key.lower(): key for key in known_keys}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.8)
     return f"{name} (did you mean {folded[near[0]]}?)" if near else name

@@ -33,7 +33,7 @@ class Sparing:
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], _Minute] = {}  # the one whose minute began last is last
         self._kinds: dict[str, _Minute] = {}
-        self._known: dict[str, float] = {}  # when a host had its first line; the one that had one last is last
+        self._first_line_at: dict[str, float] = {}  # when a host had its first line; the one that had one last is last
         self._ended: dict[str, int] = {}  # left out in minutes that are over, and not told yet
 
     def is_worth(self, kind: str, peer: str, now: float) -> bool:
@@ -44,7 +44,7 @@ class Sparing:
         else:
             host = peer.rpartition(":")[0] or peer
             of_host = self._of_host(kind, host, now)
-            is_known = self._known.get(host, now) < of_kind.ends - MINUTE_S
+            is_known = self._first_line_at.get(host, now) < of_kind.ends - MINUTE_S
             most = MAX_OF_ALL if is_known else MAX_OF_UNKNOWN
             is_worth = of_kind.lines < most and of_host.lines < (MAX_OF_HOST if of_kind.lines < MAX_OF_KIND else ALWAYS)
             of_host.lines += is_worth
@@ -59,8 +59,8 @@ class Sparing:
         for kind, minute in self._kinds.items():
             if now is None or now >= minute.ends:
                 self._end(kind, minute)
-        told, self._ended = self._ended, {}
-        return told
+        left_out_counts, self._ended = self._ended, {}
+        return left_out_counts
 
     def _of_kind(self, kind: str, now: float) -> _Minute:
         minute = self._kinds.get(kind)
@@ -80,9 +80,9 @@ class Sparing:
         return minute
 
     def _has_line(self, host: str, now: float) -> None:
-        self._known[host] = self._known.pop(host, now)
-        if len(self._known) > MAX_HOSTS:
-            del self._known[next(iter(self._known))]
+        self._first_line_at[host] = self._first_line_at.pop(host, now)
+        if len(self._first_line_at) > MAX_HOSTS:
+            del self._first_line_at[next(iter(self._first_line_at))]
 
     def _end(self, kind: str, minute: _Minute) -> None:
         if minute.left_out:

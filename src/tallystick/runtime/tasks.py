@@ -27,8 +27,8 @@ def watch(tasks: Iterable[asyncio.Task[Any]], failed: Callable[[Exception], None
 
 async def together(asking: Iterable[Coroutine[Any, Any, T]], at_once: int = 32) -> list[T]:
     """The results in order, ``at_once`` of them under way: each has its time-out to itself. Raises what one raises."""
-    found: list[T] = []
+    results: list[T] = []
     questions = iter(asking)
     while some := list(islice(questions, at_once)):
-        found += await asyncio.gather(*some)
-    return found
+        results += await asyncio.gather(*some)
+    return results

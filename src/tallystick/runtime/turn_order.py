@@ -62,8 +62,8 @@ class TurnOrder(Generic[Peer]):
                     hosts.pop(host, None)
 
     def clear(self) -> None:
-        for waiting in (self._host_of, self._came, self._going_on):
-            waiting.clear()
+        for table in (self._host_of, self._came, self._going_on):
+            table.clear()
 
 
 class PeerQueues(Generic[Peer, Item]):

@@ -15,32 +15,32 @@ class TurnSteps:
 
     def __init__(self, most: int) -> None:
         """``most``: steps of one turn."""
-        self._most = self._left = most
-        self._waiting: deque[Iterator[object]] = deque()
+        self._most = self._steps_left = most
+        self._pending: deque[Iterator[object]] = deque()
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
 
     def run(self, steps: Iterator[object]) -> None:
-        self._waiting.append(steps)
-        if len(self._waiting) == 1:  # else others come first, or this is one of their steps
+        self._pending.append(steps)
+        if len(self._pending) == 1:  # else others come first, or this is one of their steps
             self._go_on()
 
     def close(self) -> None:
-        self._waiting.clear()
+        self._pending.clear()
         if self._next is not None:
             self._next.cancel()
 
     def _go_on(self) -> None:
         if self._next is None:
             self._next = self._loop.call_soon(self._next_turn)
-        while self._waiting and self._left > 0:
-            self._left -= 1
+        while self._pending and self._steps_left > 0:
+            self._steps_left -= 1
             try:
-                next(self._waiting[0])
+                next(self._pending[0])
             except StopIteration:
-                self._waiting.popleft()
+                self._pending.popleft()
 
     def _next_turn(self) -> None:
-        self._next, self._left = None, self._most
-        if self._waiting:
+        self._next, self._steps_left = None, self._most
+        if self._pending:
             self._go_on()

@@ -81,8 +81,8 @@ class ThreadWorker(Worker):
             call, done = job
             try:
                 result, error = call(), None
-            except Exception as failed:
-                result, error = None, failed
+            except Exception as failure:
+                result, error = None, failure
             self._loop.call_soon_threadsafe(done, result, error)
 
 

@@ -28,10 +28,10 @@ CHUNK_BYTES = 256 * 1024
 QueueListener = Callable[[list[MessageQueue]], None]
 
 
-def _on_thread(given: QueueListener | None, what: str) -> rebalancing.QueueListener | None:
+def _on_thread(queue_listener: QueueListener | None, what: str) -> rebalancing.QueueListener | None:
     """It may use the blocking client, which waits for the loop. Raises UsageError for what cannot be called."""
-    listener(given, what)
-    return None if given is None else lambda queues: asyncio.to_thread(given, queues)
+    listener(queue_listener, what)
+    return None if queue_listener is None else lambda queues: asyncio.to_thread(queue_listener, queues)
 
 
 def _share_of_chunk(message: ReceivedMessage) -> float:
@@ -66,7 +66,7 @@ class RocketMQ(BlockingClient[client.RocketMQ]):
         their own; they may use this client. Raises UsageError.
         """
         loop, mq = self._client()
-        made = loop.call(
+        consumer = loop.call(
             lambda: mq.consumer(
                 group,
                 topic,
@@ -80,7 +80,7 @@ class RocketMQ(BlockingClient[client.RocketMQ]):
                 on_revoked=_on_thread(on_revoked, "on_revoked"),
             )
         )
-        return Consumer(loop, made)
+        return Consumer(loop, consumer)
 
     def read(
         self, queue: MessageQueue, first: int, end: int | None = None, *, tags: str = "*"
@@ -129,7 +129,7 @@ class Producer:
     ) -> SendResult:
         """Send one message and return when a broker has stored it: look at the result's ``status``.
 
-        Waits first while ``max_inflight_bytes`` have no answer. ``wait_stored`` False: the broker answers without
+        Waits first while ``max_inflight_bytes`` have no response. ``wait_stored`` False: the broker answers without
         waiting for disk and slaves. ``queue``: this one and no other. Raises UsageError, NoSuchTopic, BrokerError,
         Unavailable; what is ``ambiguous`` may have been stored.
         """
@@ -194,11 +194,11 @@ class Producer:
         self._loop.run(self._producer.send_one_way(topic, body, tags=tags, keys=keys, properties=properties))
 
     def drain(self) -> None:
-        """Wait until everything sent so far has its answer, good or bad."""
+        """Wait until everything sent so far has its response, good or bad."""
         self._loop.run(self._producer.drain())
 
     def close(self) -> None:
-        """Take no more messages, and wait for the answers of those under way."""
+        """Take no more messages, and wait for the responses of those under way."""
         self._loop.run(self._producer.close())
 
 

@@ -38,7 +38,7 @@ class BlockingClient(Generic[Client]):
         self._connected: tuple[LoopThread, Client] | None = None
         self._closed = False
         self._guard = ProcessLock()
-        _made.add(self)
+        _clients.add(self)
 
     def _client(self) -> tuple[LoopThread, Client]:
         with self._guard:
@@ -79,11 +79,11 @@ class BlockingClient(Generic[Client]):
         self.close()
 
 
-_made: weakref.WeakSet[BlockingClient[Any]] = weakref.WeakSet()
+_clients: weakref.WeakSet[BlockingClient[Any]] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    for connection in list(_made):
+    for connection in list(_clients):
         connection.in_child()
 
 

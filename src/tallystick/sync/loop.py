@@ -111,16 +111,16 @@ class LoopThread:
 
 
 async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]:
-    taken: list[T] = []
+    batch: list[T] = []
     weight = 0.0
     while weight < 1:
         try:
             item = await anext(items)  # no new loop: to a consumer that would say that the last one was left
         except StopAsyncIteration:
             break
-        taken.append(item)
+        batch.append(item)
         weight += weigh(item)
-    return taken
+    return batch
 
 
 async def _settle() -> None:

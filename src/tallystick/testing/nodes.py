@@ -149,13 +149,13 @@ class Node(ABC):
         content = payload_bytes(content, "content")
         if not content:
             raise UsageError("content is what the disk has: at least one byte")
-        found = 0
+        place_count = 0
         for path in self._disk.files():
             data, at = self._content(path), -1
             while (at := data.find(content, at + 1)) >= 0:
                 self._disk.flip(path, at)
-                found += 1
-        return found
+                place_count += 1
+        return place_count
 
     def _content(self, path: str) -> bytes:
         with self._disk.undisturbed():

@@ -30,12 +30,12 @@ async def tally_cluster() -> AsyncIterator[OpenCluster]:
 @pytest_asyncio.fixture
 async def ledger_cluster() -> AsyncIterator[Cluster]:
     """Three bookies."""
-    async with cluster(bookies=3) as made:
-        yield made
+    async with cluster(bookies=3) as ledgers:
+        yield ledgers
 
 
 @pytest_asyncio.fixture
 async def topic_cluster() -> AsyncIterator[Cluster]:
     """A name server, a master and its slave."""
-    async with cluster(bookies=0, brokers="1+1") as made:
-        yield made
+    async with cluster(bookies=0, brokers="1+1") as topics:
+        yield topics

@@ -20,10 +20,10 @@ class RealPort:
     @classmethod
     async def open(cls, inner: Network, address: str, port: int) -> RealPort:
         """Listen at this address, and connect to the same one of ``inner`` for each connection. Raises OSError."""
-        made = cls()
+        real_port = cls()
         loop = asyncio.get_running_loop()
-        made._server = await loop.create_server(lambda: _Outer(made, inner, address, port), address, port)
-        return made
+        real_port._server = await loop.create_server(lambda: _Outer(real_port, inner, address, port), address, port)
+        return real_port
 
     def began(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)

@@ -53,8 +53,8 @@ class InProcessWorld:
         self.fabric = Fabric(self.chance(), self.trace)
         self.delay(0.001 if self.is_virtual else 0.0)
         # A network of its own for each cluster of this machine: 127.x.y.0/24.
-        chosen = os.urandom(2)
-        self._network = "10.0.0" if self.is_virtual else f"127.{1 + chosen[0] % 254}.{chosen[1]}"
+        random_bytes = os.urandom(2)
+        self._network = "10.0.0" if self.is_virtual else f"127.{1 + random_bytes[0] % 254}.{random_bytes[1]}"
         self.clients = Process(self.loop, "clients", self.address(250))
         self.hosts: list[str] = []  # addresses of nodes
         self._isolated: dict[str, list[tuple[str, str]]] = {}
@@ -179,7 +179,7 @@ class ProcessTasks:
         if self._users == 1:
             self._of_loops[self._loop] = self
             self._loop.set_task_factory(self._make)
-            self._loop.set_exception_handler(self._failed)
+            self._loop.set_exception_handler(self._on_failure)
 
     def run_again(self, handle: asyncio.Handle) -> None:
         raise AssertionError("only a virtual loop keeps what was due")
@@ -218,7 +218,7 @@ class ProcessTasks:
             task.add_done_callback(of_process.discard)
         return task
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What a dead process does to its disk fails, and is nobody's error."""
         if isinstance(context.get("exception"), Crashed):
             return

@@ -20,7 +20,7 @@ def budget() -> Budget[str]:
 def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed() -> None:
     held = budget()
     for peer, size in (("a", 300), ("b", 500), ("c", 200)):
-        held.unsent(peer, size, 0.0, written=size)
+        held.unsent(peer, size, 0.0, written_bytes=size)
     held.unfinished("d", 1, 0.0)
     assert held.over
     assert held.excess(0.0) == [Excess("b", CloseReason.UNSENT, 500)]
@@ -29,14 +29,14 @@ def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed()
 
 def test_exactly_the_limit_is_not_too_much() -> None:
     held = budget()
-    held.unsent("a", LIMIT, 0.0, written=LIMIT)
+    held.unsent("a", LIMIT, 0.0, written_bytes=LIMIT)
     assert not held.over
     assert held.excess(PATIENCE - 1) == []
 
 
 def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fills_memory() -> None:
     held = budget()
-    held.unsent("reader", 300, 0.0, written=300)
+    held.unsent("reader", 300, 0.0, written_bytes=300)
     for number in range(3):
         held.unfinished(f"writer {number}", 250 + number, float(number))
     assert [(found.peer, found.reason) for found in held.excess(3.0)] == [("writer 0", CloseReason.UNFINISHED)]
@@ -98,8 +98,8 @@ def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
 
 def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
     held = budget()
-    held.unsent("stalled", 10, 0.0, written=10)
-    held.unsent("slow", 10, 0.0, written=10)
+    held.unsent("stalled", 10, 0.0, written_bytes=10)
+    held.unsent("slow", 10, 0.0, written_bytes=10)
     held.unsent("slow", 9, 30.0)
     held.unsent("stalled", 10, 30.0)
     assert held.excess(PATIENCE - 0.1) == []
@@ -110,33 +110,33 @@ def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
 
 def test_taking_shows_though_more_was_written_meanwhile() -> None:
     held = budget()
-    held.unsent("a", 100, 0.0, written=100)
-    held.unsent("a", 150, 30.0, written=60)  # 10 were taken
+    held.unsent("a", 100, 0.0, written_bytes=100)
+    held.unsent("a", 150, 30.0, written_bytes=60)  # 10 were taken
     assert held.excess(PATIENCE) == []
-    held.unsent("a", 160, 80.0, written=10)  # none was
+    held.unsent("a", 160, 80.0, written_bytes=10)  # none was
     assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
 
 
 def test_what_was_taken_of_a_buffer_that_stays_whole_counts() -> None:
     held = budget()
-    held.unsent("a", 100, 0.0, written=100)
-    held.unsent("a", 100, 30.0, taken=True)
+    held.unsent("a", 100, 0.0, written_bytes=100)
+    held.unsent("a", 100, 30.0, has_taken=True)
     assert held.excess(PATIENCE) == []
     assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
 
 
 def test_who_has_nothing_to_take_is_never_late() -> None:
     held = budget()
-    held.unsent("a", 10, 0.0, written=10)
+    held.unsent("a", 10, 0.0, written_bytes=10)
     held.unsent("a", 0, 1.0)
     assert held.excess(1e9) == []
-    held.unsent("a", 10, 1e9, written=10)
+    held.unsent("a", 10, 1e9, written_bytes=10)
     assert held.excess(1e9 + PATIENCE / 2) == []
 
 
 def test_nothing_held_is_nobody_s() -> None:
     held = budget()
-    held.unsent("a", 0, 0.0, written=5)
+    held.unsent("a", 0, 0.0, written_bytes=5)
     held.unfinished("a", 0, 0.0)
     held.kept("a", 0)
     assert (held.excess(1e9), held.takers(), held.held_bytes) == ([], (), 0)
@@ -163,7 +163,7 @@ def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: i
     for event, peer, size in events:
         now += chance.random() * PATIENCE / 2
         if event == "unsent":
-            held.unsent(peer, size, now, written=chance.randrange(LIMIT))
+            held.unsent(peer, size, now, written_bytes=chance.randrange(LIMIT))
             unsent[peer] = size
         elif event == "unfinished":
             held.unfinished(peer, size, now, progress=chance.random() < 0.5)

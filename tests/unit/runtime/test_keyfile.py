@@ -64,4 +64,4 @@ def test_a_key_with_two_values_is_refused() -> None:
 
 
 def test_keys_without_a_value_are_absent() -> None:
-    assert keyfile.given({"a": " 1 ", "b": "", "c": "  "}) == {"a": "1"}
+    assert keyfile.without_empty({"a": " 1 ", "b": "", "c": "  "}) == {"a": "1"}

@@ -69,7 +69,7 @@ def test_very_many_hosts_silence_nobody_and_take_no_more_memory() -> None:
         said(sparing, 1, host=f"h{number}")
     for number in range(3 * MAX_HOSTS):
         said(sparing, 1, host=f"h{number}", now=number / 10)
-    assert len(sparing._hosts) == len(sparing._known) == MAX_HOSTS
+    assert len(sparing._hosts) == len(sparing._first_line_at) == MAX_HOSTS
 
 
 def test_hosts_that_nobody_heard_of_before_leave_the_last_lines_to_the_others() -> None:

@@ -134,7 +134,7 @@ class BookieServer:
         self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
 
     def unsent(self, session: Session, size: int, taken: bool) -> None:
-        self._budget.unsent(session, size, self._loop.time(), taken=taken)
+        self._budget.unsent(session, size, self._loop.time(), has_taken=taken)
         if self._ticking is None and size:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._changed()

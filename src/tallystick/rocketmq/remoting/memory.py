@@ -57,7 +57,7 @@ class Memory:
 
     def unsent(self, holder: Holder, size: int, *, written_bytes: int) -> None:
         """``size`` bytes wait for the peer to take them; ``written_bytes`` were given to it since the last call."""
-        self._budget.unsent(holder, size, self._clock.now(), written=written_bytes)
+        self._budget.unsent(holder, size, self._clock.now(), written_bytes=written_bytes)
         if size and self._looker is None:
             self._look_soon()
         if self._budget.over:
