@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.settings import BrokerSettings
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.remoting.dispatch import Dispatch
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.slices import at_once
@@ -77,7 +77,7 @@ class Desk:
     def restart(self) -> None:
         self.standing = Standing(self.settings.role)
         slave = self.standing.is_slave
-        self.tables = Tables(
+        self.tables = BrokerTables(
             self.files, self.settings, self.standing, self.clock, self.events, self._changed, self._end_of
         )
         self.tables.cut_offsets(slave=slave)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.offsets import Commit, Offsets
+from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 
@@ -14,6 +14,6 @@ def take_over(offsets: Offsets, table: OffsetTable, resets: ResetTable | None = 
     list(offsets.become(merge))
 
 
-def lacking(offsets: Offsets, table: OffsetTable, resets: ResetTable | None = None) -> list[Commit]:
+def lacking(offsets: Offsets, table: OffsetTable, resets: ResetTable | None = None) -> list[OffsetCommit]:
     """By the master."""
     return [commit for commit in offsets.lacking(table, resets) if commit is not None]

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.storage import StorageStats
 from tallystick.bookkeeper.ledger import metrics as client
 from tallystick.rocketmq.broker import metrics as broker
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
-from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.locks import BrokerQueueLocks
 from tallystick.rocketmq.nameserver import metrics as name_server
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.remoting.memory import Memory
@@ -62,9 +62,9 @@ def _bookie() -> CollectorRegistry:
 
 
 def _broker() -> CollectorRegistry:
-    counts, clock = broker.Counts(), SystemClock()
-    view = broker.View(
-        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, QueueLocks(),
+    counts, clock = broker.BrokerCounts(), SystemClock()
+    view = broker.BrokerReadings(
+        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, BrokerQueueLocks(),
         lambda: 0, Memory(clock, Events(), 1, 1.0), list, lambda: 0.0, lambda: False,
         lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
     )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.feed import Acked, Action, Close, Feed, Greet, Heartbeat, Start
-from tallystick.rocketmq.ha.follow import Append, Follow, Send
+from tallystick.rocketmq.ha.feed import Acked, Action, Disconnect, Feed, Greet, SendHeartbeat, Start
+from tallystick.rocketmq.ha.follow import Append, Follow, SendToMaster
 from tallystick.rocketmq.ha.log import range_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import HEAD, REPORT
@@ -42,11 +42,11 @@ class Port:
         frames: list[bytes] = []
         for action in actions:
             match action:
-                case Heartbeat(offset):
+                case SendHeartbeat(offset):
                     frames.append(HEAD.pack(offset, 0))
                 case Acked(offset):
                     self.acked.append(offset)
-                case Close(reason):
+                case Disconnect(reason):
                     self.closed = reason
                 case Greet():
                     self.greeted = True
@@ -183,7 +183,7 @@ class Slave:
         reports = []
         while due:
             match due.pop(0):
-                case Send(data):
+                case SendToMaster(data):
                     reports.append(REPORT.unpack(data)[0])
                 case Append(offset, parts):
                     self.log.append_raw(offset, b"".join(parts))

@@ -5,7 +5,7 @@ A slave that a master's loss keeps from following has nothing to come, and says 
 
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_expected import Expected
@@ -102,7 +102,7 @@ class Settling:
         return None
 
 
-def _difference(slave: Tables, master: Tables) -> str | None:
+def _difference(slave: BrokerTables, master: BrokerTables) -> str | None:
     if (slave.topics.version, slave.topics.all) != (master.topics.version, master.topics.all):
         return "topics"
     if (slave.groups.version, slave.groups.all) != (master.groups.version, master.groups.all):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tallystick.errors import Unavailable
 from tallystick.rocketmq.broker.master_tables import pull_at
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.topics import DEFAULT_TOPIC
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
@@ -141,7 +141,7 @@ class TablesUser:
         if not host.is_slave:
             offset = max(0, min(before, end) - self._goes_back())
         offset = max(offset, min(offset + self._random.randint(1, 40), end))
-        commit = Commit(topic, self._name("t"), queue_id, offset)
+        commit = OffsetCommit(topic, self._name("t"), queue_id, offset)
         place = topic, commit.group, queue_id
         has_heard = self._judge.tables.committing(host, place, offset)
         try:
@@ -157,7 +157,9 @@ class TablesUser:
         """By how much: a consumer that got the queue from another one begins where that one had committed."""
         return self._random.choice((0, 0, 0, 0, 0, 0, 0, 5, 50))
 
-    async def _commit_at(self, client: RemotingClient, host: BrokerHost, commit: Commit, *, went_back: bool) -> bool:
+    async def _commit_at(
+        self, client: RemotingClient, host: BrokerHost, commit: OffsetCommit, *, went_back: bool
+    ) -> bool:
         """Whether it counts."""
         header = UpdateOffsetHeader(
             consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset,

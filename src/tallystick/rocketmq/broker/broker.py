@@ -31,7 +31,7 @@ from tallystick.rocketmq.broker.idle_groups import make_room_for_groups
 from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
-from tallystick.rocketmq.broker.metrics import Counts, View, registry
+from tallystick.rocketmq.broker.metrics import BrokerCounts, BrokerReadings, registry
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
@@ -45,7 +45,7 @@ from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import BrokerServer, Requests
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.memory import Memory
@@ -89,7 +89,7 @@ class Broker:
         self.settings, self._outside, self.standing = settings, outside, Standing(settings.role, settings.broker_id)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._registrar: Registrar | None = None
-        self.counts = Counts()
+        self.counts = BrokerCounts()
         self._ready = False
         # Before anything is written: a broker whose ports are taken leaves no folder.
         self._reserved = outside.network.reserve(
@@ -170,7 +170,7 @@ class Broker:
     def _load_tables(self, store: MessageStore) -> None:
         settings, outside = self.settings, self._outside
         files = ConfigFiles(outside.disk, settings.store_dir)
-        self.tables = Tables(
+        self.tables = BrokerTables(
             files, settings, self.standing, outside.clock, outside.events, self._topics_changed,
             lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
@@ -283,7 +283,7 @@ class Broker:
 
     async def _listen_http(self) -> None:
         settings, store = self.settings, self.parts.store
-        view = View(
+        view = BrokerReadings(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,

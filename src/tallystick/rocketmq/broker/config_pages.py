@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Table)
 
 
 @dataclass
-class _Reading(Generic[T]):
+class _TableReading(Generic[T]):
     """A table of which one reader has some pages."""
 
     table: T
@@ -54,9 +54,8 @@ class ConfigPages(Generic[T]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._readings: OrderedDict[str, _Reading[T]] = (
-            OrderedDict()
-        )  # by reader (host:port), who asked last at the end
+        # By reader (host:port), the one that asked last at the end.
+        self._readings: OrderedDict[str, _TableReading[T]] = OrderedDict()
 
     def page(
         self, peer: str, table: T, entries: Mapping[str, object], version: str | None, start: int, most: int | None
@@ -70,18 +69,18 @@ class ConfigPages(Generic[T]):
         reading = self._readings.pop(peer, None)
         if start <= 0 or reading is None or reading.table.version != before:
             start = 0 if before != table.version else max(0, start)
-            reading = _Reading(table, sorted(entries), 0.0)
+            reading = _TableReading(table, sorted(entries), 0.0)
         size = PAGE_ENTRIES if most is None else max(0, min(PAGE_ENTRIES, most))
         if start + size < len(reading.names):
             self._keep(peer, reading)
         return ConfigPage(reading.table, reading.names[start : start + size])
 
-    def _keep(self, peer: str, reading: _Reading[T]) -> None:
+    def _keep(self, peer: str, reading: _TableReading[T]) -> None:
         now, host = self._clock.now(), host_of(peer)
         reading.asked_at = now
         self._readings[peer] = reading
         of_host = [each for each in self._readings if host_of(each) == host]
-        gone = of_host[:-MOST_OF_HOST] + list(self._readings)[:-MOST_READERS]
-        gone += [each for each, other in self._readings.items() if other.asked_at + KEPT_S < now]
-        for each in dict.fromkeys(gone):
+        oldest = of_host[:-MOST_OF_HOST] + list(self._readings)[:-MOST_READERS]
+        oldest += [each for each, other in self._readings.items() if other.asked_at + KEPT_S < now]
+        for each in dict.fromkeys(oldest):
             del self._readings[each]

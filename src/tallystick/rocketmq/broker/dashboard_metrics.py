@@ -15,7 +15,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystick.errors import QueueRebuilding
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
 from tallystick.runtime.health import pause
@@ -55,7 +55,7 @@ Series = tuple[list[str], float]
 class DashboardCollector:
     """Of one broker; a scrape reads what its parts have."""
 
-    def __init__(self, parts: Parts, counts: Counts) -> None:
+    def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts = parts, counts
         self._node = [parts.identity.cluster, "broker", parts.identity.name]
 

@@ -45,7 +45,7 @@ class LockTable(msgspec.Struct, frozen=True):
 
 
 @dataclass(eq=False, slots=True)
-class _Lock:
+class _QueueLock:
     group: str
     queue: MessageQueue
     client_id: str
@@ -55,7 +55,7 @@ class _Lock:
     places: int
 
 
-class QueueLocks:
+class BrokerQueueLocks:
     """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved. ``changes``: how often
     queues had new owners."""
 
@@ -72,14 +72,14 @@ class QueueLocks:
     def begin(self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0) -> None:
         """Anew, with those that were saved. ``quiet_s``: for so long nobody knows who has locks, and none is given."""
         self._quiet_until, self.dirty = now + quiet_s, False
-        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
-        self._by_age: OrderedDict[_Lock, None] = OrderedDict()  # of all groups; the one asked for last is last
+        self._groups: dict[str, dict[MessageQueue, _QueueLock]] = {}  # the one asked for last is last
+        self._by_age: OrderedDict[_QueueLock, None] = OrderedDict()  # of all groups; the one asked for last is last
         self._hosts: Counter[str] = Counter()  # places by the host of the owner
         self._places = 0
         for lock in saved.locks if saved is not None else ():
             locks = self._groups.setdefault(lock.group, {})
             if lock.queue not in locks:  # as somebody may have edited the file
-                self._put(locks, _Lock(lock.group, lock.queue, lock.client_id, lock.host, now, 0, _places(lock)))
+                self._put(locks, _QueueLock(lock.group, lock.queue, lock.client_id, lock.host, now, 0, _places(lock)))
 
     def __len__(self) -> int:
         return len(self._by_age)
@@ -119,7 +119,7 @@ class QueueLocks:
                     self._removed(held)
                 if alive is None:
                     self.changes, places = number, _places(SavedLock(group, queue, client_id, host))
-                    self._put(locks, _Lock(group, queue, client_id, host, now, number, places))
+                    self._put(locks, _QueueLock(group, queue, client_id, host, now, number, places))
                 else:
                     self._put(locks, replace(alive, host=host, asked=now))
                 taken.append(queue)
@@ -176,7 +176,7 @@ class QueueLocks:
                 yield
                 left = _STEP_PRUNED
 
-    def _ended(self, lock: _Lock) -> None:
+    def _ended(self, lock: _QueueLock) -> None:
         """It goes, unless another one took its place meanwhile."""
         locks = self._groups.get(lock.group, {})
         if locks.get(lock.queue) is lock:
@@ -190,13 +190,13 @@ class QueueLocks:
         locks = self._groups.get(group)
         return locks is not None and _lives(next(reversed(locks.values())), now)
 
-    def _put(self, locks: dict[MessageQueue, _Lock], lock: _Lock) -> None:
+    def _put(self, locks: dict[MessageQueue, _QueueLock], lock: _QueueLock) -> None:
         locks[lock.queue] = lock
         self._by_age[lock] = None
         self._places += lock.places
         self._hosts[lock.host] += lock.places
 
-    def _removed(self, lock: _Lock) -> None:
+    def _removed(self, lock: _QueueLock) -> None:
         del self._by_age[lock]
         self._places -= lock.places
         self._hosts[lock.host] -= lock.places
@@ -208,5 +208,5 @@ def _places(lock: SavedLock) -> int:
     return 1 + len(dialect.write_strict(lock)) // PLACE_BYTES
 
 
-def _lives(lock: _Lock, now: float) -> bool:
+def _lives(lock: _QueueLock, now: float) -> bool:
     return now - lock.asked <= LIVE_S

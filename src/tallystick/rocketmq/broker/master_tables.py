@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPagePart
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.table_parts import ConfigsRead, OffsetsRead, check_count
@@ -159,7 +159,7 @@ class MasterTables:
             raise RemoteProtocolError(f"the master does not say its {name}", address=self._address)
         return number
 
-    async def tell(self, commit: Commit) -> Command:
+    async def tell(self, commit: OffsetCommit) -> Command:
         """A commit that was made at this slave; the answer.
 
         If the master has no such group, it is that to the pull which was to make it.
@@ -243,7 +243,7 @@ class MasterTables:
         return await self._client.ask(self._address, command, ANSWER_S)
 
 
-def pull_at(commit: Commit) -> headers.PullHeader:
+def pull_at(commit: OffsetCommit) -> headers.PullHeader:
     return headers.PullHeader(
         consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, queue_offset=commit.offset,
         max_msg_nums=1, sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, subscription="*",

@@ -21,10 +21,10 @@ from typing import Protocol
 from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
-from tallystick.rocketmq.broker.offsets import Commit, Offsets
+from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -82,7 +82,7 @@ class MetadataSync:
         client: RemotingClient,
         clock: Clock,
         events: Events,
-        tables: Tables,
+        tables: BrokerTables,
         followed: Callable[[], FollowStatus],
         queues: MasterQueues | None = None,
         worker: Worker | None = None,
@@ -178,7 +178,7 @@ class MetadataSync:
             return self._ended(master, {ALL_TABLES: proof})
         tables = MasterTables(self._client, self._clock, master, proof.instance)
         copied = _Round(tables, proof, self._followed, self._clock, self._untaken)
-        parts: tuple[tuple[str, Callable[[Tables], Awaitable[None]]], ...] = (
+        parts: tuple[tuple[str, Callable[[BrokerTables], Awaitable[None]]], ...] = (
             ("topics", copied.topics),
             ("consumer offsets", copied.offsets),
             ("delay offsets", copied.delays),
@@ -193,8 +193,8 @@ class MetadataSync:
                 failures[part] = str(error)
         self._ended(master, failures)
 
-    def _queue_ends(self, copied: _Round) -> Callable[[Tables], Awaitable[None]]:
-        async def copy(tables: Tables) -> None:
+    def _queue_ends(self, copied: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
+        async def copy(tables: BrokerTables) -> None:
             # An original is asked for each topic: not in each round.
             queues, worker = self._queues, self._worker
             is_due = not copied.is_original or self._clock.now() >= self._ends_due
@@ -232,19 +232,19 @@ class _Round:
         self._clock, self._untaken = clock, untaken
         self.is_original = proof.by_end
 
-    async def topics(self, tables: Tables) -> None:
+    async def topics(self, tables: BrokerTables) -> None:
         table = await self._master.topics(tables.topics.version)
         await self._check()
         if table is not None:
             tables.topics.replace(table)
 
-    async def groups(self, tables: Tables) -> None:
+    async def groups(self, tables: BrokerTables) -> None:
         table = await self._master.groups(tables.groups.version)
         await self._check()
         if table is not None:
             tables.groups.replace(table)
 
-    async def offsets(self, tables: Tables) -> None:
+    async def offsets(self, tables: BrokerTables) -> None:
         offsets = tables.offsets
         most = 3 * offsets.most  # so many are committed, so many pulled, and so many have counters
         table, resets = await self._offsets(most)
@@ -265,7 +265,7 @@ class _Round:
         await self._check()
         return found
 
-    async def _tell(self, offsets: Offsets, lacking: Iterable[Commit | None]) -> tuple[bool, int]:
+    async def _tell(self, offsets: Offsets, lacking: Iterable[OffsetCommit | None]) -> tuple[bool, int]:
         """Whether the master was told of any, and how many are left for the next round, since the time was up."""
         ends_at = self._clock.now() + TELL_S
         pause_at, is_told, left = self._clock.now() + SLICE_S, False, 0
@@ -287,12 +287,12 @@ class _Round:
                 self._untaken.refused(commit, answer.remark or f"code {answer.code}")
         return is_told, left
 
-    async def delays(self, tables: Tables) -> None:
+    async def delays(self, tables: BrokerTables) -> None:
         text, table = await self._master.delays()
         await self._check()
         tables.delays.take(text, table)
 
-    async def queue_ends(self, queues: MasterQueues, worker: Worker, tables: Tables) -> None:
+    async def queue_ends(self, queues: MasterQueues, worker: Worker, tables: BrokerTables) -> None:
         told = await self._master.queue_ends(tables.topics.all)
         await self._check()
         if (deletion := queues.learn_deletions(told.deleted)) is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.locks import BrokerQueueLocks
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.health import process_registry
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Counts:
+class BrokerCounts:
     """Since the start."""
 
     messages_in: int = 0
@@ -45,17 +45,17 @@ class SlaveLag:
 
 
 @dataclass(frozen=True)
-class View:
+class BrokerReadings:
     """What a scrape asks the running broker."""
 
-    counts: Counts
+    counts: BrokerCounts
     log_range: Callable[[], tuple[int, int, int]]  # first, flushed, end
     dispatched: Callable[[], int]
     writeable: Callable[[], bool]
     disk_used_percent: Callable[[], float]
     connections: Callable[[], int]
     held_pulls: Callable[[], int]
-    locks: QueueLocks
+    locks: BrokerQueueLocks
     malformed: Callable[[], int]
     memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]
@@ -64,8 +64,8 @@ class View:
     names: Callable[[], Mapping[str, str]]  # the labels of ``broker_info``
 
 
-class _Collector:
-    def __init__(self, view: View) -> None:
+class _BrokerCollector:
+    def __init__(self, view: BrokerReadings) -> None:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
@@ -85,7 +85,7 @@ def _info(names: Mapping[str, str]) -> Metric:
     return info
 
 
-def _messages(counts: Counts) -> Iterator[Metric]:
+def _messages(counts: BrokerCounts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     for name, text, value in (
@@ -106,7 +106,7 @@ def _messages(counts: Counts) -> Iterator[Metric]:
     yield late
 
 
-def _log(view: View) -> Iterator[Metric]:
+def _log(view: BrokerReadings) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     first, flushed, end = view.log_range()
@@ -121,7 +121,7 @@ def _log(view: View) -> Iterator[Metric]:
         yield GaugeMetricFamily(name, text, value)
 
 
-def _connections(view: View) -> Iterator[Metric]:
+def _connections(view: BrokerReadings) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     yield GaugeMetricFamily("broker_connections", "Open connections of clients", view.connections())
@@ -144,7 +144,7 @@ def _connections(view: View) -> Iterator[Metric]:
     )
 
 
-def _replication(view: View) -> Iterator[Metric]:
+def _replication(view: BrokerReadings) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     yield GaugeMetricFamily("broker_has_rival", "1: another one is registered by its id", int(view.has_rival()))
@@ -167,6 +167,6 @@ def _replication(view: View) -> Iterator[Metric]:
         yield GaugeMetricFamily("broker_metadata_age_seconds", "Since the master's tables were last copied", age)
 
 
-def registry(view: View, *others: Collector) -> CollectorRegistry:
+def registry(view: BrokerReadings, *others: Collector) -> CollectorRegistry:
     """Everything a scrape of this broker shows, its process included."""
-    return process_registry(_Collector(view), *others)
+    return process_registry(_BrokerCollector(view), *others)

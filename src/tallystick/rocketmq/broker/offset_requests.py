@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group_pieces
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -85,7 +85,7 @@ class OffsetRequests:
             remark = f"Queue {header.queue_id} has not the messages that this consumer had of it, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
-            return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
+            return self._take(command, OffsetCommit(topic, group, header.queue_id, header.commit_offset, header.resets))
         reset_to = parts.offsets.resets.pending.hear(
             f"{topic}@{group}", header.queue_id, header.commit_offset, link.peer, parts.clock.now(), commits=True
         )
@@ -97,7 +97,7 @@ class OffsetRequests:
         resets = parts.offsets.counter(f"{topic}@{group}", header.queue_id)
         return command.response(OK, None, UpdateOffsetResponse(resets=resets or None).to_fields())
 
-    def _take(self, command: Command, commit: Commit) -> Command:
+    def _take(self, command: Command, commit: OffsetCommit) -> Command:
         """Told by a slave, which forgets what was set since, and keeps what there is no room for."""
         offsets = self._parts.offsets
         if offsets.is_overtaken(commit):

@@ -42,7 +42,7 @@ class SavedOffsets(OffsetTable, frozen=True):
 
 
 @dataclass(frozen=True)
-class Commit:
+class OffsetCommit:
     """One group's offset in one queue; of a slave's own: ``resets`` is the counter that it knew (``resets.py``)."""
 
     topic: str
@@ -140,11 +140,11 @@ class Offsets:
         self._save_now()
         return True
 
-    def is_overtaken(self, commit: Commit) -> bool:
+    def is_overtaken(self, commit: OffsetCommit) -> bool:
         """Whether the offset was set on purpose since that commit was made at a slave."""
         return self.resets.stepped_since(commit.key, commit.queue_id, commit.resets)
 
-    def take(self, commit: Commit) -> bool:
+    def take(self, commit: OffsetCommit) -> bool:
         """A commit that was made at a slave. Returns False if it is overtaken, or if there is no room; one that is not
         further on than what is known here is as good as taken, unless it went back at the slave."""
         if self.is_overtaken(commit):
@@ -253,7 +253,7 @@ class Offsets:
             self.removals += len(keys)
             self.dirty = True
 
-    def cut(self, *, slave: bool) -> list[Commit]:
+    def cut(self, *, slave: bool) -> list[OffsetCommit]:
         """When the log has its end: no offset (of a slave: none of its own) is beyond its queue. What they were.
 
         Nor is one that operators set groups to; a slave has its master's.
@@ -265,7 +265,7 @@ class Offsets:
             topic, group = split(key)
             for queue_id, offset in queues.items():
                 if offset > self._end_of(topic, queue_id):
-                    before.append(Commit(topic, group, queue_id, offset))
+                    before.append(OffsetCommit(topic, group, queue_id, offset))
         for commit in before:
             key, end = commit.key, self._end_of(commit.topic, commit.queue_id)
             self._set(key, commit.queue_id, end)
@@ -317,14 +317,14 @@ class Offsets:
         self.replacements += 1
         return freeing(gone)
 
-    def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[Commit | None]:
+    def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[OffsetCommit | None]:
         """Which of this slave's own commits the master's table lacks (``lacking_of``), and None behind each group and
         topic: there may be a million. Those that come meanwhile may be left out."""
         theirs = resets or ResetTable()
         for key in list(self._own):
             queues, counters = lacking_of(key, table.offsets.get(key), theirs, self._own, self._own_resets)
             for queue_id, offset in queues.items():
-                yield Commit(*split(key), queue_id, offset, counters[queue_id])
+                yield OffsetCommit(*split(key), queue_id, offset, counters[queue_id])
             yield None
 
     def _touched(self, key: str) -> None:
@@ -332,7 +332,7 @@ class Offsets:
         if self._merge is not None:
             self._merge.touched(key)
 
-    def disown(self, commit: Commit) -> None:
+    def disown(self, commit: OffsetCommit) -> None:
         """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
         key = commit.key
         queues = self._own.get(key, {})

@@ -10,8 +10,8 @@ from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.deletions import AtOnce, Finisher
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import QueueLocks
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
@@ -62,12 +62,12 @@ class Parts:
     offsets: Offsets
     delays: Delays
     clients: Clients[Link]
-    locks: QueueLocks
+    locks: BrokerQueueLocks
     ha_status: Callable[[], HaStatus]
     saves: Saves
     paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)
-    counts: Counts = field(default_factory=Counts)
+    counts: BrokerCounts = field(default_factory=BrokerCounts)
     announced: Announced = _at_once
     deletions: Finisher = field(default_factory=AtOnce)
     sliced: Sliced = at_once

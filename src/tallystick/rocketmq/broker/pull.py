@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.hold import Held, HoldCore
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_reads import PullReads
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, tag_codes
@@ -66,7 +66,7 @@ class _Pull:
 class Pulls:
     """Answers go to the links. Everything runs on the loop."""
 
-    def __init__(self, parts: Parts, counts: Counts) -> None:
+    def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts, self._refusals = parts, counts, Refusals(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
         self._reads, self._told_brief = PullReads(parts, counts), Once()  # hosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import Allowed, outcome
 from tallystick.rocketmq.remoting.link import Link
@@ -19,7 +19,7 @@ _ANY_BYTES = 128 * 1024 * 1024
 class PullReads:
     """``bytes``: what was read so far. ``told_beyond`` has topics and groups of which an operator was told."""
 
-    def __init__(self, parts: Parts, counts: Counts) -> None:
+    def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts = parts, counts
         self.bytes = 0
         self.told_beyond = Once()

@@ -19,7 +19,7 @@ from tallystick.rocketmq.broker.log import BrokerLog
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.role import Role, Standing, check_role
 from tallystick.rocketmq.broker.saver import Saver
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.runtime.tasks import watch
 
 
@@ -30,7 +30,7 @@ class RoleTaking:
     standing: Standing
     log: BrokerLog
     sync: MetadataSync
-    tables: Tables
+    tables: BrokerTables
     saver: Saver
     lock_file: LockFile
     lock_saver: Saver

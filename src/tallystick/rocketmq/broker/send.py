@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import NEVER, Saves
@@ -69,8 +69,8 @@ class Sends:
     """``settled`` is called with what a wait ended in."""
 
     def __init__(
-        self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: Counts, events: Events, *,
-        store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
+        self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: BrokerCounts,
+        events: Events, *, store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
         refusal: Callable[[], str | None], fresh: Container[str],
     ) -> None:  # fmt: skip
         """No record is longer than ``file_bytes``. ``refusal()`` says why the log takes nothing, when it does not.

@@ -37,7 +37,7 @@ URGENT = (TOPICS, GROUPS, RESETS)  # whenever they change; the offsets only when
 T = TypeVar("T")
 
 
-class Tables:
+class BrokerTables:
     """``topics``, ``groups``, ``offsets`` and ``delays``. Made, used and changed on the loop."""
 
     def __init__(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 
 PROBES = 100  # of those that were refused, in one round
 FIRST_S, MOST_S = 30.0, 600.0
@@ -43,7 +43,7 @@ class Untaken:
         self._probes = frozenset(islice(self._refused, PROBES)) if now >= self._due else frozenset()
         self._taken = self._again = 0
 
-    def wanted(self, commit: Commit) -> bool:
+    def wanted(self, commit: OffsetCommit) -> bool:
         """Whether the master is to be told of it in this round."""
         place = _place(commit)
         if place not in self._refused:
@@ -51,14 +51,14 @@ class Untaken:
         self._refused[place] = self._round
         return place in self._probes
 
-    def refused(self, commit: Commit, remark: str) -> None:
+    def refused(self, commit: OffsetCommit, remark: str) -> None:
         place = _place(commit)
         self._again += place in self._probes
         self._refused.pop(place, None)
         self._refused[place] = self._round
         self._remark = remark
 
-    def taken(self, commit: Commit) -> None:
+    def taken(self, commit: OffsetCommit) -> None:
         """By the master; or it will never be."""
         place = _place(commit)
         self._taken += place in self._probes
@@ -79,5 +79,5 @@ class Untaken:
             self._due = now + self._gap_s
 
 
-def _place(commit: Commit) -> _Place:
+def _place(commit: OffsetCommit) -> _Place:
     return commit.key, commit.queue_id

@@ -28,7 +28,7 @@ from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, TELL
 
 @dataclass(frozen=True)
 class Greet:
-    """Send a ``MasterHello``; with ``refused`` it is the last thing that the slave hears."""
+    """Send a ``MasterHello``; with ``refused`` it is the last frame that the slave gets."""
 
     refused: str | None = None
 
@@ -58,21 +58,21 @@ class Acked:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
+class SendHeartbeat:
     """Send an empty frame at this offset."""
 
     offset: int
 
 
 @dataclass(frozen=True)
-class Close:
+class Disconnect:
     """End the link; ``at_once``: what is unsent will not be taken."""
 
     reason: str
     at_once: bool = False
 
 
-Action = Greet | Verify | Start | Acked | Heartbeat | Close
+Action = Greet | Verify | Start | Acked | SendHeartbeat | Disconnect
 
 
 MAX_REPORTS = 64  # between the greeting and the hello: a slave that waits for the greeting reports each heartbeat_ms
@@ -127,7 +127,7 @@ class Feed:
         """The logs were compared."""
         if objection is not None:
             self._stage = _Stage.CLOSED
-            return [Greet(objection), Close(objection)]
+            return [Greet(objection), Disconnect(objection)]
         position = self._newest_file(log) if hello.start is None else hello.start
         self._feed_from(position)
         # The slave reports at the first frame, so it gets one at once.
@@ -156,7 +156,7 @@ class Feed:
         if self.position < log.first:  # there is nothing to send it, now or ever
             return self._close(self._deleted(self.position, log))
         self._last_write = now  # while the last frame is not out, the link is not idle
-        return [Heartbeat(self.position)] if writable else []
+        return [SendHeartbeat(self.position)] if writable else []
 
     def wake_at(self) -> float | None:
         """None: the link is closed."""
@@ -172,7 +172,7 @@ class Feed:
 
     def _heartbeat(self, now: float) -> list[Action]:
         self._last_write = now
-        return [Heartbeat(self.position)]
+        return [SendHeartbeat(self.position)]
 
     def _unit(self, number: int) -> int | None:
         """One of the first eight-byte numbers, when it is all here."""
@@ -251,4 +251,4 @@ class Feed:
     def _close(self, reason: str, *, at_once: bool = False) -> list[Action]:
         self._stage = _Stage.CLOSED
         self._received = b""
-        return [Close(reason, at_once)]
+        return [Disconnect(reason, at_once)]

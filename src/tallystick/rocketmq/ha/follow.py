@@ -34,7 +34,7 @@ MAX_FRAMES = 12_000  # in one read of 1 MiB: each has a record, or a part of one
 
 
 @dataclass(frozen=True)
-class Send:
+class SendToMaster:
     """To the master, as it is."""
 
     data: bytes
@@ -56,7 +56,7 @@ class Following:
 
 
 @dataclass(frozen=True)
-class Close:
+class Reconnect:
     """End the link and connect again after ``retry_s``. ``refused``: the logs do not fit; a person must look."""
 
     reason: str
@@ -65,7 +65,7 @@ class Close:
     at_once: bool = False  # what is unsent will not be taken
 
 
-Action = Send | Append | Following | Close
+Action = SendToMaster | Append | Following | Reconnect
 
 
 class Stage(Enum):
@@ -220,10 +220,10 @@ class Follow:
 
     def _send(self, data: bytes, now: float) -> list[Action]:
         self.last_write = now
-        return [Send(data)]
+        return [SendToMaster(data)]
 
     def _close(
         self, reason: str, *, retry_s: float | None = None, refused: bool = False, at_once: bool = False
     ) -> list[Action]:
         self.stage = Stage.CLOSED
-        return [Close(reason, self._settings.retry_ms / 1000 if retry_s is None else retry_s, refused, at_once)]
+        return [Reconnect(reason, self._settings.retry_ms / 1000 if retry_s is None else retry_s, refused, at_once)]

@@ -15,7 +15,7 @@ class LogRange:
     flushed: int
 
 
-class Log(Protocol):
+class ReplicatedLog(Protocol):
     """A CommitLog. Views and numbers are those of this moment."""
 
     @property
@@ -36,11 +36,11 @@ class Log(Protocol):
         ...
 
 
-def range_of(log: Log) -> LogRange:
+def range_of(log: ReplicatedLog) -> LogRange:
     """As a core wants to know it."""
     return LogRange(log.first, log.end, log.flushed)
 
 
-def place_of(log: Log) -> LogRange:
+def place_of(log: ReplicatedLog) -> LogRange:
     """As a slave wants to know its own: one without a byte has no place, and goes on nowhere."""
     return range_of(log) if log.end > log.first else LogRange(0, 0, 0)

@@ -12,7 +12,7 @@ from typing import cast
 from tallystick.rocketmq.ha import feed as feeds
 from tallystick.rocketmq.ha.admission import Admission
 from tallystick.rocketmq.ha.feed import Feed
-from tallystick.rocketmq.ha.log import Log, range_of
+from tallystick.rocketmq.ha.log import ReplicatedLog, range_of
 from tallystick.rocketmq.ha.proof import objection
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import Ages, SlaveStatus, Speed
@@ -31,15 +31,22 @@ class HaMaster:
     """``start`` it, tell it of each append, ``close`` it. ``waits`` hears of slaves and their acks."""
 
     def __init__(
-        self, outside: Outside, log: Log, waits: Waits, settings: HaSettings, *, file_bytes: int, instance: str = ""
+        self,
+        outside: Outside,
+        log: ReplicatedLog,
+        waits: Waits,
+        settings: HaSettings,
+        *,
+        file_bytes: int,
+        instance: str = "",
     ) -> None:
         """``file_bytes`` is the size of a file of the CommitLog; ``instance`` names this process to its slaves."""
         self.instance = instance
         self._network, self.clock, self.events = outside.network, outside.clock, outside.events
         self.log, self.waits, self.settings, self.file_bytes = log, waits, settings, file_bytes
-        self._links: dict[SlaveLink, None] = {}
-        self._slaves: dict[str, SlaveLink] = {}  # by name, each slave once
-        self._admission: Admission[SlaveLink] = Admission(settings.max_slaves, settings.max_strangers)
+        self._links: dict[SlaveConnection, None] = {}
+        self._slaves: dict[str, SlaveConnection] = {}  # by name, each slave once
+        self._admission: Admission[SlaveConnection] = Admission(settings.max_slaves, settings.max_strangers)
         self._said = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
@@ -47,7 +54,7 @@ class HaMaster:
     async def start(self) -> tuple[str, int]:
         """Where it listens. Raises OSError."""
         settings = self.settings
-        self._listener = await self._network.listen(settings.host, settings.port, lambda: SlaveLink(self))
+        self._listener = await self._network.listen(settings.host, settings.port, lambda: SlaveConnection(self))
         return self._listener.address
 
     def appended(self, end: int) -> None:
@@ -69,11 +76,11 @@ class HaMaster:
 
     # What links tell.
 
-    def opened(self, link: SlaveLink) -> None:
+    def opened(self, link: SlaveConnection) -> None:
         self._links[link] = None
         self._make_room(self._admission.arrived(link, link.host), "its place is needed: it has not said where it is")
 
-    def started(self, link: SlaveLink, start: feeds.Start, *, compared: bool) -> None:
+    def started(self, link: SlaveConnection, start: feeds.Start, *, compared: bool) -> None:
         """It said where it is. A second link of one slave replaces the first (R2)."""
         link.name = start.slave_id or link.peer
         self._make_room(
@@ -94,13 +101,13 @@ class HaMaster:
             )
         self.waits.connected(link.name, start.end)
 
-    def acked(self, link: SlaveLink, offset: int, *, took: bool) -> None:
+    def acked(self, link: SlaveConnection, offset: int, *, took: bool) -> None:
         """It has everything up to here; ``took``: bytes among it that it was sent over this link."""
         if took:
             self._admission.took(link)
         self.waits.reported(link.name, offset)
 
-    def closed(self, link: SlaveLink, reason: str) -> None:
+    def closed(self, link: SlaveConnection, reason: str) -> None:
         self._links.pop(link, None)
         self._admission.left(link)
         followed = self._slaves.get(link.name) is link
@@ -110,13 +117,13 @@ class HaMaster:
         if followed or link.said_hello or self._said.is_new((link.host, reason)):
             self.events.emit("slave link closed", peer=link.peer, slave=link.name or None, reason=reason)
 
-    def _make_room(self, link: SlaveLink | None, reason: str) -> None:
+    def _make_room(self, link: SlaveConnection | None, reason: str) -> None:
         if link is not None:
             self._admission.left(link)
             link.abort(reason)
 
 
-class SlaveLink(asyncio.Protocol):
+class SlaveConnection(asyncio.Protocol):
     """The shell of a ``Feed``."""
 
     def __init__(self, master: HaMaster) -> None:
@@ -234,9 +241,9 @@ class SlaveLink(asyncio.Protocol):
                     if not self.closing:
                         start = self._start.position if self._start is not None else offset
                         master.acked(self, offset, took=offset > start)
-                case feeds.Heartbeat(offset):
+                case feeds.SendHeartbeat(offset):
                     self._transport.write(HEAD.pack(offset, 0))
-                case feeds.Close(reason, at_once):
+                case feeds.Disconnect(reason, at_once):
                     self._reason = reason
                     (self._transport.abort if at_once else self._transport.close)()
         self.pump()

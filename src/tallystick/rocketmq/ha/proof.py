@@ -8,7 +8,7 @@ copied from an original master after the two had parted: nothing could tell it t
 from __future__ import annotations
 
 from tallystick.codec.checksum import crc32c
-from tallystick.rocketmq.ha.log import Log
+from tallystick.rocketmq.ha.log import ReplicatedLog
 from tallystick.rocketmq.wire.ha import SlaveHello, Span
 
 PROOF_BYTES = 256 * 1024  # of the end of a log: still in memory, as they were written last
@@ -17,7 +17,7 @@ MAX_SPANS = 8
 WIPE = "stop the slave, keep its store directory aside, start it with an empty one"
 
 
-def spans_of(log: Log) -> tuple[Span, ...]:
+def spans_of(log: ReplicatedLog) -> tuple[Span, ...]:
     """The last pieces of a log, one for each file that they reach into."""
     spans: list[Span] = []
     offset = max(log.first, log.end - PROOF_BYTES)
@@ -30,7 +30,7 @@ def spans_of(log: Log) -> tuple[Span, ...]:
     return tuple(spans[-MAX_SPANS:])
 
 
-def objection(log: Log, hello: SlaveHello) -> str | None:
+def objection(log: ReplicatedLog, hello: SlaveHello) -> str | None:
     """Why this slave must not be fed from this log, and what to do; None when nothing speaks against it."""
     if hello.end > log.end:
         return (
@@ -56,7 +56,7 @@ def objection(log: Log, hello: SlaveHello) -> str | None:
     return None
 
 
-def _crc(log: Log, span: Span) -> int | None:
+def _crc(log: ReplicatedLog, span: Span) -> int | None:
     """None when the log does not have all of it."""
     crc, offset, end = 0, span.offset, span.offset + span.size
     while offset < end:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import cast
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.ha.follow import Action, Append, Close, Follow, Following, Send, Stage
-from tallystick.rocketmq.ha.log import Log, place_of
+from tallystick.rocketmq.ha.follow import Action, Append, Follow, Following, Reconnect, SendToMaster, Stage
+from tallystick.rocketmq.ha.log import ReplicatedLog, place_of
 from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import FollowStatus, Speed
@@ -36,7 +36,7 @@ class HaSlave:
     def __init__(
         self,
         outside: Outside,
-        log: Log,
+        log: ReplicatedLog,
         settings: HaSettings,
         on_appended: Callable[[], None],
         on_following: Callable[[], None],
@@ -54,7 +54,7 @@ class HaSlave:
         self.speed = Speed()
         self.last_read_ms = self.last_write_ms = 0
         self._master: str | None = None
-        self._link: MasterLink | None = None
+        self._link: MasterConnection | None = None
         self._links = 0  # how many have fed it
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class HaSlave:
     async def _stay(self, master: str) -> float:
         """Connect and follow as long as it lasts; how long to wait after it."""
         host, _, port = master.rpartition(":")
-        link = MasterLink(self, master)
+        link = MasterConnection(self, master)
         try:
             await self._network.connect(host.strip("[]"), int(port), lambda: link, CONNECT_S)
         except (OSError, ValueError, OverflowError) as error:
@@ -119,7 +119,7 @@ class HaSlave:
 
     # What the link tells.
 
-    def opened(self, link: MasterLink) -> None:
+    def opened(self, link: MasterConnection) -> None:
         self._link = link
 
     def following(self, master: str, *, proven: bool) -> None:
@@ -132,7 +132,7 @@ class HaSlave:
             )
         self._on_following()
 
-    def ended(self, close: Close) -> None:
+    def ended(self, close: Reconnect) -> None:
         self._link = None
         self._explain(close.reason)
 
@@ -143,13 +143,13 @@ class HaSlave:
             self._events.emit("master link closed", master=self._master, reason=why)
 
 
-class MasterLink(asyncio.BufferedProtocol):
+class MasterConnection(asyncio.BufferedProtocol):
     """The shell of a ``Follow``; ``closed`` tells how it ended."""
 
     def __init__(self, slave: HaSlave, master: str) -> None:
         self._slave, self._master = slave, master
-        self.closed: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
-        self._close: Close | None = None
+        self.closed: asyncio.Future[Reconnect] = asyncio.get_running_loop().create_future()
+        self._close: Reconnect | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         slave, now = self._slave, self._slave.clock.now()
@@ -164,7 +164,7 @@ class MasterLink(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._alarm.cancel()
         retry_s = self._slave.settings.retry_ms / 1000
-        close = self._close or Close(str(error or "the master closed the link"), retry_s)
+        close = self._close or Reconnect(str(error or "the master closed the link"), retry_s)
         self._slave.ended(close)
         if not self.closed.done():  # cancelled with the task that waited for it
             self.closed.set_result(close)
@@ -183,7 +183,7 @@ class MasterLink(asyncio.BufferedProtocol):
 
     def end(self, reason: str) -> None:
         """Close it from here; at once afterwards another may be tried."""
-        self._close = Close(reason, 0.0)
+        self._close = Reconnect(reason, 0.0)
         self._transport.abort()
 
     def _tick(self) -> None:
@@ -193,14 +193,14 @@ class MasterLink(asyncio.BufferedProtocol):
         slave, due = self._slave, deque(actions)
         while due and not self._transport.is_closing():
             match due.popleft():
-                case Send(data):
+                case SendToMaster(data):
                     slave.last_write_ms = slave.clock.wall_ms()
                     self._transport.write(data)
                 case Append(offset, parts):
                     due.extend(self._append(offset, parts))
                 case Following(proven):
                     slave.following(self._master, proven=proven)
-                case Close() as close:
+                case Reconnect() as close:
                     self._close = close
                     (self._transport.abort if close.at_once else self._transport.close)()
         self._alarm.set(self.core.wake_at())
@@ -211,6 +211,6 @@ class MasterLink(asyncio.BufferedProtocol):
             slave.log.append_raw(offset, parts[0] if len(parts) == 1 else b"".join(parts))
         except StorageError as error:
             slave.on_appended()
-            return [Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
+            return [Reconnect(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
         slave.on_appended()
         return self.core.appended(place_of(slave.log), slave.clock.now())

@@ -11,15 +11,15 @@ from prometheus_client.exposition import generate_latest
 from support.admin_desk import Caller, Desk
 from tallystick.rocketmq.broker import dashboard_metrics
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, TopicConfig
 from tallystick.runtime.health import HealthPages
 
 
-def page(desk: Desk, counts: Counts | None = None) -> list[str]:
+def page(desk: Desk, counts: BrokerCounts | None = None) -> list[str]:
     found = CollectorRegistry()
-    found.register(DashboardCollector(desk.parts, counts or Counts()))
+    found.register(DashboardCollector(desk.parts, counts or BrokerCounts()))
     return generate_latest(found).decode().splitlines()
 
 
@@ -34,7 +34,7 @@ def test_topics_groups_clients_and_the_log() -> None:
     desk.tables.offsets.commit("T", "G", 0, 2)
     beat = Heartbeat("c", (ProducerGroup("P"),), (ConsumerGroup("G", consume_type="CONSUME_PASSIVELY"),))
     desk.parts.clients.heard(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
-    shown = page(desk, Counts(bytes_by_topic={"T": 700, "gone": 9}))
+    shown = page(desk, BrokerCounts(bytes_by_topic={"T": 700, "gone": 9}))
     node, where = 'node_id="b0",node_type="broker"', 'topic="T"'
     group = f'cluster="c0",consumer_group="G",is_retry="false",is_system="false",{node},{where}'
     for line in (
@@ -78,7 +78,7 @@ def test_very_many_members_and_queues_are_counted_in_steps(monkeypatch: pytest.M
     for queue_id in range(50):
         desk.tables.offsets.commit("T", "G", queue_id, 0)
     pauses = 0
-    for family in DashboardCollector(desk.parts, Counts()).collect():
+    for family in DashboardCollector(desk.parts, BrokerCounts()).collect():
         pauses += family.name == "pause"
         if pauses == 3 and links:
             list(clients.closed(links.pop()))
@@ -92,7 +92,7 @@ async def test_no_page_shows_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, found = Desk(), CollectorRegistry()
     for queue_id in range(3):
         desk.tables.offsets.commit("T", "G", queue_id, 0)
-    found.register(DashboardCollector(desk.parts, Counts()))
+    found.register(DashboardCollector(desk.parts, BrokerCounts()))
     _, _, body = await HealthPages(found, lambda: {"healthy": True}).page("GET", "/metrics")
     assert b"rocketmq_consumer_lag_messages{" in body and b"pause" not in body
 

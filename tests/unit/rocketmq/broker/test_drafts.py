@@ -12,7 +12,7 @@ from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting, value_of
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.locks import BrokerQueueLocks
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
@@ -34,7 +34,7 @@ class Desk:
         clock = SystemClock()
         self.topics = Topics(settings.topic_defaults(), clock, lambda: None)
         self.topics.put(TopicConfig("T", 4, 2), TopicConfig("Many", filter_type="MULTI_TAG"), TopicConfig("None", 0, 0))
-        self.groups, self.locks = Groups(clock, lambda: None), QueueLocks()
+        self.groups, self.locks = Groups(clock, lambda: None), BrokerQueueLocks()
         keys = UniqueKeys(b"\x7f\0\0\1", 1, 2)
         self.drafting = Drafting(settings, self.topics, self.groups, self.locks, clock, keys)
 

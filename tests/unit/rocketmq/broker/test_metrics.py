@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.exposition import generate_latest
 
-from tallystick.rocketmq.broker.locks import QueueLocks
-from tallystick.rocketmq.broker.metrics import Counts, SlaveLag, View, registry
+from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.metrics import BrokerCounts, BrokerReadings, SlaveLag, registry
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import SystemClock
@@ -27,17 +27,17 @@ def held() -> Memory:
     return memory
 
 
-def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None, rival: bool = False) -> str:
-    view = View(
+def page(counts: BrokerCounts, *slaves: SlaveLag, age_s: float | None = None, rival: bool = False) -> str:
+    view = BrokerReadings(
         counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
-        QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
+        BrokerQueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
         lambda: {"broker": "broker-a", "id": "1", "role": "SLAVE"},
     )  # fmt: skip
     return generate_latest(registry(view)).decode()
 
 
 def test_counters_and_the_log() -> None:
-    counts = Counts(messages_in=5, bytes_in=600, sends_refused=1, messages_out=4, bytes_out=500, pulls=9)
+    counts = BrokerCounts(messages_in=5, bytes_in=600, sends_refused=1, messages_out=4, bytes_out=500, pulls=9)
     counts.late[PutStatus.FLUSH_SLAVE_TIMEOUT] = 2
     shown = page(counts)
     for line in (
@@ -59,7 +59,7 @@ def test_counters_and_the_log() -> None:
 
 
 def test_replication_of_a_master_and_of_a_slave() -> None:
-    shown = page(Counts(), SlaveLag("b0:1", True, 30, 0.5), SlaveLag("b0:2", False, 10**9, 60.0), age_s=4.0)
+    shown = page(BrokerCounts(), SlaveLag("b0:1", True, 30, 0.5), SlaveLag("b0:2", False, 10**9, 60.0), age_s=4.0)
     for line in (
         'broker_slave_in_sync{slave="b0:1"} 1.0', 'broker_slave_in_sync{slave="b0:2"} 0.0',
         'broker_slave_behind_bytes{slave="b0:2"} 1e+09', 'broker_slave_behind_seconds{slave="b0:1"} 0.5',

@@ -9,7 +9,7 @@ from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker import offset_keys, offset_merge
 from tallystick.rocketmq.broker.offset_merge import freeing
-from tallystick.rocketmq.broker.offsets import Commit, Offsets
+from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
 from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire.bodies import OffsetTable
@@ -60,7 +60,7 @@ def test_h13_what_is_committed_while_a_copy_is_put_together_counts(monkeypatch: 
     def act() -> None:
         topic, queue_id, offset = f"T{rng.randrange(4)}", rng.randrange(2), rng.randrange(50)
         if rng.random() < 0.2 and (topic, queue_id) in own:
-            offsets.disown(Commit(topic, "g", queue_id, own.pop((topic, queue_id))))
+            offsets.disown(OffsetCommit(topic, "g", queue_id, own.pop((topic, queue_id))))
             back.discard((topic, queue_id))
         elif rng.random() < 0.5:
             offsets.commit(topic, "g", queue_id, offset)

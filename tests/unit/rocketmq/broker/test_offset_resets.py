@@ -9,7 +9,7 @@ import pytest
 
 from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
-from tallystick.rocketmq.broker.offsets import Commit, Offsets, SavedOffsets
+from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
 from tallystick.rocketmq.broker.role import Role, Standing
@@ -55,7 +55,7 @@ def test_h13_a_commit_of_a_slave_does_not_undo_a_later_reset(two: tuple[Offsets,
     at_slave.commit("T", "g", 0, 100)  # the master was away
     at_master.reset("T", "g", 0, to)
     assert taken_from(at_slave, at_master) == []
-    assert not at_master.take(Commit("T", "g", 0, 100, resets=0))  # it was told before the slave could look
+    assert not at_master.take(OffsetCommit("T", "g", 0, 100, resets=0))  # it was told before the slave could look
     take_over(at_slave, copy_of(at_master), at_master.resets.table())
     assert at_slave.get("T", "g", 0) == at_master.get("T", "g", 0) == to
     at_slave.commit("T", "g", 0, to + 5)  # from here on the slave knows
@@ -96,13 +96,13 @@ def test_h13_who_goes_back_at_a_slave_does_not_undo_a_later_reset(two: tuple[Off
     at_slave.commit("T", "g", 0, 20, went_back=True)
     at_master.reset("T", "g", 0, 70)
     assert taken_from(at_slave, at_master) == []
-    assert not at_master.take(Commit("T", "g", 0, 20, resets=1)) and at_master.get("T", "g", 0) == 70
+    assert not at_master.take(OffsetCommit("T", "g", 0, 20, resets=1)) and at_master.get("T", "g", 0) == 70
 
 
 def test_a_counter_that_no_slave_can_have_sets_nobody_back(two: tuple[Offsets, Offsets]) -> None:
     """A stranger says any, and one near the largest number there is could be stepped no more."""
     at_master, _ = two
-    assert at_master.take(Commit("T", "g", 0, 20, resets=(1 << 63) - 1))
+    assert at_master.take(OffsetCommit("T", "g", 0, 20, resets=(1 << 63) - 1))
     assert (at_master.get("T", "g", 0), at_master.resets.get("T@g", 0)) == (50, 0)
 
 
@@ -163,7 +163,7 @@ def test_h13_a_reset_is_later_than_any_step_that_the_master_lost(two: tuple[Offs
     again = Offsets(SteppingClock(), endless, SavedOffsets(saved.version, saved.offsets), ResetTable(0, {}))
     again.reset("T", "g", 0, 10)  # before it hears of the slave's commit
     assert taken_from(at_slave, again) == []
-    assert not again.take(Commit("T", "g", 0, 100, resets=lost))
+    assert not again.take(OffsetCommit("T", "g", 0, 100, resets=lost))
     take_over(at_slave, copy_of(again), again.resets.table())
     assert at_slave.get("T", "g", 0) == again.get("T", "g", 0) == 10
 
@@ -247,7 +247,7 @@ def test_h13_a_deletion_at_the_master_leaves_the_commits_of_others_at_the_slave(
 
 def test_a_commit_of_a_slave_sets_nobody_back(two: tuple[Offsets, Offsets]) -> None:
     at_master, at_slave = two
-    assert at_master.take(Commit("T", "g", 0, 40))
+    assert at_master.take(OffsetCommit("T", "g", 0, 40))
     assert at_master.get("T", "g", 0) == 50
     at_slave.commit("T", "g", 0, 60)
     assert taken_from(at_slave, at_master) == [True]
@@ -262,7 +262,7 @@ def test_the_counter_of_a_commit_outlives_the_slaves_restart(two: tuple[Offsets,
     at_slave.commit("T", "g", 0, 100)
     text = b"".join(dialect.write_lines(at_slave.to_save()))
     again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), standing=Standing(Role.SLAVE))
-    assert lacking(again, at_master.table()) == [Commit("T", "g", 0, 100, resets=STRIDE)]
+    assert lacking(again, at_master.table()) == [OffsetCommit("T", "g", 0, 100, resets=STRIDE)]
     assert taken_from(again, at_master) == [True]
 
 
@@ -271,4 +271,4 @@ def test_an_original_master_has_no_counters(two: tuple[Offsets, Offsets]) -> Non
     at_slave.commit("T", "g", 0, 100)
     take_over(at_slave, OffsetTable(DataVersion(), {"T@g": {0: 10}}))
     assert at_slave.get("T", "g", 0) == 100
-    assert lacking(at_slave, OffsetTable(DataVersion(), {"T@g": {0: 10}})) == [Commit("T", "g", 0, 100)]
+    assert lacking(at_slave, OffsetTable(DataVersion(), {"T@g": {0: 10}})) == [OffsetCommit("T", "g", 0, 100)]

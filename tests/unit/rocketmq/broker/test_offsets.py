@@ -8,7 +8,7 @@ import pytest
 from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offset_keys import STEP_KEYS
-from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
+from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, OffsetCommit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire import dialect
@@ -83,7 +83,7 @@ def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
     take_over(offsets, master(q0=5, q1=5))
     offsets.commit("T", "g", 0, 20)  # consumed here while the master was away
     old = master(q0=5, q1=5)
-    assert lacking(offsets, old) == [Commit("T", "g", 0, 20)]
+    assert lacking(offsets, old) == [OffsetCommit("T", "g", 0, 20)]
     take_over(offsets, old)
     assert dict(offsets.queues("T", "g")) == {0: 20, 1: 5}
     take_over(offsets, old)  # for as long as the master does not know it
@@ -108,10 +108,10 @@ def test_what_the_master_was_told_is_its_own_no_more() -> None:
     offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     offsets.commit("T", "g", 0, 20)
     offsets.commit("T", "g", 0, 21)
-    offsets.disown(Commit("T", "g", 0, 20))
-    offsets.disown(Commit("T", "g", 9, 20))
+    offsets.disown(OffsetCommit("T", "g", 0, 20))
+    offsets.disown(OffsetCommit("T", "g", 9, 20))
     assert offsets.to_save().own == {"T@g": {0: 21}}
-    offsets.disown(Commit("T", "g", 0, 21))
+    offsets.disown(OffsetCommit("T", "g", 0, 21))
     assert offsets.to_save().own is None
     take_over(offsets, master())
     assert offsets.get("T", "g", 0) is None
@@ -133,9 +133,9 @@ def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
 def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> None:
     saved = SavedOffsets(DataVersion(0, 5, 5), {"T@g": {0: 20}}, own={"T@g": {0: 20}})  # of a version before
     offsets = Offsets(SteppingClock(), endless, saved, standing=Standing(Role.SLAVE))
-    assert lacking(offsets, master(q0=5), ResetTable()) == [Commit("T", "g", 0, 20)]
+    assert lacking(offsets, master(q0=5), ResetTable()) == [OffsetCommit("T", "g", 0, 20)]
     offsets.commit("T", "g", 0, 21)
-    offsets.disown(Commit("T", "g", 0, 21))
+    offsets.disown(OffsetCommit("T", "g", 0, 21))
     assert lacking(offsets, master(q0=5), ResetTable()) == []
 
 
@@ -156,7 +156,7 @@ def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
     offsets = Offsets(SteppingClock(), lambda topic, queue_id: 90)
     offsets.commit("T", "g", 0, 100)
     offsets.commit("T", "g", 1, 90)
-    assert offsets.cut(slave=False) == [Commit("T", "g", 0, 100)]
+    assert offsets.cut(slave=False) == [OffsetCommit("T", "g", 0, 100)]
     assert dict(offsets.queues("T", "g")) == {0: 90, 1: 90}
     assert offsets.cut(slave=False) == []
 
@@ -183,11 +183,11 @@ def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
     offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], standing=Standing(Role.SLAVE))
     assert offsets.is_beyond("T", 0, 41) and not offsets.is_beyond("T", 0, 40)
     offsets.commit("T", "g", 0, 40)
-    assert lacking(offsets, master(q0=30)) == [Commit("T", "g", 0, 40)]
+    assert lacking(offsets, master(q0=30)) == [OffsetCommit("T", "g", 0, 40)]
     assert lacking(offsets, master(q0=40)) == []
     ends[0] = 35  # it lost its tail at a restart
-    assert offsets.cut(slave=True) == [Commit("T", "g", 0, 40)]
-    assert lacking(offsets, master(q0=30)) == [Commit("T", "g", 0, 35)]
+    assert offsets.cut(slave=True) == [OffsetCommit("T", "g", 0, 40)]
+    assert lacking(offsets, master(q0=30)) == [OffsetCommit("T", "g", 0, 35)]
 
 
 def test_a_slave_cuts_nothing_that_it_copied() -> None:

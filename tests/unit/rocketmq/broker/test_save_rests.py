@@ -14,7 +14,7 @@ from tallystick.errors import StorageError
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, ConfigFiles
 from tallystick.rocketmq.broker.saver import Saver
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
 from tallystick.sim.virtual.loop import VirtualClock
@@ -29,7 +29,7 @@ def test_a_long_table_that_changes_again_and_again_is_saved_so_many_bytes_a_seco
     loop, size = virtual_loop(), 0
     written: list[tuple[float, int]] = []
 
-    class Long(Tables):
+    class Long(BrokerTables):
         def __init__(self) -> None:
             self.changes, self.changed = 0, lambda: None
             self.saves = list[float]()

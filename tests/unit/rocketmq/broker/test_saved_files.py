@@ -15,12 +15,12 @@ from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.saver import Saver
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.runtime.disk import File, OsDisk
 from tallystick.runtime.events import Event, Events
 
 
-class Plain(Tables):
+class Plain(BrokerTables):
     """One table, of so many pieces."""
 
     def __init__(self, pieces: int = 1) -> None:

@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, LOCKS, RESETS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.resets import STRIDE
 from tallystick.rocketmq.broker.saver import Saver
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader
@@ -229,7 +229,7 @@ async def test_offsets_that_could_not_be_saved_are_tried_again(tmp_path: Path) -
 
 
 async def test_what_was_not_saved_is_told_nobody_and_what_was_is_though_offsets_were_not(tmp_path: Path) -> None:
-    class Changed(Tables):
+    class Changed(BrokerTables):
         changes = 1
 
         def __init__(self) -> None:
@@ -293,7 +293,7 @@ async def test_who_sets_an_offset_hears_when_the_offsets_cannot_be_saved(tmp_pat
 
 
 async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> None:
-    class Counted(Tables):
+    class Counted(BrokerTables):
         def __init__(self) -> None:
             self.changes, self.changed, self.asked = 0, lambda: None, list[bool]()
 
@@ -315,7 +315,7 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
 
 
 async def test_who_waits_has_it_saved_at_once_also_what_failed_before(tmp_path: Path) -> None:
-    class Failed(Tables):
+    class Failed(BrokerTables):
         changes = 1
 
         def __init__(self) -> None:
@@ -357,7 +357,7 @@ async def test_the_loop_has_turns_while_very_many_are_told(tmp_path: Path, monke
 async def test_no_more_than_so_many_answers_wait_for_a_disk_that_stalls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Changed(Tables):
+    class Changed(BrokerTables):
         changes = 1
 
         def __init__(self) -> None:
@@ -426,7 +426,7 @@ async def test_a_long_table_counts_as_saved_when_it_is_on_the_disk_and_no_sooner
     """Who made a topic is answered by that."""
     path, saw = tmp_path / "config" / TOPICS, list[bool]()
 
-    class Long(Tables):
+    class Long(BrokerTables):
         def __init__(self) -> None:
             self.changes, self.changed = 0, lambda: None
 

@@ -11,7 +11,7 @@ from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
 from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting
-from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
@@ -105,7 +105,7 @@ class Desk:
     def __init__(
         self, *, role: Role = Role.ASYNC_MASTER, file_bytes: int = 4096, host: bytes = b"\x7f\0\0\1\0\0\x2a\x9f"
     ) -> None:
-        self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
+        self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), BrokerCounts()
         self.saves, self.fresh, self.standing = FakeSaves(), set[str](), Standing(role)
         self.sends = Sends(
             self.log, cast("Drafting", FakeDrafting()), cast("SendBack", FakeSendBack()), self.saves, self.counts,

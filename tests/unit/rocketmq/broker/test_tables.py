@@ -9,7 +9,7 @@ from support.admin_desk import SLAVE, Desk
 from support.copied_offsets import lacking, take_over
 from tallystick.errors import CorruptRecord, DiskFull
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable
@@ -57,7 +57,7 @@ def test_where_a_group_begins_or_goes_back_to_is_urgent(slave: bool) -> None:
     tables.offsets.commit("T", "g", 0, 9, went_back=True)
     assert tables.is_urgent(CONSUMER_OFFSETS), "it was higher at a slave"
     list(tables.text(CONSUMER_OFFSETS))
-    tables.offsets.take(Commit("T", "g", 1, 5))
+    tables.offsets.take(OffsetCommit("T", "g", 1, 5))
     assert tables.is_urgent(CONSUMER_OFFSETS)
 
 

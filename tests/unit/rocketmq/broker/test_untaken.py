@@ -5,15 +5,15 @@ from collections.abc import Collection
 import pytest
 
 from tallystick.rocketmq.broker import untaken as untaken_module
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.untaken import FIRST_S, MOST_S, Untaken
 
 
-def commits(count: int, offset: int = 1) -> list[Commit]:
-    return [Commit("T", "g", queue_id, offset) for queue_id in range(count)]
+def commits(count: int, offset: int = 1) -> list[OffsetCommit]:
+    return [OffsetCommit("T", "g", queue_id, offset) for queue_id in range(count)]
 
 
-def told(untaken: Untaken, lacking: list[Commit], now: float, room: Collection[int] = ()) -> list[int]:
+def told(untaken: Untaken, lacking: list[OffsetCommit], now: float, room: Collection[int] = ()) -> list[int]:
     """One round with a master that takes the queues in ``room``; of which queues it was told."""
     untaken.began(now)
     wanted = [commit for commit in lacking if untaken.wanted(commit)]

@@ -8,7 +8,7 @@ import pytest
 
 from support.admin_desk import SLAVE, Desk
 from tallystick.rocketmq.broker import upkeep_requests
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, RequestCode, Subscription, TopicConfig
 
 
@@ -66,7 +66,7 @@ def test_h13_what_groups_had_consumed_of_it_goes_along() -> None:
     assert (offsets.get("Gone", "g", 0), offsets.get("T", "g", 0)) == (None, 1)
     assert offsets.resets.pending.table() == {"T@g": {0: 1}}
     assert [key for key, _ in desk.parts.traffic.gets_by_group()] == [("T", "g")]
-    assert not offsets.take(Commit("Gone", "g", 0, 1)), "made at a slave before"
+    assert not offsets.take(OffsetCommit("Gone", "g", 0, 1)), "made at a slave before"
 
 
 def test_very_many_unused_topics_go_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

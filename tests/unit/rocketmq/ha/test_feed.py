@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.rocketmq.ha.feed import MAX_REPORTS, Acked, Action, Close, Feed, Greet, Heartbeat, Start, Verify
+from tallystick.rocketmq.ha.feed import (
+    MAX_REPORTS,
+    Acked,
+    Action,
+    Disconnect,
+    Feed,
+    Greet,
+    SendHeartbeat,
+    Start,
+    Verify,
+)
 from tallystick.rocketmq.ha.log import LogRange
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, SlaveHello, Span
@@ -30,7 +40,7 @@ def fed(start: int = 2 * FILE) -> Feed:
 
 def reason(actions: list[Action]) -> str:
     [close] = actions
-    assert isinstance(close, Close)
+    assert isinstance(close, Disconnect)
     return close.reason
 
 
@@ -90,7 +100,9 @@ def test_h6_a_silent_slave_is_given_up() -> None:
     link = fed()
     link.received(report(2 * FILE), LOG, 15.0)
     assert "heard nothing" not in str(link.tick(LOG, 34.9, writable=True))
-    assert link.tick(LOG, 35.0, writable=False) == [Close("heard nothing from the slave for too long", at_once=True)]
+    assert link.tick(LOG, 35.0, writable=False) == [
+        Disconnect("heard nothing from the slave for too long", at_once=True)
+    ]
     assert link.wake_at() is None and link.tick(LOG, 36.0, writable=True) == []
 
 
@@ -113,7 +125,7 @@ def test_h7_heartbeats_after_silence_say_the_next_offset() -> None:
     assert link.wake_at() == 5.0
     link.cut(memoryview(b"12345"), 3.0)
     assert link.tick(LOG, 7.9, writable=True) == []
-    assert link.tick(LOG, 8.0, writable=True) == [Heartbeat(2 * FILE + 5)]
+    assert link.tick(LOG, 8.0, writable=True) == [SendHeartbeat(2 * FILE + 5)]
     assert link.wake_at() == 13.0
     assert link.tick(LOG, 13.0, writable=False) == [], "the last frame is not out yet"
     assert link.wake_at() == 18.0, "and looking again at once would spin"
@@ -122,7 +134,7 @@ def test_h7_heartbeats_after_silence_say_the_next_offset() -> None:
 def test_a_late_first_report_is_answered_with_a_heartbeat_first() -> None:
     """D15: the time counts from the accept."""
     late = feed().received(report(2 * FILE), LOG, 5.0)
-    assert late == [Start(2 * FILE, 2 * FILE, None, proven=False), Heartbeat(2 * FILE)]
+    assert late == [Start(2 * FILE, 2 * FILE, None, proven=False), SendHeartbeat(2 * FILE)]
 
 
 @pytest.mark.rule("H5")
@@ -177,7 +189,7 @@ def test_a_slave_of_ours_is_greeted_and_compared() -> None:
     assert link.received(report(-1), LOG, 0.0) == [Greet()]
     assert link.received(HELLO.encode(), LOG, 0.1) == [Verify(HELLO)]
     assert link.verified(HELLO, None, LOG, 0.1) == [
-        Start(2 * FILE, 2 * FILE, "b", proven=True), Heartbeat(2 * FILE),
+        Start(2 * FILE, 2 * FILE, "b", proven=True), SendHeartbeat(2 * FILE),
     ]  # fmt: skip
     assert link.received(report(2 * FILE), LOG, 0.2) == [Acked(2 * FILE)]
 
@@ -193,7 +205,7 @@ def test_an_empty_slave_of_ours_begins_where_it_says() -> None:
 def test_a_slave_whose_log_differs_is_refused() -> None:
     link = feed()
     link.received(report(-1) + HELLO.encode(), LOG, 0.0)
-    assert link.verified(HELLO, "they differ", LOG, 0.1) == [Greet("they differ"), Close("they differ")]
+    assert link.verified(HELLO, "they differ", LOG, 0.1) == [Greet("they differ"), Disconnect("they differ")]
     assert link.received(report(2 * FILE), LOG, 0.2) == []
     assert not link.feeding
 
@@ -240,7 +252,7 @@ def test_any_bytes_in_any_pieces_are_an_offset_or_the_end(data: bytes, sizes: li
     link, at = feed(), 0
     for size in [*sizes, len(data)]:
         for action in link.received(data[at : at + size], LOG, 0.0):
-            assert isinstance(action, (Start, Acked, Greet, Verify, Close, Heartbeat))
+            assert isinstance(action, (Start, Acked, Greet, Verify, Disconnect, SendHeartbeat))
             if isinstance(action, Acked):
                 assert 0 <= action.offset <= link.position
         at += size

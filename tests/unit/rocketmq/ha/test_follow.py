@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.follow import MAX_FRAMES, Action, Append, Close, Follow, Following, Send, Stage
+from tallystick.rocketmq.ha.follow import MAX_FRAMES, Action, Append, Follow, Following, Reconnect, SendToMaster, Stage
 from tallystick.rocketmq.ha.log import LogRange, range_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_BODY_BYTES, REPORT, MasterHello, SlaveHello, decode_slave_hello
@@ -30,7 +30,7 @@ class Link:
         due = list(actions)
         while due:
             action = due.pop(0)
-            if isinstance(action, Send):
+            if isinstance(action, SendToMaster):
                 self.sent.append(action.data)
             elif isinstance(action, Append):
                 self.log.append_raw(action.offset, b"".join(action.parts))
@@ -54,9 +54,9 @@ class Link:
         return found
 
     @property
-    def close(self) -> Close:
+    def close(self) -> Reconnect:
         [close] = self.others
-        assert isinstance(close, Close)
+        assert isinstance(close, Reconnect)
         return close
 
 
@@ -202,7 +202,7 @@ def test_a_refusal_is_passed_on() -> None:
     link = Link()
     link.hear(HELLO.encode())
     link.hear(MasterHello(0, 10, 10, refused="the logs differ").encode())
-    assert link.close == Close("the logs differ", 5.0, refused=True)
+    assert link.close == Reconnect("the logs differ", 5.0, refused=True)
     assert link.log.end == 1000
 
 
