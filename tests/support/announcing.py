@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tallystick.rocketmq.nameserver.routes import Announcement
+from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
-from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, Routes
+from tallystick.rocketmq.nameserver.live_brokers import Announcement
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers

@@ -18,14 +18,14 @@ A broker may have more topics than a turn of a loop has time for: what goes thro
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
 
-from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues, subtract
+from tallystick.rocketmq.nameserver.live_brokers import Announcement, LiveBroker, LiveBrokers
+from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
@@ -33,35 +33,15 @@ from tallystick.rocketmq.wire.values import (
     DataVersion,
     Perm,
     QueueRoute,
-    TopicConfig,
     TopicRoute,
 )
 
 WRITE = int(Perm.WRITE)
-MAX_BROKERS = 10_000  # that are registered at once
-MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
-MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
 MAX_SET_IDS = 100  # slaves of one name
 MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
 MOST_EXPIRED = 500  # brokers at once
 STEP_SETS = 200  # broker sets of a route in one step: about a millisecond
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """What one broker registers: its address, its set and its topics."""
-
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    ha_address: str
-    timeout_s: float
-    acting_master: bool | None  # None: a broker too old to know of it
-    version: DataVersion
-    topics: Mapping[str, TopicConfig]
-    digest: bytes = b""  # of all that; empty: it is not known
 
 
 @dataclass(frozen=True)
@@ -76,21 +56,6 @@ class RegistrationOutcome:
     left_out: int = 0
     displaced: str | None = None
     begins: bool = False
-
-
-@dataclass(eq=False)
-class _Live:
-    """A registered broker. ``version``: of the topics that are taken in; None if they never all were.
-
-    ``complete_at``: its set, and how often that had changed when all announced topics were taken in; None if they were
-    not.
-    """
-
-    announcement: Announcement
-    link: Hashable
-    last_heard: float
-    version: DataVersion | None
-    complete_at: tuple[BrokerSet, int] | None = None
 
 
 class Routes:
@@ -110,9 +75,7 @@ class Routes:
         self._queues = TopicQueues(later)
         self._sets: dict[str, BrokerSet] = {}
         self._clusters: dict[str, dict[str, None]] = {}  # broker names, in order of registration
-        self._live: dict[tuple[str, str], _Live] = {}  # by cluster and address
-        self._links: dict[Hashable, dict[tuple[str, str], None]] = {}  # who came over which connection
-        self._host_brokers: Counter[str] = Counter()
+        self._live = LiveBrokers(host_of)
 
     # Brokers come
 
@@ -123,7 +86,7 @@ class Routes:
         Names are at most ``MAX_NAME_CHARS`` long. A broker that has another name now leaves the set of its old one.
         """
         key = (announcement.cluster, announcement.address)
-        before = self._live.get(key)
+        before = self._live.get(*key)
         if before is not None and before.announcement.name != announcement.name:
             self.unregister(announcement.cluster, before.announcement.name, announcement.address)
         if self.is_full(link, announcement):
@@ -136,7 +99,7 @@ class Routes:
             if address == announcement.address and broker_id != announcement.broker_id:
                 brokers.leave(broker_id)
         if self._outranked(brokers, announcement):
-            self._forget(key)
+            self._live.forget(*key)
             brokers.leave_displaced(announcement.address)
             return RegistrationOutcome()
         is_known = announcement.broker_id in brokers.addresses
@@ -146,10 +109,7 @@ class Routes:
             return None
         begins = brokers.place(announcement.broker_id, announcement.address)
         version = self.data_version(*key)
-        self._forget(key)
-        live = self._live[key] = _Live(replace(announcement, topics={}), link, now, None)
-        self._links.setdefault(link, {})[key] = None
-        self._host_brokers[self._host_of(link)] += 1
+        live = self._live.enter(announcement, link, now)
         left_out = yield from self._take_topics(
             brokers, announcement, live, not is_known or version != announcement.version
         )
@@ -166,7 +126,7 @@ class Routes:
 
         Returns None if that is not so: ``register`` it.
         """
-        live = self._live.get((cluster, address))
+        live = self._live.get(cluster, address)
         if (
             live is None
             or live.complete_at is None
@@ -182,7 +142,7 @@ class Routes:
         return self._outcome(brokers, live.announcement, 0)
 
     def _outcome(self, brokers: BrokerSet, announcement: Announcement, left_out: int) -> RegistrationOutcome:
-        master = self._live.get((announcement.cluster, brokers.addresses.get(MASTER_ID, "")))
+        master = self._live.get(announcement.cluster, brokers.addresses.get(MASTER_ID, ""))
         displaced = brokers.displaced.get(announcement.broker_id)
         if announcement.broker_id == MASTER_ID or master is None:
             return RegistrationOutcome(left_out=left_out, displaced=displaced)
@@ -190,12 +150,7 @@ class Routes:
 
     def is_full(self, link: Hashable, announcement: Announcement) -> bool:
         """Whether there are too many brokers, or ids of this name, for one more over this connection."""
-        host = self._host_of(link)
-        if (announcement.cluster, announcement.address) not in self._live and (
-            len(self._live) >= MAX_BROKERS
-            or self._host_brokers[host] >= MAX_HOST_BROKERS
-            or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
-        ):
+        if self._live.get(announcement.cluster, announcement.address) is None and not self._live.has_room(link):
             return True
         brokers = self._sets.get(announcement.name)
         if brokers is None or announcement.broker_id in brokers.addresses or announcement.broker_id == MASTER_ID:
@@ -223,23 +178,16 @@ class Routes:
         if not names:
             self._clusters.pop(brokers.cluster, None)
 
-    def _forget(self, key: tuple[str, str]) -> None:
-        live = self._live.pop(key, None)
-        if live is not None:
-            keys = self._links[live.link]
-            del keys[key]
-            if not keys:
-                del self._links[live.link]
-            subtract(self._host_brokers, self._host_of(live.link), 1)
-
     def _outranked(self, brokers: BrokerSet, announcement: Announcement) -> bool:
         holder = brokers.addresses.get(announcement.broker_id)
         if holder is None or holder == announcement.address:
             return False
-        live = self._live.get((announcement.cluster, holder))
+        live = self._live.get(announcement.cluster, holder)
         return live is not None and live.announcement.version.state_version > announcement.version.state_version
 
-    def _take_topics(self, brokers: BrokerSet, announcement: Announcement, live: _Live, changed: bool) -> Steps[int]:
+    def _take_topics(
+        self, brokers: BrokerSet, announcement: Announcement, live: LiveBroker, changed: bool
+    ) -> Steps[int]:
         """Returns how many topics there was no room for."""
         is_master = announcement.broker_id == MASTER_ID
         is_prime_slave = announcement.acting_master is not None and announcement.broker_id == min(brokers.addresses)
@@ -262,7 +210,7 @@ class Routes:
                     break
         return left_out
 
-    def _drop_missing(self, brokers: BrokerSet, announcement: Announcement, live: _Live) -> Steps[None]:
+    def _drop_missing(self, brokers: BrokerSet, announcement: Announcement, live: LiveBroker) -> Steps[None]:
         for count, topic in enumerate(list(brokers.topics), 1):
             if topic in brokers.topics and topic not in announcement.topics:
                 self._queues.drop(topic, brokers)
@@ -271,27 +219,28 @@ class Routes:
                 if not self._still(brokers, live):
                     return
 
-    def _still(self, brokers: BrokerSet, live: _Live) -> bool:
+    def _still(self, brokers: BrokerSet, live: LiveBroker) -> bool:
         """Whether a registration is what it was before others had a turn."""
         announcement = live.announcement
-        return not brokers.is_gone and self._live.get((announcement.cluster, announcement.address)) is live
+        return not brokers.is_gone and self._live.get(announcement.cluster, announcement.address) is live
 
     def heartbeat(self, cluster: str, address: str, now: float) -> None:
-        live = self._live.get((cluster, address))
+        live = self._live.get(cluster, address)
         if live is not None:
             live.last_heard = now
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """Returns the version that the broker at an address registered last; None if it is not registered."""
-        live = self._live.get((cluster, address))
+        live = self._live.get(cluster, address)
         return live.version if live is not None else None
 
     def held_bytes(self, link: Hashable) -> int:
         """Returns about what the names of a connection's brokers take; a set's topics count for its first broker."""
         size = 0
-        for key in self._links.get(link, ()):
-            announcement = self._live[key].announcement
-            size += sum(map(sys.getsizeof, (*key, announcement.name, announcement.ha_address)))
+        for live in self._live.of_link(link):
+            announcement = live.announcement
+            names = announcement.cluster, announcement.address, announcement.name, announcement.ha_address
+            size += sum(map(sys.getsizeof, names))
             brokers = self._sets.get(announcement.name)
             if brokers is not None and announcement.broker_id == min(brokers.addresses, default=None):
                 size += brokers.topic_bytes
@@ -300,7 +249,7 @@ class Routes:
     # Brokers go
 
     def unregister(self, cluster: str, name: str, address: str) -> None:
-        self._forget((cluster, address))
+        self._live.forget(cluster, address)
         brokers = self._sets.get(name)
         if brokers is None:
             return
@@ -317,15 +266,15 @@ class Routes:
 
         It is done in steps, one a broker: all connections that end in one turn may have brought very many.
         """
-        while keys := self._links.get(link):
-            yield self._unregister(self._live[next(iter(keys))])
+        while (live := self._live.first_of_link(link)) is not None:
+            yield self._unregister(live)
 
     def expire(self, now: float) -> list[Announcement]:
         """Unregister who was silent for longer than it promised: ``MOST_EXPIRED`` of them in one call."""
-        silent = (live for live in self._live.values() if now - live.last_heard > live.announcement.timeout_s)
+        silent = (live for live in self._live if now - live.last_heard > live.announcement.timeout_s)
         return [self._unregister(live) for live in list(islice(silent, MOST_EXPIRED))]
 
-    def _unregister(self, live: _Live) -> Announcement:
+    def _unregister(self, live: LiveBroker) -> Announcement:
         announcement = live.announcement
         self.unregister(announcement.cluster, announcement.name, announcement.address)
         return announcement

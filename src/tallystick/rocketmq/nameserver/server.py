@@ -9,10 +9,11 @@ from functools import partial
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.kv import KvConfig
+from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.registrations import Responder, peer_of
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
-from tallystick.rocketmq.nameserver.routes import Announcement, Routes
+from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply

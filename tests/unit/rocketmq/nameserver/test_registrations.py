@@ -7,9 +7,9 @@ import pytest
 from support.announcing import announcement
 from support.name_requests import answered, ask, registration, server
 from support.workers import WorkerAtOnce
+from tallystick.rocketmq.nameserver import live_brokers
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import registrations as registrations_module
-from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Routes
@@ -37,7 +37,7 @@ def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
     ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
 )
 def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else routes_module, bound, 1)
+    monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else live_brokers, bound, 1)
     seen: list[Event] = []
     routes = Routes()
     if bound == "MAX_BROKERS":

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from support.announcing import announcement
+from tallystick.rocketmq.nameserver import live_brokers
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
-from tallystick.rocketmq.nameserver.routes import Announcement, RegistrationOutcome, Routes
+from tallystick.rocketmq.nameserver.live_brokers import Announcement
+from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, Routes
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import TopicConfig
 
@@ -23,7 +25,7 @@ def topics(routes: Routes, cluster: str | None = None) -> list[str]:
 
 
 def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes_module, "MAX_BROKERS", 3)
+    monkeypatch.setattr(live_brokers, "MAX_BROKERS", 3)
     monkeypatch.setattr(queues_module, "MAX_ROUTES", 5)
     routes = Routes()
     for number in range(5):
@@ -33,8 +35,8 @@ def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch
     assert len(routes._queues) == 5
     list(routes.closed("stranger"))
     assert (routes.broker_sets(), routes.clusters(), topics(routes)) == ({}, {}, [])
-    assert (routes._live, routes._links, len(routes._queues)) == ({}, {}, 0)
-    monkeypatch.setattr(routes_module, "MAX_LINK_BROKERS", 2)
+    assert (routes._live._live, routes._live._links, len(routes._queues)) == ({}, {}, 0)
+    monkeypatch.setattr(live_brokers, "MAX_LINK_BROKERS", 2)
     taken = [register(routes, replace(announcement(0), name=f"b{n}", address=f"h:{n}"), "one", 0) for n in range(3)]
     assert [one is not None for one in taken] == [True, True, False]
     assert register(routes, announcement(0), "master", 0) is not None
@@ -63,7 +65,7 @@ def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: 
     assert register(routes, announcement(0, ["X1", "X2", "X3"], name="z"), "there:3", 2) == RegistrationOutcome()
     list(routes.closed("there:3"))
     list(routes.closed("here:1"))
-    assert (dict(routes._queues._by_host), dict(routes._host_brokers), len(routes._queues)) == ({}, {}, 0)
+    assert (dict(routes._queues._by_host), dict(routes._live._host_brokers), len(routes._queues)) == ({}, {}, 0)
 
 
 def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +83,7 @@ def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: 
 
 
 def test_no_host_takes_the_places_of_all_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes_module, "MAX_HOST_BROKERS", 2)
+    monkeypatch.setattr(live_brokers, "MAX_HOST_BROKERS", 2)
     routes = Routes(host_of=host_of)
     for number in range(2):
         assert register(routes, announcement(0, name=f"x{number}"), f"there:{number}", 0) is not None

@@ -15,7 +15,7 @@ from support.waiting import until
 from support.workers import HeldWorker
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver import server as server_module
-from tallystick.rocketmq.nameserver.routes import Announcement
+from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting import slices
