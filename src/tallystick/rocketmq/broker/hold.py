@@ -6,6 +6,10 @@ deadline; the original looks for ended ones every 5 s. Whoever is told to run on
 A client pulls again as soon as it is answered, so none is answered before it has waited: beyond ``MAX_HELD``, or
 ``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. Beyond ``MAX_QUEUE_HELD`` of one queue no
 message wakes it before. What it keeps counts as ever; whoever makes a broker keep most is closed when that is too much.
+
+A pull that ends leaves its place in the heap of deadlines, but lets go of all that it kept. When most places are of
+ended ones, those of the others go over to a new heap, some with each pull that comes or ends: always from the end of
+the old one, which stays a heap.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ MAX_HELD = 200_000  # that wait as long as they want to
 MAX_LINK_HELD = 10_000  # of them for one connection
 MAX_QUEUE_HELD = 10_000  # of them that each message of a queue passes over, or wakes
 MAX_OVER = 500  # deadlines that one ``tick`` looks at: some milliseconds
-STEP_PASSED, STEP_FORGOTTEN = 50, 10  # pulls that are passed over, or forgotten, in one step
+STEP_PASSED, STEP_FORGOTTEN = 50, 4  # pulls that are passed over, or forgotten, in one step
 BRIEF_S = 5.0  # that any more of them wait
-_STALE = 1000  # ended ones that the list of deadlines may have beside the living ones
+_STALE = 1000  # places of ended ones that the heap of deadlines may have beside as many as there are living ones
+_STEP_MOVED = 4  # places of the old heap that are looked at with each pull that comes or ends
 
 Pull = TypeVar("Pull")
 
@@ -36,7 +41,7 @@ class Held(Generic[Pull]):
     tags: frozenset[int] | None
     deadline: float
     link: Hashable
-    pull: Pull
+    pull: Pull | None  # None: it has ended
     waiting: bool = field(default=True, init=False)
 
 
@@ -51,6 +56,7 @@ class HoldCore(Generic[Pull]):
         self._topics: dict[str, dict[int, dict[Held[Pull], None]]] = {}  # by queue id
         self._links: dict[Hashable, dict[Held[Pull], None]] = {}
         self._deadlines: list[tuple[float, int, Held[Pull]]] = []
+        self._old_deadlines: list[tuple[float, int, Held[Pull]]] = []  # that go over
         self._count = self._number = 0
 
     def __len__(self) -> int:
@@ -70,9 +76,7 @@ class HoldCore(Generic[Pull]):
         self._count += 1
         self._number += 1
         heapq.heappush(self._deadlines, (held.deadline, self._number, held))
-        if len(self._deadlines) > 2 * self._count + _STALE:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
-            heapq.heapify(self._deadlines)
+        self._move_deadlines()
         return has_room
 
     def waits(self, topic: str, queue_id: int) -> bool:
@@ -85,8 +89,7 @@ class HoldCore(Generic[Pull]):
         for held in list(self._topics.get(topic, {}).get(queue_id, ())):
             is_wanted = held.tags is None or not held.tags.isdisjoint(codes)
             if held.waiting and held.offset < next_offset and is_wanted:
-                self._end(held)
-                yield held.pull
+                yield self._end(held)
             else:
                 passed += 1
                 if passed % STEP_PASSED == 0:
@@ -104,8 +107,7 @@ class HoldCore(Generic[Pull]):
                 _, waiting = queues.popitem()
                 for held in waiting:
                     if held.waiting:
-                        self._end(held)
-                        yield held.pull
+                        yield self._end(held)
 
     def closed(self, link: Hashable) -> Iterator[None]:
         """Nobody waits there any more; it is forgotten in steps."""
@@ -123,26 +125,46 @@ class HoldCore(Generic[Pull]):
         """Those whose time is up, or so many of them."""
         over: list[Pull] = []
         for _ in range(MAX_OVER):
-            if not self._deadlines or (self._deadlines[0][0] > now and self._deadlines[0][2].waiting):
+            heap = self._soonest()
+            if not heap or (heap[0][0] > now and heap[0][2].waiting):
                 break
-            held = heapq.heappop(self._deadlines)[2]
+            held = heapq.heappop(heap)[2]
             if held.waiting:
-                self._end(held)
-                over.append(held.pull)
+                over.append(self._end(held))
         return over
 
     def wake_at(self) -> float | None:
         """None: not before another event. May be early."""
-        return self._deadlines[0][0] if self._deadlines else None
+        heap = self._soonest()
+        return heap[0][0] if heap else None
 
-    def _end(self, held: Held[Pull]) -> None:
-        held.waiting = False
+    def _soonest(self) -> list[tuple[float, int, Held[Pull]]]:
+        """The heap whose first deadline is the first of all."""
+        old, new = self._old_deadlines, self._deadlines
+        return old if old and (not new or old[0] < new[0]) else new
+
+    def _move_deadlines(self) -> None:
+        """One of them came, or has ended."""
+        if not self._old_deadlines and len(self._deadlines) > 2 * self._count + _STALE:
+            self._old_deadlines, self._deadlines = self._deadlines, []
+        for _ in range(min(_STEP_MOVED, len(self._old_deadlines))):
+            entry = self._old_deadlines.pop()
+            if entry[2].waiting:
+                heapq.heappush(self._deadlines, entry)
+
+    def _end(self, held: Held[Pull]) -> Pull:
+        """Returns the pull, which nothing here keeps any more."""
+        pull, held.pull, held.waiting = held.pull, None, False
+        assert pull is not None
         self._count -= 1
         queues = self._topics.get(held.topic, {})
         _remove(queues, held.queue_id, held)
         if not queues:
             self._topics.pop(held.topic, None)
         _remove(self._links, held.link, held)
+        held.link = None
+        self._move_deadlines()
+        return pull
 
 
 Place = TypeVar("Place", bound=Hashable)
