@@ -9,7 +9,7 @@ from itertools import islice
 from tallystick.errors import RemoteProtocolError, StorageError
 from tallystick.rocketmq.broker.answers import answer_in_slices
 from tallystick.rocketmq.broker.clients import MAX_GROUPS
-from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
+from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, id_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -39,6 +39,7 @@ MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within
 LOCK_AT_ONCE = 1000  # queues: some milliseconds
 MAX_NAME_CHARS = 1024  # of a client's id: thousands are kept, and listed
 MAX_LOCK_NAME_BYTES = 255  # of it, and of a group, in the file of locks: each has both
+IDS_AT_ONCE_CHARS = 256 * 1024  # of the ids of a group's members: some milliseconds
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
@@ -168,13 +169,18 @@ class ClientRequests:
 
     # Groups
 
-    def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command:
+    def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command | None:
+        """A list that is not long is made at once: when a group changes, all of its members ask for it."""
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
-        return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
+        ids = list(dict.fromkeys([member.client_id for member in known.members.values()]))
+        if sum(map(len, ids)) <= IDS_AT_ONCE_CHARS:
+            return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
+        answer = command.response(ResponseCode.SUCCESS)
+        answer_in_slices(self._parts, answer, id_pieces(ids), f"the members of group {group}", reply)
+        return None
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command | None:
         group = headers.ConsumerGroupHeader.of(command).consumer_group

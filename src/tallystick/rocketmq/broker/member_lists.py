@@ -5,7 +5,7 @@ A piece is about one member. A group shows those that it has when its turn comes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.rocketmq.broker.clients import Consumers, Member
 from tallystick.rocketmq.broker.statistics import separated
@@ -14,6 +14,13 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import Connection, ConsumerConnections, ProducerInfo
 
 _NOBODY = b'{"connectionSet":[]'  # with which a table without members begins
+
+
+def id_pieces(ids: Iterable[str]) -> Iterator[bytes]:
+    """``ConsumerIds``: one group."""
+    yield b'{"consumerIdList":['
+    yield from separated(map(dialect.write_strict, ids))
+    yield b"]}"
 
 
 def producer_pieces(members: Mapping[Link, Member]) -> Iterator[bytes]:

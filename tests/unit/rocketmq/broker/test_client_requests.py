@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from support.admin_desk import Caller
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
 from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
-from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server_requests import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
@@ -24,13 +22,11 @@ from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     GroupConfig,
     Heartbeat,
-    Language,
     MessageQueue,
     ProducerGroup,
     RequestCode,
     Subscription,
 )
-from tallystick.runtime.turn_steps import TurnSteps
 
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -70,23 +66,6 @@ async def test_who_leaves_is_gone_at_once(tmp_path: Path) -> None:
         fields = {"clientID": "c1", "consumerGroup": "G", "producerGroup": "P"}
         assert (await peer.code(RequestCode.UNREGISTER_CLIENT, fields)).code == 0
         assert await ids(peer) == "no consumer for this group, G"
-
-
-async def test_connections_that_end_together_are_forgotten_over_many_turns(tmp_path: Path) -> None:
-    """180 of 2,000 groups each were one turn of the loop of 0.4 s."""
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        clients, requests = broker.parts.clients, broker._requests._clients
-        requests._forgetting = TurnSteps(10)
-        links = [cast("Link", Caller()) for _ in range(5)]
-        for number, link in enumerate(links):
-            said = Heartbeat("c", tuple(ProducerGroup(f"P{number}-{one}") for one in range(20)))
-            clients.heard(link, said, [ConsumerGroup(f"G{number}-{one}") for one in range(20)], Language.JAVA, 1, 0.0)
-        for link in links:
-            requests.closed(link)
-        assert sum(map(clients.held, links)) >= 5 * 40 - 10
-        await until(lambda: not any(map(clients.held, links)))
-        assert not clients.consumer_groups and not clients.producer_groups
 
 
 async def test_what_a_heartbeat_leaves_counts_for_its_connection(tmp_path: Path) -> None:
@@ -252,21 +231,6 @@ async def _lock(
     answer = await peer.code(code, {}, dialect.write(asked))
     assert answer.code == 0
     return [queue["queueId"] for queue in dialect.read(bytes(answer.body))["lockOKMQSet"]] if answer.body else []
-
-
-async def test_locks_that_end_are_forgotten_though_nobody_asks_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        held, requests = broker.parts.locks, broker._requests._clients
-        requests._forgetting = TurnSteps(2)
-        queues = [MessageQueue("T", "b0", number) for number in range(100)]
-        assert held.lock("G", "c", "host", queues, broker.parts.clock.now()) == queues
-        monkeypatch.setattr(locks, "LIVE_S", -1.0)
-        requests._scan()
-        assert len(held) == 100 - 2 * locks._STEP_PRUNED, "some each turn"
-        await until(lambda: not len(held))
 
 
 async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:

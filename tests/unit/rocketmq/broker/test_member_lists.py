@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.rocketmq.broker.clients import Consumers, Member
-from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
+from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, id_pieces, producer_pieces
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import (
     Connection,
     ConsumerConnections,
+    ConsumerIds,
     ProducerInfo,
 )
 from tallystick.rocketmq.wire.values import Language
@@ -37,6 +38,13 @@ def test_producers_and_consumers_of_a_group() -> None:
             connections(found), group.consume_from, group.consume_type, group.message_model, dict(group.subscriptions)
         )
         assert b"".join(consumer_pieces(group)) == dialect.write(table)
+
+
+def test_ids_of_members() -> None:
+    for count in (0, 1, 5):
+        ids = [f'c{number}"\1é' for number in range(count)]
+        pieces = list(id_pieces(ids))
+        assert b"".join(pieces) == dialect.write_strict(ConsumerIds(ids)) and len(pieces) == count + 2
 
 
 def test_all_producers() -> None:
