@@ -322,8 +322,8 @@ HA_MUTANTS = (
     Mutant(
         "an offset beyond the end of a log that lost its tail stays (H13)",
         BROKER + "offsets.py",
-        "                if offset > self._end_of(topic, queue_id):\n                    before",
-        "                if False:\n                    before",
+        "                if offset > self._end_of(topic, queue_id):\n                    cut_commits",
+        "                if False:\n                    cut_commits",
         "sim metadata", 60,
     ),
     Mutant(

@@ -186,5 +186,5 @@ class Expected:
 def _kept(node: BrokerView, file_bytes: int) -> SlaveHoldings:
     broker, store = broker_of(node), store_of(node)
     durable = min(store.flushed, messages_end(node, file_bytes))
-    topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
+    topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed_offsets)
     return SlaveHoldings(node, broker, store.first, durable, log_bytes(node, store.first, store.end), topics, groups)

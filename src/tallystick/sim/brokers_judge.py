@@ -172,7 +172,7 @@ class BrokersJudge:
         log = kept.log if broker is kept.broker else kept.log[: max(0, kept.durable - kept.first)]
         if log_bytes(node, kept.first, kept.first + len(log)) != log:
             self.fail("B3", f"{node.id} had {len(log)} bytes, and its master none")
-        topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
+        topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed_offsets)
         if broker is kept.broker and not (kept.topics <= topics and kept.groups <= groups):
             self.fail("B3", f"{node.id} gave up tables for those of an empty master")
 

@@ -107,7 +107,7 @@ def _difference(slave: BrokerTables, master: BrokerTables) -> str | None:
         return "topics"
     if (slave.groups.version, slave.groups.all) != (master.groups.version, master.groups.all):
         return "groups"
-    if slave.offsets.committed != master.offsets.committed:
+    if slave.offsets.committed_offsets != master.offsets.committed_offsets:
         return "offsets of groups"
     if slave.offsets.resets.table() != master.offsets.resets.table():
         return "counters of resets"

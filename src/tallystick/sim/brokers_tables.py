@@ -150,12 +150,12 @@ class TableUses:
             ]
         if texts[0] != b"{}":
             offsets = dialect.read_as(texts[0], SavedOffsets, bounded=False)
-            if offsets.offsets == broker.tables.offsets.committed:  # else a save failed, which it is told soon
+            if offsets.offsets == broker.tables.offsets.committed_offsets:  # else a save failed, which it is told soon
                 resets = dialect.read_as(texts[1], ResetTable, bounded=False)
                 self._on_disk[node.id] = OnDisk(offsets, resets, dict(self._own.get(node.id, {})))
 
     def _look_at_master(self, master: BrokerView) -> None:
-        for place, offset in _places(broker_of(master).tables.offsets.committed).items():
+        for place, offset in _places(broker_of(master).tables.offsets.committed_offsets).items():
             topic, group, queue_id = place
             if offset > _end(master, place):
                 self._fail("H13", f"the master has {offset} of {place}, where its log has {_end(master, place)}")

@@ -138,7 +138,7 @@ def _shown(node: BrokerView, queue: Queue, offset: int, at: int, size: int) -> S
 
 def group_offsets(node: BrokerView, group: str) -> dict[str, dict[int, int]]:
     """What it has of a group, by its keys and queue ids."""
-    committed = broker_of(node).tables.offsets.committed
+    committed = broker_of(node).tables.offsets.committed_offsets
     return {key: offsets for key, offsets in committed.items() if key.endswith(f"@{group}")}
 
 

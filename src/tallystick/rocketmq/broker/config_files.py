@@ -42,7 +42,7 @@ class ConfigFiles:
         disk.sync_dir(store_directory)  # else power loss could take the folder away, with files that were synced
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """What the file, or else its predecessor, holds; None: neither exists, or both are empty.
+        """Returns what the file holds, or else its predecessor. Returns None if neither exists, or both are empty.
 
         A predecessor that had to stand in is put in the file's place (which needs no room on the disk): else the next
         save would make the damaged file the predecessor. Raises CorruptRecord when what exists cannot be read: going on
@@ -70,7 +70,7 @@ class ConfigFiles:
 
     def _settle(self, path: str) -> None:
         """A process that died amid a save may have left names and bytes that power loss would still take back: what was
-        read is answered from now on, so it is on the disk first."""
+        read is sent to clients from now on, so it is on the disk first."""
         file = self._disk.open(path)
         try:
             file.sync()
@@ -91,11 +91,11 @@ class ConfigFiles:
             new.close()
 
     def begin(self, name: str) -> AtomicWrite:
-        """The same, piece by piece: write it, ``finish`` it, close it. Raises StorageError."""
+        """Begin to replace the content piece by piece: write it, ``finish`` it, close it. Raises StorageError."""
         return AtomicWrite(self._disk, os.path.join(self.directory, name))
 
     def finish(self, name: str, new: AtomicWrite) -> None:
-        """Durable when it returns. Raises StorageError."""
+        """Put the new content in the place of the old one. It is durable when this returns. Raises StorageError."""
         path = os.path.join(self.directory, name)
 
         def replacing() -> None:
@@ -105,7 +105,7 @@ class ConfigFiles:
         new.finish(replacing)
 
     def remove(self, name: str) -> None:
-        """For good: first what would stand in for it. Raises StorageError."""
+        """Delete a file for good: first the predecessor, which would stand in for it. Raises StorageError."""
         for path in (os.path.join(self.directory, name + ".bak"), os.path.join(self.directory, name)):
             if self._disk.exists(path):
                 self._disk.unlink(path)

@@ -50,7 +50,7 @@ class ConfigPage(Generic[T]):
 
 
 class ConfigPages(Generic[T]):
-    """Of one kind of entries. ``page`` it."""
+    """The pages of one table, of topics or of groups, for each reader."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,10 +60,10 @@ class ConfigPages(Generic[T]):
     def page(
         self, peer: str, table: T, entries: Mapping[str, object], version: str | None, start: int, most: int | None
     ) -> ConfigPage[T]:
-        """``most`` entries from number ``start`` for ``peer`` (host:port).
+        """Returns ``most`` entries from number ``start`` for ``peer`` (host:port).
 
         ``table`` and its ``entries`` are those of now; ``version``, as JSON, is that of the page before. Raises
-        RemoteProtocolError if it is none.
+        RemoteProtocolError if it is no version.
         """
         before = dialect.read_short(version.encode(), DataVersion, most_bytes=MAX_VERSION_BYTES) if version else None
         reading = self._readings.pop(peer, None)

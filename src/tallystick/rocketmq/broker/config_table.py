@@ -32,23 +32,23 @@ class ConfigTable(ABC, Generic[C]):
     ``system`` has what every broker has. ``standing``: a slave's table is its master's; what somebody changes here
     steps the version like any change, so the next copy makes it good. ``most``: strangers and operators make no more
     entries than take so many places, one each unless they are long (``places``); a table that has more already is
-    served as it is. What strangers make by using it is remembered with their host: a quarter of what others left is
-    never one host's.
+    served as it is. What strangers make by using it is remembered with their host: no host gets more than
+    three quarters of what others leave.
     """
 
     def __init__(
-        self, clock: Clock, changed: Callable[[], None], system: Mapping[str, C], saved: Mapping[str, C],
+        self, clock: Clock, changed: Callable[[], None], system: Mapping[str, C], saved_entries: Mapping[str, C],
         version: DataVersion | None, *, most: int, standing: Standing | None,
     ) -> None:  # fmt: skip
         self._clock, self._changed, self.system, self.most = clock, changed, system, most
         self._standing = standing or Standing()
         self.version = version or DataVersion(0, clock.wall_ms(), 0)
         self.changes = self.removals = 0  # of this process; how many of them took entries away
-        self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
-        self._taken = 0  # the changes that the text has which is being saved
-        self._table: dict[str, C] = {**system, **saved}
-        # Of all entries; None: to be counted when somebody asks, as hardly anybody does at a slave behind a copy.
-        self._taken_places: int | None = sum(map(self.places, self._table.values()))
+        self.fresh: dict[str, int] = {}  # by name of an entry that is not saved yet: after how many changes it was put
+        self._saving_changes = 0  # how many changes are in the text that is being saved
+        self._table: dict[str, C] = {**system, **saved_entries}
+        # Of all entries; None: they are counted when somebody needs it, as hardly anybody does at a slave after a copy.
+        self._used_places: int | None = sum(map(self.places, self._table.values()))
         self._makers: dict[str, str] = {}  # entries that a host's use made, in this process
         self._of_host: Counter[str] = Counter()  # their places
 
@@ -68,10 +68,10 @@ class ConfigTable(ABC, Generic[C]):
         return sum(map(self.places, after.values())) - sum(map(self.places, before))
 
     def room(self, peer: str | None = None) -> int:
-        """How many more places entries may take; those made by the use of whoever is at ``peer`` (host:port)."""
-        if self._taken_places is None:
-            self._taken_places = sum(map(self.places, self._table.values()))
-        room = max(0, self.most - self._taken_places)
+        """Returns how many more places entries may take; with ``peer`` (host:port) those that its use may make."""
+        if self._used_places is None:
+            self._used_places = sum(map(self.places, self._table.values()))
+        room = max(0, self.most - self._used_places)
         if peer is None or not room:
             return room
         return share(room, self._of_host[host_of(peer)])
@@ -85,25 +85,25 @@ class ConfigTable(ABC, Generic[C]):
             if peer is not None:
                 self._makers[config.name] = host_of(peer)
                 self._of_host[host_of(peer)] += self.places(config)
-            if self._taken_places is not None:
-                self._taken_places += self.places(config)
+            if self._used_places is not None:
+                self._used_places += self.places(config)
             self._table[config.name] = config
         self._step(self.version.next(self._clock.wall_ms()))
 
     def delete(self, *names: str) -> bool:
-        """All in one step. Returns False if there is none of them."""
-        there = [config for name in names if (config := self._table.pop(name, None)) is not None]
-        for config in there:
+        """Delete entries, all in one step. Returns False if there is none of them."""
+        configs = [config for name in names if (config := self._table.pop(name, None)) is not None]
+        for config in configs:
             self._leave(config)
-        if there:
+        if configs:
             self.removals += 1
             self._step(self.version.next(self._clock.wall_ms()))
-        return bool(there)
+        return bool(configs)
 
     def _leave(self, config: C) -> None:
-        """Its places are free, and nobody's."""
-        if self._taken_places is not None:
-            self._taken_places -= self.places(config)
+        """Free the places of an entry."""
+        if self._used_places is not None:
+            self._used_places -= self.places(config)
         host = self._makers.pop(config.name, None)
         if host is not None:
             self._of_host[host] -= self.places(config)
@@ -111,16 +111,16 @@ class ConfigTable(ABC, Generic[C]):
                 del self._of_host[host]
 
     def saved(self) -> None:
-        """The table is on the disk as it was when its text was taken."""
-        for name in [name for name, change in self.fresh.items() if change < self._taken]:
+        """The table is on the disk as it was when ``to_save`` was called."""
+        for name in [name for name, change in self.fresh.items() if change < self._saving_changes]:
             del self.fresh[name]
 
     def _copy(self, entries: Mapping[str, C], version: DataVersion) -> None:
-        """A slave's table is its master's, version and all. Its own system entries stay."""
+        """Replace a slave's table by its master's, version and all. Its own system entries stay."""
         table = {**self.system, **entries}
         if version != self.version or self._table != table:
             self.removals += not self._table.keys() <= table.keys()
-            self._table, self._taken_places = table, None
+            self._table, self._used_places = table, None
             self._step(version)
 
     def _step(self, version: DataVersion) -> None:
@@ -129,9 +129,9 @@ class ConfigTable(ABC, Generic[C]):
         self._changed()
 
 
-def share(room: int, made: int) -> int:
-    """How much of ``room`` a host may have that has ``made``: a quarter of what others left is never one host's."""
-    return max(0, min(room, -(-(room + made) * 3 // 4) - made))
+def share(room: int, places: int) -> int:
+    """How much of ``room`` a host may have that has ``places`` already: at most three quarters of what others leave."""
+    return max(0, min(room, -(-(room + places) * 3 // 4) - places))
 
 
 def host_of(peer: str) -> str:

@@ -123,7 +123,7 @@ class DashboardCollector:
         left = MAX_SERIES  # messages looked at for their age
         left_queues, seen = MAX_LAG_QUEUES, 0
         for key in parts.offsets.first_committed(MAX_SERIES):
-            offsets = parts.offsets.committed[key]
+            offsets = parts.offsets.committed_offsets[key]
             left_queues -= len(offsets)
             if left_queues < 0:
                 break

@@ -65,28 +65,29 @@ class Groups(ConfigTable[GroupConfig]):
         return topic_places(TopicConfig(RETRY_PREFIX + config.name))
 
     def get(self, name: str, peer: str) -> GroupConfig | None:
-        """The group; where groups make themselves, it is made now, for whoever is at ``peer`` (host:port).
+        """Returns the group; where groups make themselves, it is made now, for whoever is at ``peer`` (host:port).
 
-        Returns None if its name is no good, or if there is no room for another group.
+        Returns None if its name is not allowed, or if there is no room for another group.
         """
         return self._table.get(name) or self.get_all([name], peer).get(name)
 
     def get_all(self, names: Iterable[str], peer: str) -> dict[str, GroupConfig]:
-        """As ``get``, in one step; those that it would return None for are left out."""
-        wanted = dict.fromkeys(names)
-        new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
-        made = {name: GroupConfig(name) for name in new}
-        if made:  # else nobody counts the places of a slave's table, which is another one at each copy
-            lacking = self.more_places(made.values()) - self.room(peer)
-            if lacking > 0 and not self._standing.is_slave:
-                self._make_room(lacking, wanted, host_of(peer))
-            made = self._fitting(made, self.room(peer))
-        if made and not self._standing.is_slave:
-            self.put(*made.values(), peer=peer)
-        return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}
+        """Returns groups by name, as ``get`` does, in one step; those for which that returns None are not in it."""
+        wanted_names = dict.fromkeys(names)
+        new_names = [name for name in wanted_names if name not in self._table and _makes_itself(name)]
+        new_groups = {name: GroupConfig(name) for name in new_names} if self._auto_create else {}
+        if new_groups:  # else nobody counts the places of a slave's table, which is another one at each copy
+            lacking_places = self.more_places(new_groups.values()) - self.room(peer)
+            if lacking_places > 0 and not self._standing.is_slave:
+                self._make_room(lacking_places, wanted_names, host_of(peer))
+            new_groups = self._fitting(new_groups, self.room(peer))
+        if new_groups and not self._standing.is_slave:
+            self.put(*new_groups.values(), peer=peer)
+        groups = {name: self._table.get(name) or new_groups.get(name) for name in wanted_names}
+        return {name: group for name, group in groups.items() if group is not None}
 
     def _fitting(self, new: dict[str, GroupConfig], room: int) -> dict[str, GroupConfig]:
-        """The first of them, as far as there are places."""
+        """Returns the first new groups, as far as there are places."""
         fitting = {}
         for name, config in new.items():
             room -= self.places(config)
@@ -95,15 +96,16 @@ class Groups(ConfigTable[GroupConfig]):
             fitting[name] = config
         return fitting
 
-    def _make_room(self, count: int, wanted: Container[str], host: str) -> None:
-        """Groups that made themselves and are idle go, as far as some are found soon: those made first come first."""
+    def _make_room(self, count: int, spared: Container[str], host: str) -> None:
+        """Delete ``count`` idle groups that made themselves, as far as some are found soon, the oldest first; none of
+        ``spared``."""
         count, idle = min(count, self._may_go(host)), list[str]()
         if not count:
             return
         for name in list(islice(self._makers, 2 * count + LOOKED_AT)):
             if len(idle) == count:
                 break
-            if name not in wanted and self.is_idle(name):
+            if name not in spared and self.is_idle(name):
                 idle.append(name)
             else:
                 self._makers[name] = self._makers.pop(name)  # another one is looked at next time
@@ -113,7 +115,7 @@ class Groups(ConfigTable[GroupConfig]):
             self.went(idle)
 
     def _may_go(self, host: str) -> int:
-        """How many more idle groups may go in this minute, for new ones of that host."""
+        """Returns how many more idle groups may be deleted in this minute, for new ones of that host."""
         now = self._clock.now()
         if now - self._minute >= 60:
             self._minute, self._in_minute = now, Counter()
@@ -121,22 +123,22 @@ class Groups(ConfigTable[GroupConfig]):
 
     def lacks_room(self, name: str, peer: str) -> bool:
         """Whether the group would make itself if there were room for another one, and none can be made."""
-        would = self._auto_create and not self._standing.is_slave and name not in self._table and _makes_itself(name)
-        lacking = self.places(GroupConfig(name)) - self.room(peer) if would else 0
-        if lacking > 0:
-            self._make_room(lacking, (name,), host_of(peer))
-        return would and self.places(GroupConfig(name)) > self.room(peer)
+        may_make = self._auto_create and not self._standing.is_slave and name not in self._table and _makes_itself(name)
+        lacking_places = self.places(GroupConfig(name)) - self.room(peer) if may_make else 0
+        if lacking_places > 0:
+            self._make_room(lacking_places, (name,), host_of(peer))
+        return may_make and self.places(GroupConfig(name)) > self.room(peer)
 
     def to_save(self) -> GroupTable:
-        """As ``table``; ``saved`` is called when the file has it."""
-        self._taken = self.changes
+        """Returns the table for the file; call ``saved`` when the file has it."""
+        self._saving_changes = self.changes
         return self.table()
 
     def table(self) -> GroupTable:
         return GroupTable(self.version, dict(self._table), self._forbidden)
 
     def replace(self, table: GroupTable) -> None:
-        """By the master's."""
+        """Replace the table by the master's."""
         self._forbidden = table.forbidden
         self._copy(table.groups, table.version)
 

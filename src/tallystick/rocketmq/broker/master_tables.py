@@ -108,7 +108,7 @@ class MasterTables:
     def _complete(self, found: OffsetsRead) -> OffsetTable:
         if found.version is None or found.offsets is None:
             raise RemoteProtocolError("the master's table of consumer offsets has none", address=self._address)
-        return OffsetTable(found.version, found.offsets, found.pulled)
+        return OffsetTable(found.version, found.offsets, found.pull_offsets)
 
     async def delays(self) -> tuple[bytes, DelayTable]:
         """As the master wrote it, and what that says."""

@@ -42,18 +42,18 @@ class OffsetKeys:
         return self._by_topic.get(topic, {}).keys()
 
     def group_topics(self) -> dict[str, Collection[str]]:
-        """The topics of each group, for a file or an answer, without a copy: there may be a million."""
+        """The topics of each group, for a file or a response, without a copy: there may be a million."""
         return {group: topics.keys() for group, topics in self._by_group.items()}
 
     def first(self, most: int) -> list[str]:
-        """So many keys in the order of topics, then of groups."""
-        found: list[str] = []
+        """Returns at most ``most`` keys in the order of topics, then of groups."""
+        keys: list[str] = []
         for topic in nsmallest(most, self._by_topic):
             groups = self._by_topic[topic]
-            found += [groups[group] for group in nsmallest(most - len(found), groups)]
-            if len(found) == most:
+            keys += [groups[group] for group in nsmallest(most - len(keys), groups)]
+            if len(keys) == most:
                 break
-        return found
+        return keys
 
     def of_topic(self, topic: str) -> list[str]:
         return list(self._by_topic.get(topic, {}).values())
@@ -62,7 +62,7 @@ class OffsetKeys:
         return list(self._by_group.get(group, {}).values())
 
     def discard(self, key: str) -> None:
-        """Forget it, if it is there."""
+        """Remove a key, if it is there."""
         topic, group = split(key)
         for table, name, other in ((self._by_topic, topic, group), (self._by_group, group, topic)):
             keys = table.get(name, {})
@@ -72,5 +72,5 @@ class OffsetKeys:
 
     @property
     def tables(self) -> tuple[dict[str, dict[str, str]], ...]:
-        """All it has, for who frees it."""
+        """All its tables, for whoever frees them."""
         return self._by_topic, self._by_group

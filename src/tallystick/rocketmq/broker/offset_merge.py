@@ -15,7 +15,7 @@ from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 
 STEP_OFFSETS = 1000  # put together within a millisecond or two
-STEP_TOUCHED = 100  # keys that are put together again
+STEP_CHANGED = 100  # keys that are put together again
 
 Table = dict[str, dict[int, int]]  # "topic@group" to queue id to a number
 
@@ -24,44 +24,47 @@ class OffsetMerge:
     """``steps``, then ``end``. All it has belongs to the slave's table afterwards."""
 
     def __init__(
-        self, table: OffsetTable, resets: ResetTable | None, mine: Table, my_pulled: Table, my_own: Table,
+        self, table: OffsetTable, resets: ResetTable | None, mine: Table, my_pull_offsets: Table, my_own: Table,
         my_own_resets: Table, my_resets: ResetTable,
     ) -> None:  # fmt: skip
         """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's go on changing."""
-        self.offsets, self.pulled, self.version, self.resets = table.offsets, table.pull_offsets, table.version, resets
+        self.offsets, self.pull_offsets = table.offsets, table.pull_offsets
+        self.version, self.resets = table.version, resets
         self.own, self.own_resets = Table(), Table()
-        self.keys, self.pulled_keys = OffsetKeys(), OffsetKeys()
-        self.count = self.pulled_count = 0
+        self.keys, self.pull_keys = OffsetKeys(), OffsetKeys()
+        self.count = self.pull_count = 0
         self.changed = False  # the slave's table, in what was looked at
         self.resets_changed = False
-        self._mine, self._my_pulled, self._my_own, self._my_own_resets = mine, my_pulled, my_own, my_own_resets
+        self._mine, self._my_pull_offsets = mine, my_pull_offsets
+        self._my_own, self._my_own_resets = my_own, my_own_resets
         self._theirs, self._my_resets = resets or ResetTable(), my_resets
-        # By key where ours are on top the master's queues, and ours with the counters that they knew.
-        self._laid: dict[str, tuple[dict[int, int] | None, dict[int, int], dict[int, int]]] = {}
-        self._touched: dict[str, None] = {}
+        # By key with commits of ours on top: the master's queues, our offsets, and the counters that they knew.
+        self._overlays: dict[str, tuple[dict[int, int] | None, dict[int, int], dict[int, int]]] = {}
+        self._changed_keys: dict[str, None] = {}
 
-    def touched(self, key: str) -> None:
-        """There is another commit at the slave."""
-        self._touched[key] = None
+    def changed_here(self, key: str) -> None:
+        """There is another commit of a key at the slave."""
+        self._changed_keys[key] = None
 
     def steps(self) -> Iterator[None]:
-        """Changes nothing that others see. One table grows at a time: to make room in a long one takes a while."""
+        """Put the tables together; others do not see them yet. One table grows at a time: to make room in a long one
+        takes a while."""
         size = 0
         for key in list(self._my_own):
             size += 1 + len(self._my_own.get(key, ()))
-            self._lay(key)
+            self._overlay(key)
             if size >= STEP_OFFSETS:
                 size = 0
                 yield
         for place, table in enumerate((self.own, self.own_resets)):
-            for count, (key, laid) in enumerate(self._laid.items(), 1):
-                table[key] = laid[1:][place]
+            for count, (key, overlay) in enumerate(self._overlays.items(), 1):
+                table[key] = overlay[1:][place]
                 if count % STEP_OFFSETS == 0:
                     yield
         yield from self.keys.adding(self.offsets)
-        yield from self.pulled_keys.adding(self.pulled)
+        yield from self.pull_keys.adding(self.pull_offsets)
         counts: list[int] = []
-        for mine, merged in ((self._mine, self.offsets), (self._my_pulled, self.pulled)):
+        for mine, merged in ((self._mine, self.offsets), (self._my_pull_offsets, self.pull_offsets)):
             counts.append(0)
             for key, queues in merged.items():
                 counts[-1] += len(queues)
@@ -71,18 +74,18 @@ class OffsetMerge:
                     size = 0
                     yield
             self.changed = self.changed or len(mine) != len(merged)
-        self.count, self.pulled_count = counts
-        yield from self._comparing_resets()
-        while len(self._touched) > STEP_TOUCHED:
-            self._lay_again(list(islice(self._touched, STEP_TOUCHED)))
+        self.count, self.pull_count = counts
+        yield from self._compare_resets()
+        while len(self._changed_keys) > STEP_CHANGED:
+            self._overlay_again(list(islice(self._changed_keys, STEP_CHANGED)))
             yield
 
-    def _comparing_resets(self) -> Iterator[None]:
+    def _compare_resets(self) -> Iterator[None]:
         if self.resets is None:
             return
         theirs, mine, size = self.resets, self._my_resets, 0
         self.resets_changed = (theirs.floor, theirs.topics, theirs.groups) != (mine.floor, mine.topics, mine.groups)
-        for after, before in ((theirs.counts, mine.counts), (theirs.waiting, mine.waiting)):
+        for after, before in ((theirs.counts, mine.counts), (theirs.pending, mine.pending)):
             self.resets_changed = self.resets_changed or len(after) != len(before)
             for key, queues in after.items():
                 self.resets_changed = self.resets_changed or before.get(key) != queues
@@ -92,19 +95,20 @@ class OffsetMerge:
                     yield
 
     def end(self) -> dict[str, Any]:
-        """The last step; what it needed, for who frees it. The slave's are left to who frees them, too."""
-        self._lay_again(list(self._touched))
-        laid, self._laid = self._laid, {}
-        self._mine, self._my_pulled, self._my_own, self._my_own_resets, self._my_resets = {}, {}, {}, {}, ResetTable()
-        return laid
+        """Take the last step. Returns the tables that only the merge needed: free them as the slave's former ones."""
+        self._overlay_again(list(self._changed_keys))
+        overlays, self._overlays = self._overlays, {}
+        self._mine, self._my_pull_offsets, self._my_own, self._my_own_resets = {}, {}, {}, {}
+        self._my_resets = ResetTable()
+        return overlays
 
-    def _lay_again(self, keys: Iterable[str]) -> None:
+    def _overlay_again(self, keys: Iterable[str]) -> None:
         for key in keys:
-            del self._touched[key]
+            del self._changed_keys[key]
             self.count -= len(self.offsets.get(key, ()))
-            self._lay(key)
-            if (laid := self._laid.get(key)) is not None:
-                self.own[key], self.own_resets[key] = laid[1:]
+            self._overlay(key)
+            if (overlay := self._overlays.get(key)) is not None:
+                self.own[key], self.own_resets[key] = overlay[1:]
             else:
                 self.own.pop(key, None)
                 self.own_resets.pop(key, None)
@@ -112,19 +116,19 @@ class OffsetMerge:
                 self.keys.add(key)
                 self.count += len(self.offsets[key])
 
-    def _lay(self, key: str) -> None:
-        """On top of the master's queues those of ours that it lacks."""
-        laid = self._laid.pop(key, None)
-        theirs = laid[0] if laid is not None else self.offsets.get(key)
+    def _overlay(self, key: str) -> None:
+        """Put commits of ours that the master lacks on top of its queues."""
+        overlay = self._overlays.pop(key, None)
+        theirs = overlay[0] if overlay is not None else self.offsets.get(key)
         lacking, counters = lacking_of(key, theirs, self._theirs, self._my_own, self._my_own_resets)
         self.changed = self.changed or lacking != self._my_own.get(key)
         if lacking:
-            self._laid[key] = theirs, lacking, counters
+            self._overlays[key] = theirs, lacking, counters
             self.offsets[key] = {**(theirs or {}), **lacking}
         elif theirs is not None:
             self.offsets[key] = theirs
         elif key in self.offsets:
-            self.offsets[key] = {}  # its key is known already
+            self.offsets[key] = {}  # its key is there already
 
 
 def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
@@ -146,18 +150,19 @@ def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
 def lacking_of(
     key: str, theirs: Mapping[int, int] | None, resets: ResetTable, own: Table, own_resets: Table
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """A slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the slave;
-    and the counters that they knew.
+    """Returns a slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the
+    slave; and the counters that they knew.
 
     Those that somebody at the master meant to undo, by its counters, are not among them.
     """
-    queues, known, counters = own.get(key, {}), theirs or {}, own_resets.get(key, {})
-    if not any(counters.values()) and all(known.get(queue_id, -1) >= offset for queue_id, offset in queues.items()):
+    queues, master_offsets, counters = own.get(key, {}), theirs or {}, own_resets.get(key, {})
+    is_behind = all(master_offsets.get(queue_id, -1) >= offset for queue_id, offset in queues.items())
+    if is_behind and not any(counters.values()):
         return {}, {}
     step = resets.of_key(key)
     lacking = {
         queue_id: offset
         for queue_id, offset in queues.items()
-        if step(queue_id) + (known.get(queue_id, -1) >= offset) <= counters.get(queue_id, 0)
+        if step(queue_id) + (master_offsets.get(queue_id, -1) >= offset) <= counters.get(queue_id, 0)
     }
     return lacking, {queue_id: counters.get(queue_id, 0) for queue_id in lacking}

@@ -16,7 +16,7 @@ from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 OFFSETS = "consumerOffsets"
 PAGE_OFFSETS = 8192  # a page ends with the group and topic that reaches so many
 PAGE_KEYS = 1024
-_PULLED = 1 << 40  # the place of the first that pulled: whoever commits first meanwhile moves none of them
+_PULL_PLACES = 1 << 40  # the place of the first pull offset: commits that come meanwhile move none of them
 
 
 class OffsetPage(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class OffsetPage(msgspec.Struct, frozen=True):
 
 
 class OffsetPagePart(msgspec.Struct, frozen=True):
-    """Some of an ``OffsetPage``: what is None is in another part."""
+    """Some of an ``OffsetPage``: a member that is None is in another part."""
 
     version: DataVersion | None = None
     offsets: dict[str, dict[Int32, Int64]] | None = None
@@ -38,7 +38,7 @@ class OffsetPagePart(msgspec.Struct, frozen=True):
 
 
 class OffsetPages:
-    """First the groups that committed, by topic, then those that pulled: each in the order in which it came."""
+    """First the committed offsets, then the pull offsets: each by group and topic, in the order in which they came."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -48,8 +48,8 @@ class OffsetPages:
         return self._offsets.replacements
 
     def page(self, start: int) -> Page:
-        offsets, first = self._offsets, 0 if start < _PULLED else _PULLED
-        table = offsets.pulled_to if first else offsets.committed
+        offsets, first = self._offsets, 0 if start < _PULL_PLACES else _PULL_PLACES
+        table = offsets.pull_offsets if first else offsets.committed_offsets
         entries: dict[str, dict[int, int]] = {}
         index, count = max(0, start - first - offsets.removals), 0
         for key, queues in islice(table.items(), index, index + PAGE_KEYS):
@@ -60,7 +60,7 @@ class OffsetPages:
         index += len(entries)
         at: int | None = first + index + offsets.removals
         if index >= len(table):
-            at = None if first or not offsets.pulled_to else _PULLED
+            at = None if first or not offsets.pull_offsets else _PULL_PLACES
         if first:
             page = OffsetPage(offsets.version, pull_offsets=entries)
         else:

@@ -26,7 +26,7 @@ class OffsetRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._told: set[str] = set()  # hosts that have been reported
+        self._reported_hosts: set[str] = set()  # whose requests for all offsets were refused
         self.handlers: Mapping[int, Handler] = {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
@@ -58,19 +58,19 @@ class OffsetRequests:
         first, end = self._parts.store.queue_range(topic, queue_id)
         if first > 0 or not end:
             return False
-        found = self._parts.store.get(topic, queue_id, 0, 1, 1)
-        return found.status is GetStatus.FOUND and not found.far_behind
+        result = self._parts.store.get(topic, queue_id, 0, 1, 1)
+        return result.status is GetStatus.FOUND and not result.far_behind
 
     def _update(self, link: Link, command: Command, reply: Reply) -> Command:
         header, parts = headers.UpdateOffsetHeader.of(command), self._parts
         topic, group = header.topic, header.consumer_group
         # A slave may not have heard of the group yet, and serves it all the same.
-        known = parts.groups.get(group, link.peer) if parts.standing.is_slave else parts.groups.all.get(group)
-        if known is None and header.resets is not None and parts.groups.lacks_room(group, link.peer):
+        group_config = parts.groups.get(group, link.peer) if parts.standing.is_slave else parts.groups.all.get(group)
+        if group_config is None and header.resets is not None and parts.groups.lacks_room(group, link.peer):
             # A slave's: 26 would tell it that the group is none for ever, and it would forget the commit.
             remark = f"This broker has {len(parts.groups.all)} groups: it has no room for {group} (maxGroups)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if known is None:
+        if group_config is None:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         config = parts.topics.get(topic)
         if config is None:
@@ -98,16 +98,16 @@ class OffsetRequests:
         return command.response(OK, None, UpdateOffsetResponse(resets=resets or None).to_fields())
 
     def _take(self, command: Command, commit: OffsetCommit) -> Command:
-        """Told by a slave, which forgets what was set since, and keeps what there is no room for."""
+        """Take a commit that a slave sends. It forgets one that is overtaken, and keeps one without room here."""
         offsets = self._parts.offsets
         if offsets.is_overtaken(commit):
             remark = f"The offset of group {commit.group} was set since, topic is {commit.topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if not offsets.take(commit):
             raise self._no_room()
-        stands_at = offsets.get(commit.topic, commit.group, commit.queue_id)
-        if stands_at is not None:
-            offsets.resets.pending.moved(commit.key, commit.queue_id, stands_at)
+        offset = offsets.get(commit.topic, commit.group, commit.queue_id)
+        if offset is not None:
+            offsets.resets.pending.moved(commit.key, commit.queue_id, offset)
         return command.response(OK, None, {})
 
     def _no_room(self) -> Exception:
@@ -118,14 +118,14 @@ class OffsetRequests:
         """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
         too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
         pieces = dialect.write_lines(self._parts.offsets.table())
-        failed = partial(self._refused, link.peer)
+        failed = partial(self._report_too_long, link.peer)
         answer_in_slices(self._parts, command.response(OK), pieces, too_long, reply, failed=failed)
 
-    def _refused(self, peer: str, remark: str) -> None:
-        """Said once a host: a slave asks every ten seconds."""
+    def _report_too_long(self, peer: str, remark: str) -> None:
+        """Emit the event once a host: a slave asks every ten seconds."""
         host = peer.rpartition(":")[0]
-        if host not in self._told and len(self._told) < _REMEMBERED_HOSTS:
-            self._told.add(host)
+        if host not in self._reported_hosts and len(self._reported_hosts) < _REMEMBERED_HOSTS:
+            self._reported_hosts.add(host)
             self._parts.events.emit("offsets not sent", peer=peer, reason=remark)
 
     def _delays(self, link: Link, command: Command, reply: Reply) -> Command:

@@ -73,10 +73,10 @@ class Offsets:
         self._standing = standing or Standing()
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._offsets: Table = saved.offsets if saved else {}
-        self._pulled: Table = saved.pull_offsets if saved else {}
-        # The other ones are the keys of the other tables, committed or not.
-        self._committed, self._others = OffsetKeys(self._offsets), OffsetKeys(self._pulled)
-        self._count, self._pulled_count = (sum(map(len, table.values())) for table in (self._offsets, self._pulled))
+        self._pull_offsets: Table = saved.pull_offsets if saved else {}
+        # The other keys are those of the other tables, committed or not.
+        self._committed_keys, self._other_keys = OffsetKeys(self._offsets), OffsetKeys(self._pull_offsets)
+        self._count, self._pull_count = (sum(map(len, table.values())) for table in (self._offsets, self._pull_offsets))
         self._merge: OffsetMerge | None = None  # under way
         self._own: Table = (saved.own or {}) if saved else {}
         self._own_resets: Table = (saved.own_resets or {}) if saved else {}
@@ -84,7 +84,7 @@ class Offsets:
         self.resets = Resets(resets)
         # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
         for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
-            self._others.add(key)
+            self._other_keys.add(key)
         self._commits = 0
         self.removals = self.replacements = 0  # how many keys went, and how often all did
         self.dirty = False
@@ -109,7 +109,7 @@ class Offsets:
         if back and not self._standing.is_slave:
             self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
-        self._touched(key)
+        self._note_change(key)
         if self._standing.is_slave:
             self._own.setdefault(key, {})[queue_id] = offset
             self._own_resets.setdefault(key, {})[queue_id] = self.counter(key, queue_id) + back
@@ -121,7 +121,8 @@ class Offsets:
         return True
 
     def counter(self, key: str, queue_id: int) -> int:
-        """Of resets; a slave's is the master's, or more when one went back here and the master is to hear of it."""
+        """Returns the counter of resets; a slave's is its master's, or more if a commit went back here and the master
+        has not heard of it."""
         return max(self.resets.get(key, queue_id), self._own_resets.get(key, {}).get(queue_id, 0))
 
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
@@ -145,86 +146,87 @@ class Offsets:
         return self.resets.stepped_since(commit.key, commit.queue_id, commit.resets)
 
     def take(self, commit: OffsetCommit) -> bool:
-        """A commit that was made at a slave. Returns False if it is overtaken, or if there is no room; one that is not
-        further on than what is known here is as good as taken, unless it went back at the slave."""
+        """Take a commit that was made at a slave. Returns False if it is overtaken, or if there is no room. One that is
+        no further on than the offset here counts as taken, unless it went back at the slave."""
         if self.is_overtaken(commit):
             return False
-        key, known = commit.key, self.get(commit.topic, commit.group, commit.queue_id)
-        if known is not None and self.resets.takes_over(key, commit.queue_id, commit.resets):
+        key, here = commit.key, self.get(commit.topic, commit.group, commit.queue_id)
+        if here is not None and self.resets.takes_over(key, commit.queue_id, commit.resets):
             self.resets.raise_to(key, commit.queue_id, commit.resets)
             self._set(key, commit.queue_id, commit.offset)
             return True
-        is_behind = known is not None and known >= commit.offset
+        is_behind = here is not None and here >= commit.offset
         return is_behind or self.commit(commit.topic, commit.group, commit.queue_id, commit.offset)
 
     def _set(self, key: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get(key)
         if queues is None:
             queues = self._offsets[key] = {}
-            self._committed.add(key)
+            self._committed_keys.add(key)
         self._count += queue_id not in queues
         queues[queue_id] = offset
         self.dirty = True
 
-    def pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """How far a group has asked for messages: only shown, never resumed from, not kept where no room is left."""
+    def set_pull_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Note how far a group has pulled: only shown, never resumed from, and not kept where there is no room."""
         key = f"{topic}@{group}"
-        if queue_id not in self._pulled.get(key, {}):
-            if self._pulled_count >= self.most:
+        if queue_id not in self._pull_offsets.get(key, {}):
+            if self._pull_count >= self.most:
                 return
-            self._pulled_count += 1
-        queues = self._pulled.get(key)
+            self._pull_count += 1
+        queues = self._pull_offsets.get(key)
         if queues is None:
-            queues = self._pulled[key] = {}
-            self._others.add(key)
+            queues = self._pull_offsets[key] = {}
+            self._other_keys.add(key)
         queues[queue_id] = offset
         self.dirty = True
 
     @property
-    def committed(self) -> Mapping[str, dict[int, int]]:
-        """By ``topic@group`` and queue id, in the order in which the keys came."""
+    def committed_offsets(self) -> Mapping[str, dict[int, int]]:
+        """Committed offsets by ``topic@group`` and queue id, in the order in which the keys came."""
         return self._offsets
 
     @property
-    def pulled_to(self) -> Mapping[str, dict[int, int]]:
-        return self._pulled
+    def pull_offsets(self) -> Mapping[str, dict[int, int]]:
+        return self._pull_offsets
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         return self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
 
-    def get_pulled(self, topic: str, group: str, queue_id: int) -> int | None:
-        return self._pulled.get(f"{topic}@{group}", {}).get(queue_id)
+    def get_pull_offset(self, topic: str, group: str, queue_id: int) -> int | None:
+        return self._pull_offsets.get(f"{topic}@{group}", {}).get(queue_id)
 
     def queues(self, topic: str, group: str) -> Mapping[int, int]:
-        """Offset by queue id."""
+        """Returns the committed offsets by queue id."""
         return self._offsets.get(f"{topic}@{group}", {})
 
     def topics_of(self, group: str) -> list[str]:
-        return sorted(self._committed.topics_of(group))
+        return sorted(self._committed_keys.topics_of(group))
 
     def groups_of(self, topic: str) -> list[str]:
-        return sorted(self._committed.groups_of(topic))
+        return sorted(self._committed_keys.groups_of(topic))
 
     def knows_group(self, group: str) -> bool:
-        """Whether it has committed, or asked for, anything."""
-        return bool(self._committed.topics_of(group) or self._others.topics_of(group))
+        """Whether a group has committed or pulled anything."""
+        return bool(self._committed_keys.topics_of(group) or self._other_keys.topics_of(group))
 
     def first_committed(self, most: int) -> list[str]:
-        """So many of their keys in the order of topics, then of groups."""
-        return self._committed.first(most)
+        """Returns at most ``most`` keys of committed offsets, in the order of topics, then of groups."""
+        return self._committed_keys.first(most)
 
     def forget_topic(self, topic: str, *, was_there: bool = True) -> None:
-        """It is deleted. A slave may have commits to it of which nothing is known here: those count no more, too,
+        """A topic is deleted. A slave may have commits to it of which nothing is known here: those count no more, too,
         unless the topic was not even there, as a stranger may invent it."""
-        keys = [*self._committed.of_topic(topic), *self._others.of_topic(topic)]
+        keys = [*self._committed_keys.of_topic(topic), *self._other_keys.of_topic(topic)]
         self._forget(keys)
         if keys or was_there:
             self.resets.forget_topic(topic, keys)
             self._save_now()
 
     def forgetting_group(self, group: str, *, was_there: bool = True) -> Iterator[None]:
-        """As ``forget_topic``, in steps: a group may have all topics. What is committed meanwhile may go too."""
-        keys = [*self._committed.of_group(group), *self._others.of_group(group)]
+        """A group is deleted: see ``forget_topic``. In steps, as it may have all topics; what is committed meanwhile
+        may go too."""
+        keys = [*self._committed_keys.of_group(group), *self._other_keys.of_group(group)]
         for start in range(0, len(keys), STEP_KEYS):
             self._forget(keys[start : start + STEP_KEYS])
             yield
@@ -233,8 +235,8 @@ class Offsets:
             self._save_now()
 
     def forgetting_resets(self, group: str) -> Iterator[None]:
-        """It is deleted, and keeps its offsets: nobody of its name is told of resets of before. In steps."""
-        keys = [*self._committed.of_group(group), *self._others.of_group(group)]
+        """A group is deleted, and keeps its offsets: nobody of its name is told of former resets. In steps."""
+        keys = [*self._committed_keys.of_group(group), *self._other_keys.of_group(group)]
         for start in range(0, len(keys), STEP_KEYS):
             self.resets.pending.forget(keys[start : start + STEP_KEYS])
             yield
@@ -242,13 +244,13 @@ class Offsets:
     def _forget(self, keys: Sequence[str]) -> None:
         self.resets.pending.forget(keys)
         for key in keys:
-            self._committed.discard(key)
-            self._others.discard(key)
+            self._committed_keys.discard(key)
+            self._other_keys.discard(key)
             self._count -= len(self._offsets.pop(key, ()))
-            self._pulled_count -= len(self._pulled.pop(key, ()))
+            self._pull_count -= len(self._pull_offsets.pop(key, ()))
             self._own.pop(key, None)
             self._own_resets.pop(key, None)
-            self._touched(key)
+            self._note_change(key)
         if keys:
             self.removals += len(keys)
             self.dirty = True
@@ -258,32 +260,32 @@ class Offsets:
 
         Nor is one that operators set groups to; a slave has its master's.
         """
-        before = []
+        cut_commits = []
         if not slave:
             self.resets.pending.cut(self._end_of)
         for key, queues in (self._own if slave else self._offsets).items():
             topic, group = split(key)
             for queue_id, offset in queues.items():
                 if offset > self._end_of(topic, queue_id):
-                    before.append(OffsetCommit(topic, group, queue_id, offset))
-        for commit in before:
+                    cut_commits.append(OffsetCommit(topic, group, queue_id, offset))
+        for commit in cut_commits:
             key, end = commit.key, self._end_of(commit.topic, commit.queue_id)
             self._set(key, commit.queue_id, end)
             if slave:
                 self._own[key][commit.queue_id] = end
-        return before
+        return cut_commits
 
     # The whole table
 
     def table(self) -> OffsetTable:
-        """To send; it is no copy."""
-        return OffsetTable(self.version, self._offsets, self._pulled, self._committed.group_topics())
+        """Returns the table to send; it is no copy."""
+        return OffsetTable(self.version, self._offsets, self._pull_offsets, self._committed_keys.group_topics())
 
     def to_save(self) -> SavedOffsets:
-        """For the file; it is no copy."""
+        """Returns the table for the file; it is no copy."""
         own = self._own or None
         return SavedOffsets(
-            self.version, self._offsets, self._pulled, self._committed.group_topics(), own,
+            self.version, self._offsets, self._pull_offsets, self._committed_keys.group_topics(), own,
             self._own_resets if own else None,
         )  # fmt: skip
 
@@ -295,27 +297,27 @@ class Offsets:
         else may change them.
         """
         self._merge = OffsetMerge(
-            table, resets, self._offsets, self._pulled, self._own, self._own_resets, self.resets.table()
+            table, resets, self._offsets, self._pull_offsets, self._own, self._own_resets, self.resets.table()
         )
         return self._merge
 
     def become(self, merge: OffsetMerge) -> Iterator[None]:
-        """All at once. What there was before is freed in the steps that it returns."""
+        """Become the merged table, all at once. The former one is freed in the steps that this returns."""
         assert merge is self._merge
-        laid = merge.end()
+        overlays = merge.end()
         self._merge = None
         self.dirty = self.dirty or merge.changed or self.version != merge.version
-        gone: list[dict[str, Any]] = [laid, self._offsets, self._pulled, self._own, self._own_resets]
+        former: list[dict[str, Any]] = [overlays, self._offsets, self._pull_offsets, self._own, self._own_resets]
         if merge.resets is not None:
             before = self.resets.replace(merge.resets)
             self.resets.dirty = self.resets.dirty or merge.resets_changed
-            gone += [before.counts, before.waiting]
-        gone += [*self._committed.tables, *self._others.tables]
-        self._offsets, self._committed, self._count = merge.offsets, merge.keys, merge.count
-        self._pulled, self._others, self._pulled_count = merge.pulled, merge.pulled_keys, merge.pulled_count
+            former += [before.counts, before.pending]
+        former += [*self._committed_keys.tables, *self._other_keys.tables]
+        self._offsets, self._committed_keys, self._count = merge.offsets, merge.keys, merge.count
+        self._pull_offsets, self._other_keys, self._pull_count = merge.pull_offsets, merge.pull_keys, merge.pull_count
         self._own, self._own_resets, self.version = merge.own, merge.own_resets, merge.version
         self.replacements += 1
-        return freeing(gone)
+        return freeing(former)
 
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[OffsetCommit | None]:
         """Which of this slave's own commits the master's table lacks (``lacking_of``), and None behind each group and
@@ -327,17 +329,17 @@ class Offsets:
                 yield OffsetCommit(*split(key), queue_id, offset, counters[queue_id])
             yield None
 
-    def _touched(self, key: str) -> None:
-        """What is committed here of a key has changed."""
+    def _note_change(self, key: str) -> None:
+        """Tell the merge that a commit here changed a key."""
         if self._merge is not None:
-            self._merge.touched(key)
+            self._merge.changed_here(key)
 
     def disown(self, commit: OffsetCommit) -> None:
         """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
         key = commit.key
         queues = self._own.get(key, {})
         if queues.get(commit.queue_id) == commit.offset:
-            self._touched(key)
+            self._note_change(key)
             for table in (self._own, self._own_resets):
                 table.get(key, {}).pop(commit.queue_id, None)
                 if not table.get(key):

@@ -1,8 +1,8 @@
 """Where operators set groups, until their consumers have heard of it: a core.
 
 A consumer that is there goes on where it was until it is told, and its next commit would undo the reset. So its commits
-count no more from the reset on, and its pulls are answered with the new offset, until one of either comes from there:
-it has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when it told the
+count no more from the reset on, and the responses to its pulls have the new offset, until it commits or pulls there: it
+has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when it told the
 first pull of whomever, and when it is restarted).
 
 A pull proves less than a commit: who reads ahead may stand there by itself, and even who was told may have kept what it
@@ -24,7 +24,7 @@ from itertools import islice
 
 from tallystick.rocketmq.broker.offset_keys import split
 
-Waiting = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset
+PendingOffsets = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset that was set
 
 MOST = 100_000  # queues of groups; the oldest are forgotten, their offsets stay set
 MOST_HEARD = 8  # members at a queue; the first are forgotten, and told again
@@ -33,42 +33,44 @@ OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members a
 
 @dataclass(slots=True)
 class _Member:
-    """One that was told by the answer to a pull; ``since`` when it has heard, None: not yet. ``proven``: it committed
-    since, there or behind; till then none of its commits below ``there`` counts."""
+    """A consumer that got the new offset in the response to a pull. ``since``: when it had heard, None: not yet.
+    ``proven``: it committed since then, at ``offset`` or behind; before that none of it below ``offset`` counts."""
 
-    there: int
+    offset: int
     since: float | None = None
     proven: bool = False
 
 
 class PendingResets:
-    """See the module. ``changed`` is called when others wait, fewer, or for another offset. ``number_of`` tells how
-    many resets a queue of a key has had: who has heard has heard of that one."""
+    """The resets that consumers have not heard of. ``changed`` is called when there are others, fewer, or with another
+    offset. ``number_of`` returns how many resets a queue of a key has had: members have heard of that one."""
 
-    def __init__(self, saved: Waiting, changed: Callable[[], None], number_of: Callable[[str, int], int]) -> None:
-        """What ``saved`` has is its own from now on."""
+    def __init__(
+        self, saved: PendingOffsets, changed: Callable[[], None], number_of: Callable[[str, int], int]
+    ) -> None:
+        """Nobody else may change what ``saved`` has from now on."""
         # Ordered, since the first goes in one step, however many went before it; a slave only looks places up.
-        self._waiting: Waiting = OrderedDict(saved)
+        self._pending: PendingOffsets = OrderedDict(saved)
         self._count, self._changed, self._number_of = sum(map(len, saved.values())), changed, number_of
-        # By key and queue id: of which reset, and by connection who. The first are forgotten.
-        self._heard: OrderedDict[tuple[str, int], tuple[int, dict[str, _Member]]] = OrderedDict()
+        # By key and queue id: the number of the reset, and its members by connection. The first are forgotten.
+        self._members_by_queue: OrderedDict[tuple[str, int], tuple[int, dict[str, _Member]]] = OrderedDict()
         self._is_copy = False
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._pending)
 
     def put(self, key: str, offsets: Mapping[int, int]) -> None:
         """An operator set the group to these offsets, by queue id."""
-        queues = self._waiting.pop(key, {})
+        queues = self._pending.pop(key, {})
         self._count -= len(queues)
         for queue_id, offset in offsets.items():
-            self._heard.pop((key, queue_id), None)
+            self._members_by_queue.pop((key, queue_id), None)
             queues.pop(queue_id, None)  # the newest is the last to be forgotten
             queues[queue_id] = offset
         self._count += len(queues)
-        self._waiting[key] = queues
+        self._pending[key] = queues
         while self._count > MOST:
-            oldest, queues = next(iter(self._waiting.items()))
+            oldest, queues = next(iter(self._pending.items()))
             for queue_id in list(islice(queues, self._count - MOST)):
                 self._drop(oldest, queue_id)
         self._changed()
@@ -76,55 +78,55 @@ class PendingResets:
     def hear(self, key: str, queue_id: int, offset: int, who: str, now: float, *, commits: bool) -> int | None:
         """A consumer of the group, by the connection ``who``, ``commits`` an offset, or pulls there. Returns where it
         is to go on instead, or None."""
-        wanted = self._waiting.get(key, {}).get(queue_id)
-        if wanted is None:
+        reset_offset = self._pending.get(key, {}).get(queue_id)
+        if reset_offset is None:
             return None
         member = self._members(key, queue_id).get(who)
         if member is None or member.since is None:
-            has_heard = offset == wanted and (commits or member is not None)
+            has_heard = offset == reset_offset and (commits or member is not None)
             if has_heard or not commits:
-                self._note(key, queue_id, who, _Member(wanted, now if has_heard else None, commits))
-            return None if has_heard else wanted
-        if commits and not member.proven and offset < min(member.there, wanted):
-            return wanted
+                self._note(key, queue_id, who, _Member(reset_offset, now if has_heard else None, commits))
+            return None if has_heard else reset_offset
+        if commits and not member.proven and offset < min(member.offset, reset_offset):
+            return reset_offset
         member.proven = member.proven or commits
         if now - member.since >= OVERLAP_S and not self._is_copy:
             self._drop(key, queue_id)
             self._changed()
-        elif commits and offset != wanted:
-            self._waiting[key][queue_id] = offset
+        elif commits and offset != reset_offset:
+            self._pending[key][queue_id] = offset
             self._changed()
         return None
 
     def _members(self, key: str, queue_id: int) -> dict[str, _Member]:
-        number, members = self._heard.get((key, queue_id), (-1, {}))
+        number, members = self._members_by_queue.get((key, queue_id), (-1, {}))
         return members if members and number == self._number_of(key, queue_id) else {}
 
     def _note(self, key: str, queue_id: int, who: str, member: _Member) -> None:
-        others = [(other, known) for other, known in self._members(key, queue_id).items() if other != who]
+        others = [(other, entry) for other, entry in self._members(key, queue_id).items() if other != who]
         members = dict(others[-MOST_HEARD + 1 :]) | {who: member}
-        self._heard[key, queue_id] = self._number_of(key, queue_id), members
-        if len(self._heard) > MOST:
-            self._heard.popitem(last=False)
+        self._members_by_queue[key, queue_id] = self._number_of(key, queue_id), members
+        if len(self._members_by_queue) > MOST:
+            self._members_by_queue.popitem(last=False)
 
     def _drop(self, key: str, queue_id: int) -> None:
-        self._heard.pop((key, queue_id), None)
-        queues = self._waiting[key]
+        self._members_by_queue.pop((key, queue_id), None)
+        queues = self._pending[key]
         del queues[queue_id]
         self._count -= 1
         if not queues:
-            del self._waiting[key]
+            del self._pending[key]
 
     def moved(self, key: str, queue_id: int, offset: int) -> None:
-        """The group committed this at a slave, where it had heard."""
-        if self._waiting.get(key, {}).get(queue_id, offset) != offset:
-            self._waiting[key][queue_id] = offset
+        """The group committed ``offset`` at a slave, where it had heard of the reset."""
+        if self._pending.get(key, {}).get(queue_id, offset) != offset:
+            self._pending[key][queue_id] = offset
             self._changed()
 
     def cut(self, end_of: Callable[[str, int], int]) -> None:
         """The log is recovered: nobody is sent on beyond the end of a queue (topic and queue id), for what comes there
         is new."""
-        for key, queues in self._waiting.items():
+        for key, queues in self._pending.items():
             topic, _ = split(key)
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
@@ -132,17 +134,18 @@ class PendingResets:
                     queues[queue_id] = end
                     self._changed()
 
-    def replace(self, waiting: Waiting) -> None:
-        """By the master's, who alone counts and forgets them; who has heard of one has."""
-        self._waiting, self._count, self._is_copy = waiting, 0, True
+    def replace(self, pending: PendingOffsets) -> None:
+        """Replace the resets by the master's, which alone counts and forgets them. Members
+        that have heard of one are known still."""
+        self._pending, self._count, self._is_copy = pending, 0, True
 
     def forget(self, keys: Iterable[str]) -> None:
         """A topic or a group is deleted, and had these keys: what comes under its name begins anew."""
         for key in keys:
-            if key in self._waiting:
-                self._count -= len(self._waiting.pop(key))
+            if key in self._pending:
+                self._count -= len(self._pending.pop(key))
                 self._changed()
 
-    def table(self) -> Waiting:
-        """All, as they stand; not a copy."""
-        return self._waiting
+    def table(self) -> PendingOffsets:
+        """Returns the offset of each pending reset, by key and queue id; it is no copy."""
+        return self._pending

@@ -45,7 +45,7 @@ class PullReads:
             found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
         if found.status is GetStatus.OFFSET_OVERFLOW_BADLY and found.next_offset != header.queue_offset:
             found.next_offset = self._back(header, found)
-        parts.offsets.pulled(topic, group, queue_id, found.next_offset)
+        parts.offsets.set_pull_offset(topic, group, queue_id, found.next_offset)
         self.bytes += found.size
         mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
         code, said = outcome(found, header, allowed, parts.settings, parts.standing, mark)

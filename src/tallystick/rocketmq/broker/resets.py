@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+from msgspec import field
 
 from tallystick.rocketmq.broker.offset_keys import split
 from tallystick.rocketmq.broker.pending_resets import PendingResets
@@ -33,18 +34,18 @@ MAX_NAMES = 8192  # of deleted topics, and as many of deleted groups: a page of 
 class ResetTable(msgspec.Struct, frozen=True):
     """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id.
 
-    ``topics`` and ``groups``: those that were deleted, the last one last, each with what no counter of it is below.
-    ``waiting``: where operators set groups, or these are since, that may not have heard of it.
+    ``topics`` and ``groups``: those that were deleted, the last one last, each with the least value of its counters.
+    ``pending``: the offsets of groups that an operator set, and that may not have heard of it.
     """
 
     floor: Int64 = 0
     counts: dict[str, dict[Int32, Int64]] = {}
     topics: dict[str, Int64] = {}
     groups: dict[str, Int64] = {}
-    waiting: dict[str, dict[Int32, Int64]] = {}
+    pending: dict[str, dict[Int32, Int64]] = field(default_factory=dict, name="waiting")
 
     def of_key(self, key: str) -> Callable[[int], int]:
-        """The counter by queue id."""
+        """Returns the function that gives the counter of a queue id."""
         topic, group = split(key)
         least = max(self.floor, self.topics.get(topic, 0), self.groups.get(group, 0))
         counts = self.counts.get(key)
@@ -52,13 +53,13 @@ class ResetTable(msgspec.Struct, frozen=True):
 
 
 class Resets:
-    """The counters. ``dirty`` tells the saver that they differ from what was last taken."""
+    """The counters. ``dirty`` tells the saver that they differ from the text that was written last."""
 
     def __init__(self, saved: ResetTable | None = None) -> None:
-        saved = saved or ResetTable()
-        self._floor, self._counts = saved.floor, dict(saved.counts)
-        self._topics, self._groups = dict(saved.topics), dict(saved.groups)
-        self.pending = PendingResets(saved.waiting, self._changed, lambda *place: self.get(*place) // STRIDE)
+        table = saved or ResetTable()
+        self._floor, self._counts = table.floor, dict(table.counts)
+        self._topics, self._groups = dict(table.topics), dict(table.groups)
+        self.pending = PendingResets(table.pending, self._changed, lambda *place: self.get(*place) // STRIDE)
         self.dirty = False
 
     def _changed(self) -> None:
@@ -67,19 +68,19 @@ class Resets:
     def get(self, key: str, queue_id: int) -> int:
         return self.table().of_key(key)(queue_id)
 
-    def stepped_since(self, key: str, queue_id: int, known: int) -> bool:
-        """Whether the offset was set on purpose after the counter was ``known``."""
-        return self.get(key, queue_id) > known
+    def stepped_since(self, key: str, queue_id: int, count: int) -> bool:
+        """Whether the offset was set on purpose after the counter was ``count``."""
+        return self.get(key, queue_id) > count
 
-    def takes_over(self, key: str, queue_id: int, known: int) -> bool:
-        """Whether a commit at a slave, which knew this counter, went back after all that is known here.
+    def takes_over(self, key: str, queue_id: int, count: int) -> bool:
+        """Whether a commit at a slave, which knew the counter ``count``, went back after all resets known here.
 
-        Steps of consumers alone can be missing here: one that knows of more is not believed.
+        Only steps of consumers can be missing here: a counter that is further ahead is not believed.
         """
-        return 0 < known - self.get(key, queue_id) < STRIDE
+        return 0 < count - self.get(key, queue_id) < STRIDE
 
     def raise_to(self, key: str, queue_id: int, count: int) -> None:
-        """As at the slave, whose commit was taken."""
+        """Raise the counter to that of a slave, whose commit was taken."""
         self._step(key, queue_id, count)
 
     def went_back(self, key: str, queue_id: int) -> None:
@@ -95,11 +96,11 @@ class Resets:
         self.dirty = True
 
     def forget_topic(self, topic: str, keys: Sequence[str]) -> None:
-        """It is deleted, and these keys of it; commits that were made to them count no more."""
+        """A topic is deleted, and these keys of it: commits that were made to them count no more."""
         self._forget(self._topics, topic, keys)
 
     def forget_group(self, group: str, keys: Sequence[str]) -> None:
-        """As ``forget_topic``."""
+        """A group is deleted: see ``forget_topic``."""
         self._forget(self._groups, group, keys)
 
     def _forget(self, names: dict[str, int], name: str, keys: Sequence[str]) -> None:
@@ -117,21 +118,21 @@ class Resets:
         self.dirty = True
 
     def of(self, keys: Iterable[str], *, with_names: bool) -> ResetTable:
-        """What a slave needs to know of some keys, and once of the names of what was deleted."""
-        keys, waiting = list(keys), self.pending.table()
+        """Returns the counters of some keys, for a slave; ``with_names``: and those of deleted topics and groups."""
+        keys, pending = list(keys), self.pending.table()
         counts = {key: counts for key in keys if (counts := self._counts.get(key))}
         names = (self._topics, self._groups) if with_names else ({}, {})
-        return ResetTable(self._floor, counts, *names, {key: waiting[key] for key in keys if key in waiting})
+        return ResetTable(self._floor, counts, *names, {key: pending[key] for key in keys if key in pending})
 
     def table(self) -> ResetTable:
-        """All, as it stands; not a copy."""
+        """Returns all counters as they are now; it is no copy."""
         return ResetTable(self._floor, self._counts, self._topics, self._groups, self.pending.table())
 
     def replace(self, table: ResetTable) -> ResetTable:
-        """By the master's, which is the slave's from now on. Returns what there was."""
+        """Replace the counters by the master's table, which is the slave's from now on. Returns the former ones."""
         before = self.table()
         self._floor, self._counts, self._topics, self._groups = table.floor, table.counts, table.topics, table.groups
-        self.pending.replace(table.waiting)
+        self.pending.replace(table.pending)
         return before
 
 

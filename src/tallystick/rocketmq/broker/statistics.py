@@ -86,7 +86,7 @@ def _lags(parts: Parts, topic: str, group: str) -> Iterator[tuple[MessageQueue, 
     config, offsets, store = parts.topics.get(topic), parts.offsets, parts.store
     for queue_id in range(config.read_queues if config is not None else 0):
         committed = max(0, offsets.get(topic, group, queue_id) or 0)
-        pulled = max(committed, offsets.get_pulled(topic, group, queue_id) or 0)
+        pulled = max(committed, offsets.get_pull_offset(topic, group, queue_id) or 0)
         _, end = store.queue_range(topic, queue_id)
         last_ms = max(0, store.stored_at(topic, queue_id, committed - 1)) if committed else 0
         yield MessageQueue(topic, parts.identity.name, queue_id), QueueLag(end, committed, pulled, last_ms)

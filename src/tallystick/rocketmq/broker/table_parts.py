@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 
 
 class ConfigsRead:
-    """Topics or groups, of one page."""
+    """The topics or groups of one page, as far as it is read."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
@@ -36,7 +36,7 @@ class ConfigsRead:
         self._is_table = False
 
     def reading(self, text: Text, kind: type[TopicTablePart] | type[GroupTablePart]) -> Iterator[None]:
-        """Steps. Raises RemoteProtocolError."""
+        """Read a text in steps. Raises RemoteProtocolError."""
         for part in _parts(text, kind, depth=2):
             self._version = part.version or self._version
             if isinstance(part, TopicTablePart):
@@ -50,7 +50,7 @@ class ConfigsRead:
 
     @property
     def tables(self) -> tuple[dict[str, Any], ...]:
-        """All it has."""
+        """All its tables."""
         return self.topics, self.groups, self.forbidden
 
     @property
@@ -62,30 +62,30 @@ class ConfigsRead:
 
 
 class OffsetsRead:
-    """All pages. ``most``: offsets, and keys without any, together."""
+    """The offsets of all pages, as far as they are read. ``most``: offsets, and keys without any, together."""
 
     def __init__(self, most: int) -> None:
         self.version: DataVersion | None = None
         self.offsets: dict[str, dict[Int32, Int64]] | None = None
-        self.pulled: dict[str, dict[Int32, Int64]] = {}
+        self.pull_offsets: dict[str, dict[Int32, Int64]] = {}
         self.resets = ResetTable()
         self._most, self._count = most, 0
 
     def reading(self, text: Text, kind: type[OffsetPagePart] | type[OffsetTablePart]) -> Iterator[None]:
-        """Steps. Raises RemoteProtocolError."""
+        """Read a text in steps. Raises RemoteProtocolError."""
         for part in _parts(text, kind, depth=3):
             self.version = part.version or self.version
             if part.offsets is not None:
                 self.offsets = {} if self.offsets is None else self.offsets
                 self._count += _add(self.offsets, part.offsets)
-            self._count += _add(self.pulled, part.pull_offsets or {})
+            self._count += _add(self.pull_offsets, part.pull_offsets or {})
             if isinstance(part, OffsetPagePart):
                 self._take_resets(part.resets)
             check_count(self._count, self._most, "consumer offsets: maxOffsets here allows")
             yield
 
     def _take_resets(self, some: ResetTable) -> None:
-        self._count += _add(self.resets.counts, some.counts) + _add(self.resets.waiting, some.waiting)
+        self._count += _add(self.resets.counts, some.counts) + _add(self.resets.pending, some.pending)
         self.resets.topics.update(some.topics)
         self.resets.groups.update(some.groups)
         names = len(self.resets.topics) + len(self.resets.groups)
@@ -106,12 +106,12 @@ def _parts(text: Text, kind: type[Part], *, depth: int) -> Iterator[Part]:
 
 
 def _add(table: dict[str, dict[Int32, Int64]], some: dict[str, dict[Int32, Int64]]) -> int:
-    """How many more there are, of queues or of keys without any."""
+    """Returns how many more there are, of queues or of keys without any."""
     count = 0
     for key, queues in some.items():
-        known = table.setdefault(key, queues)
-        before = 0 if known is queues else len(known)
-        if known is not queues:
-            known.update(queues)
-        count += len(known) - before or 1
+        mine = table.setdefault(key, queues)
+        before = 0 if mine is queues else len(mine)
+        if mine is not queues:
+            mine.update(queues)
+        count += len(mine) - before or 1
     return count

@@ -1,7 +1,7 @@
 """The tables of one broker and their files: loaded at the start, saved when they change.
 
 *Urgent* are topics, groups, the first offset of a group in a queue, and offsets that went back or were set on purpose:
-whoever asked for a change has the answer when it is saved. Else offsets change with every commit and are saved every
+whoever asked for a change gets the response when it is saved. Else offsets change with every commit and are saved every
 few seconds; a crash costs the commits in between, so their messages come again.
 
 A table becomes a text a few lines at a time (``text``), so that the loop has turns in between: ``saver`` does that.
@@ -51,8 +51,8 @@ class BrokerTables:
         self._files, self._clock, self._events, self._topics_changed = files, clock, events, topics_changed
         self.changes = 0  # of urgent tables
         self.changed: Callable[[], None] = lambda: None  # called at each of them, for who saves
-        self._unsaved: dict[str, None] = {}  # what somebody waits for
-        self._awaited: dict[str, bool] = {}  # whether somebody waited for the text that was taken last
+        self._awaited_files: dict[str, None] = {}  # that somebody waits for
+        self._was_awaited: dict[str, bool] = {}  # whether somebody waited for a file when its text was taken last
         self.topics = Topics(
             settings.topic_defaults(), clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)),
             most=settings.max_topics, standing=standing,
@@ -82,10 +82,10 @@ class BrokerTables:
 
         Counters of resets go before the offsets: a crash in between costs a commit made at a slave, never a reset.
         """
-        names = [name for name in URGENT if name in self._unsaved]
+        names = [name for name in URGENT if name in self._awaited_files]
         if not urgent and self.offsets.resets.dirty and RESETS not in names:
             names.append(RESETS)
-        if CONSUMER_OFFSETS in self._unsaved or (self.offsets.dirty and not urgent):
+        if CONSUMER_OFFSETS in self._awaited_files or (self.offsets.dirty and not urgent):
             names.append(CONSUMER_OFFSETS)
         if self.delays.dirty and not urgent:
             names.append(DELAY_OFFSETS)
@@ -96,8 +96,8 @@ class BrokerTables:
 
         Urgent tables are those of this moment; offsets are those of the moment when each piece is taken.
         """
-        self._awaited[name] = name in self._unsaved
-        self._unsaved.pop(name, None)
+        self._was_awaited[name] = name in self._awaited_files
+        self._awaited_files.pop(name, None)
         if name in (TOPICS, GROUPS):
             return dialect.write_lines(self.topics.to_save() if name == TOPICS else self.groups.to_save())
         if name == RESETS:
@@ -116,14 +116,14 @@ class BrokerTables:
 
     def failed(self, name: str) -> None:
         """The text could not be saved: it is to be tried again, and whoever waits for it goes on waiting."""
-        if name in URGENT or self._awaited.get(name):
-            self._unsaved[name] = None
+        if name in URGENT or self._was_awaited.get(name):
+            self._awaited_files[name] = None
         if name not in URGENT:
             (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
 
     def is_urgent(self, name: str) -> bool:
         """Whether somebody waits for the file."""
-        return name in self._unsaved
+        return name in self._awaited_files
 
     def _topics_change(self) -> None:
         self._change(TOPICS)
@@ -133,7 +133,7 @@ class BrokerTables:
         self._change(*((RESETS,) if self.offsets.resets.dirty else ()), CONSUMER_OFFSETS)
 
     def _change(self, *names: str) -> None:
-        self._unsaved.update(dict.fromkeys(names))
+        self._awaited_files.update(dict.fromkeys(names))
         self.changes += 1
         self.changed()
 

@@ -43,7 +43,8 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 
 def refusal_of_topic(name: str) -> str | None:
-    """Why this is no topic's name; None: it is one. Names become folders: nothing else than these characters passes."""
+    """Returns why this is no topic's name, or None if it is one. Names become folders: no other character is
+    allowed."""
     if not name.strip():
         return "The specified topic is blank."
     if _NAME.fullmatch(name) is None:
@@ -65,7 +66,7 @@ def is_group_name(name: str) -> bool:
 
 
 def refusal_of_group(name: str) -> str | None:
-    """Why this is no group's name; None: it is one."""
+    """Returns why this is no group's name, or None if it is one."""
     if not name.strip():
         return "The specified group is blank."
     if not is_group_name(name):
@@ -131,23 +132,23 @@ class Topics(ConfigTable[TopicConfig]):
         return self._table.get(name)
 
     def to_save(self) -> TopicTable:
-        """As ``table``; ``saved`` is called when the file has it."""
-        self._taken = self.changes
+        """Returns the table for the file; call ``saved`` when the file has it."""
+        self._saving_changes = self.changes
         return self.table()
 
     def table(self) -> TopicTable:
         return TopicTable(self.version, dict(self._table))
 
     def replace(self, table: TopicTable) -> None:
-        """By the master's."""
+        """Replace the table by the master's."""
         self._copy(table.topics, table.version)
 
     def is_system(self, name: str) -> bool:
-        """Whether it is the broker's own, not for clients to change."""
+        """Whether a topic is the broker's own, not for clients to change."""
         return name in self.system or name in _SYSTEM or name.startswith(_SYSTEM_PREFIX)
 
     def create_on_send(self, name: str, template: str, queues: int, peer: str) -> TopicConfig | None:
-        """The topic that a message of ``peer`` (host:port) asked for and nobody made.
+        """Make the topic of a message of ``peer`` (host:port), which nobody has made.
 
         Returns None if the template does not exist or is not inherited, or if there is no room for another topic.
         ``name`` is one that ``refusal_of_topic`` does not refuse, and no retry topic.
@@ -156,21 +157,21 @@ class Topics(ConfigTable[TopicConfig]):
         if model is None or not model.perm & Perm.INHERIT:
             return None
         count = max(0, min(queues, model.write_queues))
-        made = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
-        if self.places(made) > self.room(peer):
+        topic = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
+        if self.places(topic) > self.room(peer):
             return None
-        self.put(made, peer=peer)
-        return made
+        self.put(topic, peer=peer)
+        return topic
 
     def create_retry(self, name: str, queues: int = 1) -> TopicConfig:
-        """A retry or dead-letter topic; it is made if it is not there yet, but not on a slave."""
+        """Returns a retry or dead-letter topic. It is made if it is not there yet, but not on a slave."""
         self.create_retries({name: queues})
         return self._table.get(name) or TopicConfig(name, queues, queues, _READ_WRITE)
 
     def create_retries(self, queues: Mapping[str, int]) -> None:
-        """Make those that are not there yet, all in one step. They are of groups that exist, which bounds them."""
-        lacking = [
+        """Make the retry topics that are not there yet, all in one step. Only groups that exist have any."""
+        missing_topics = [
             TopicConfig(name, count, count, _READ_WRITE) for name, count in queues.items() if name not in self._table
         ]
-        if lacking and not self._standing.is_slave:
-            self.put(*lacking)
+        if missing_topics and not self._standing.is_slave:
+            self.put(*missing_topics)

@@ -22,7 +22,7 @@ def test_groups_with_members_offsets_or_messages_stay() -> None:
     beat = Heartbeat("c", consumers=(ConsumerGroup("member"),))
     desk.parts.clients.heard(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
     desk.tables.offsets.commit("T", "committed", 0, 0)
-    desk.tables.offsets.pulled("T", "pulled", 0, 0)
+    desk.tables.offsets.set_pull_offset("T", "pulled", 0, 0)
     desk.shelf.send(b"again", topic="%RETRY%retries")
     desk.shelf.settle()
     assert groups.get("new", "other:1") is not None

@@ -83,7 +83,7 @@ async def test_offsets_come_in_pages(master: Master, slave: Slave, monkeypatch: 
     monkeypatch.setattr(offset_pages, "PAGE_KEYS", 3)
     for number in range(10):
         master.tables.offsets.commit("T", f"g{number}", 0, number)
-        master.tables.offsets.pulled("U", f"g{number}", 0, number)
+        master.tables.offsets.set_pull_offset("U", f"g{number}", 0, number)
     assert await slave.copy(master) == {}
     assert slave.tables.offsets.table() == master.tables.offsets.table()
     assert master.asked.count(31001) == 8
@@ -96,7 +96,7 @@ async def test_offsets_that_change_between_two_pages_are_all_there(
     monkeypatch.setattr(offset_pages, "PAGE_KEYS", 3)
     for number in range(10):
         master.tables.offsets.commit("T", f"g{number}", 0, number)
-        master.tables.offsets.pulled("U", f"g{number}", 0, number)
+        master.tables.offsets.set_pull_offset("U", f"g{number}", 0, number)
 
     def change(command: Command) -> None:
         if master.asked.count(31001) == 3:
@@ -191,8 +191,8 @@ async def test_the_loop_has_turns_while_all_offsets_are_read(
     monkeypatch.setattr(dialect, "read_as", counted)
     assert await slave.copy(master) == {}
     assert turns > 50
-    assert slave.tables.offsets.committed == offsets
-    assert slave.tables.offsets.pulled_to == {"topic0@group": {0: 9}}
+    assert slave.tables.offsets.committed_offsets == offsets
+    assert slave.tables.offsets.pull_offsets == {"topic0@group": {0: 9}}
     assert slave.tables.offsets.version == DataVersion(3, 4, 5)
 
 
@@ -230,7 +230,7 @@ async def test_the_loop_has_turns_while_a_page_of_whoever_is_called_a_master_is_
     assert topics.items() <= slave.tables.topics.all.items()
     assert slave.tables.groups.table().groups.items() >= groups.groups.items()
     assert slave.tables.groups.table().forbidden == {"g1": {}}
-    assert (slave.tables.offsets.committed, slave.tables.offsets.pulled_to) == (offsets, {"T1@g": {0: 3}})
+    assert (slave.tables.offsets.committed_offsets, slave.tables.offsets.pull_offsets) == (offsets, {"T1@g": {0: 3}})
     assert slave.tables.offsets.resets.table() == resets
 
 

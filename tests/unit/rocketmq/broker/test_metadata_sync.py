@@ -234,7 +234,7 @@ async def test_others_have_their_turns_while_many_offsets_are_made_ready(
     monkeypatch.setattr(offset_keys, "STEP_KEYS", 10)
     for number in range(100):
         master.tables.offsets.commit(f"T{number}", "g", 0, number)
-        master.tables.offsets.pulled(f"U{number}", "g", 0, number)
+        master.tables.offsets.set_pull_offset(f"U{number}", "g", 0, number)
     adding, turns = OffsetKeys.adding, [0]
     seen = []  # turns of others, by step
 
@@ -247,7 +247,7 @@ async def test_others_have_their_turns_while_many_offsets_are_made_ready(
     monkeypatch.setattr(OffsetKeys, "adding", counted)
     assert await slave.copy(master) == {}
     assert seen == list(range(20))
-    assert slave.tables.offsets.groups_of("T7") == ["g"] and slave.tables.offsets.get_pulled("U7", "g", 0) == 7
+    assert slave.tables.offsets.groups_of("T7") == ["g"] and slave.tables.offsets.get_pull_offset("U7", "g", 0) == 7
     list(slave.tables.offsets.forgetting_group("g"))
     assert slave.tables.offsets.table().offsets == slave.tables.offsets.table().pull_offsets == {}
 

@@ -36,10 +36,10 @@ def test_very_many_offsets_are_put_together_in_steps_and_seen_at_once() -> None:
         steps += 1
         assert offsets.get("T7", "g", 1) is None
     assert steps >= 12 and offsets.table().offsets == before
-    mine = offsets._offsets, offsets._pulled, offsets._own, offsets._own_resets, offsets.resets.pending.table()
+    mine = offsets._offsets, offsets._pull_offsets, offsets._own, offsets._own_resets, offsets.resets.pending.table()
     freed = len(list(offsets.become(merge)))
     assert freed >= 12
-    kept = [*vars(merge).values(), merge._my_resets.waiting]
+    kept = [*vars(merge).values(), merge._my_resets.pending]
     assert not any(table is one for table in mine for one in kept), "else all of it is freed with the merge, at once"
     assert (offsets.get("T7", "g", 0), offsets.get("T7", "g", 1)) == (9, 5)
     assert len(lacking(offsets, master(3000))) == 3000 and offsets.groups_of("T7") == ["g"]
@@ -52,7 +52,7 @@ def test_h13_what_is_committed_while_a_copy_is_put_together_counts(monkeypatch: 
     monkeypatch.setattr(offset_keys, "STEP_KEYS", 1)
     seed = random.randrange(1 << 32)
     rng, offsets = random.Random(seed), a_slave()
-    monkeypatch.setattr(offset_merge, "STEP_TOUCHED", rng.randrange(1, 5))
+    monkeypatch.setattr(offset_merge, "STEP_CHANGED", rng.randrange(1, 5))
     here: dict[tuple[str, int], int] = {}
     own: dict[tuple[str, int], int] = {}
     back: set[tuple[str, int]] = set()  # of them: went back here, which counts whatever the master has
@@ -82,9 +82,13 @@ def test_h13_what_is_committed_while_a_copy_is_put_together_counts(monkeypatch: 
         here = theirs | own
         for _ in freed:
             act()
-        shown = {(key[:2], queue_id): n for key, queues in offsets.committed.items() for queue_id, n in queues.items()}
+        shown = {
+            (key[:2], queue_id): n
+            for key, queues in offsets.committed_offsets.items()
+            for queue_id, n in queues.items()
+        }
         assert shown == here, f"seed {seed}"
-        counted = sum(map(len, offsets.committed.values()))
+        counted = sum(map(len, offsets.committed_offsets.values()))
         assert (offsets._count, set(offsets.topics_of("g")) >= {topic for topic, _ in here}) == (counted, True), seed
         saved = {(key[:2], queue_id) for key, queues in (offsets.to_save().own or {}).items() for queue_id in queues}
         assert saved == own.keys(), f"seed {seed}"
@@ -124,7 +128,7 @@ def test_one_table_grows_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     merge = offsets.merge(master(100, 3))
 
     def sizes() -> list[int]:
-        return [len(merge._laid), len(merge.own), len(merge.own_resets), len(merge.keys.topics_of("g"))]
+        return [len(merge._overlays), len(merge.own), len(merge.own_resets), len(merge.keys.topics_of("g"))]
 
     before, touched = sizes(), False
     for _ in merge.steps():
@@ -156,7 +160,7 @@ def test_very_many_resets_are_the_masters_in_steps(monkeypatch: pytest.MonkeyPat
 
     def copied() -> tuple[int, int]:
         queues = {f"T{number}@g": {0: 5} for number in range(count)}
-        merge = offsets.merge(master(1), ResetTable(counts={key: {0: STRIDE} for key in queues}, waiting=queues))
+        merge = offsets.merge(master(1), ResetTable(counts={key: {0: STRIDE} for key in queues}, pending=queues))
         return len(list(merge.steps())), len(list(offsets.become(merge)))
 
     assert copied()[0] >= 12 and offsets.resets.dirty

@@ -152,7 +152,7 @@ def lags(desk: Desk, **fields: str) -> list[tuple[str, int, int, int, int, int]]
 
 def test_how_far_behind_a_group_is(desk: Desk) -> None:
     commit(desk, 2)
-    desk.tables.offsets.pulled("Topic", "g", 0, 3)
+    desk.tables.offsets.set_pull_offset("Topic", "g", 0, 3)
     assert lags(desk) == [("Topic", 0, 3, 2, 3, desk.clock.ms), ("Topic", 1, 0, 0, 0, 0)]
     assert lags(desk, topic="U") == []
 
@@ -174,7 +174,7 @@ def test_the_speed_of_a_group_is_over_all_its_topics(desk: Desk) -> None:
 def test_h12_original_slaves_can_read_the_table_of_offsets(desk: Desk) -> None:
     """It is strict JSON: their parser cannot skip a field that it does not know when that has bare numbers as keys."""
     commit(desk, 2)
-    desk.tables.offsets.pulled("Topic", "g", 0, 3)
+    desk.tables.offsets.set_pull_offset("Topic", "g", 0, 3)
     table = json.loads(bytes(desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).body))
     assert (table["offsetTable"], table["pullOffsetTable"]) == ({"Topic@g": {"0": 2}}, {"Topic@g": {"0": 3}})
 

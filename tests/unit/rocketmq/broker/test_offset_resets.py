@@ -210,7 +210,7 @@ def forget_its_resets(offsets: Offsets, group: str) -> None:
 @pytest.mark.parametrize("saved", [False, True])
 def test_nobody_is_told_of_resets_of_what_was_deleted(forget: Callable[[Offsets, str], None], saved: bool) -> None:
     """Also where a crash left the reset on the disk, and not the offset."""
-    offsets = Offsets(SteppingClock(), endless, resets=ResetTable(waiting={"T@g": {0: 10}} if saved else {}))
+    offsets = Offsets(SteppingClock(), endless, resets=ResetTable(pending={"T@g": {0: 10}} if saved else {}))
     offsets.resets.pending.put("T@g", {1: 10})
     offsets.resets.pending.put("U@h", {1: 10})
     assert saved or offsets.reset("T", "g", 1, 10)

@@ -35,8 +35,8 @@ def test_commits() -> None:
     assert offsets.get("T", "g", 0) is None
     offsets.commit("T", "g", 0, 10)
     offsets.commit("T", "g", 0, 4)  # back, on purpose
-    offsets.pulled("U", "g", 1, 9)
-    assert (offsets.get("T", "g", 0), offsets.get_pulled("U", "g", 1)) == (4, 9)
+    offsets.set_pull_offset("U", "g", 1, 9)
+    assert (offsets.get("T", "g", 0), offsets.get_pull_offset("U", "g", 1)) == (4, 9)
     assert dict(offsets.queues("T", "g")) == {0: 4}
     assert (offsets.topics_of("g"), offsets.groups_of("T"), offsets.groups_of("U")) == (["T"], ["g"], [])
     assert offsets.table().group_topics == {"g": {"T"}}
@@ -55,7 +55,7 @@ def test_what_is_forgotten_is_gone_from_everywhere() -> None:
     for topic in ("T", "U"):
         offsets.commit(topic, "g", 0, 1)
         offsets.commit(topic, "h", 0, 1)
-        offsets.pulled(topic, "g", 0, 1)
+        offsets.set_pull_offset(topic, "g", 0, 1)
     offsets.forget_topic("T")
     forget_group(offsets, "h")
     saved = offsets.to_save()
@@ -165,7 +165,7 @@ def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
 @pytest.mark.parametrize("slave", [False, True])
 def test_h13_nobody_is_sent_on_by_a_reset_beyond_a_log_that_lost_its_tail(slave: bool) -> None:
     """New messages there were delivered to nobody. A slave has its master's word, until it is started as a master."""
-    waiting = ResetTable(waiting={"T@g": {0: 100, 1: 90}})
+    waiting = ResetTable(pending={"T@g": {0: 100, 1: 90}})
     offsets = Offsets(
         SteppingClock(),
         lambda topic, queue_id: 90,
@@ -228,12 +228,12 @@ def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
     assert full.commit("T", "g", 0, 2)
     assert not full.reset("T", "h", 0, 2)
     assert full.resets.get("T@h", 0) == 0, "nothing was set"
-    full.pulled("T", "g", 0, 1)
-    full.pulled("T", "g", 1, 1)
-    full.pulled("T", "g", 2, 1)
-    assert full.get_pulled("T", "g", 2) is None
-    full.pulled("U", "g", 0, 1)
-    assert "U@g" not in full.pulled_to
+    full.set_pull_offset("T", "g", 0, 1)
+    full.set_pull_offset("T", "g", 1, 1)
+    full.set_pull_offset("T", "g", 2, 1)
+    assert full.get_pull_offset("T", "g", 2) is None
+    full.set_pull_offset("U", "g", 0, 1)
+    assert "U@g" not in full.pull_offsets
     full.forget_topic("T")
     assert full.commit("T", "g", 2, 1)
     take_over(full, master(q0=1, q1=2, q2=3))
@@ -245,10 +245,10 @@ def test_what_is_forgotten_leaves_its_room_and_nothing_else_is_looked_at() -> No
     for topic in ("T", "U"):
         assert offsets.commit(topic, "g", 0, 1)
         assert offsets.commit(topic, "h", 0, 1)
-        offsets.pulled(topic, "only pulls", 0, 1)
+        offsets.set_pull_offset(topic, "only pulls", 0, 1)
     assert not offsets.commit("V", "g", 0, 1)
     offsets.forget_topic("T")
-    assert offsets.get_pulled("T", "only pulls", 0) is None
+    assert offsets.get_pull_offset("T", "only pulls", 0) is None
     assert offsets.table().group_topics == {"g": {"U"}, "h": {"U"}}
     assert offsets.commit("V", "g", 0, 1)
     assert offsets.commit("V", "h", 0, 1)
@@ -257,7 +257,7 @@ def test_what_is_forgotten_leaves_its_room_and_nothing_else_is_looked_at() -> No
     offsets.forget_topic("T")
     assert offsets.removals == removals
     forget_group(offsets, "only pulls")
-    assert (offsets.removals, dict(offsets.pulled_to)) == (removals + 1, {})
+    assert (offsets.removals, dict(offsets.pull_offsets)) == (removals + 1, {})
 
 
 def test_a_group_in_very_many_topics_is_forgotten_in_steps_amid_which_consumers_commit() -> None:
@@ -267,11 +267,12 @@ def test_a_group_in_very_many_topics_is_forgotten_in_steps_amid_which_consumers_
     for number in range(3 * STEP_KEYS):
         offsets.commit(f"T{number}", "g", 0, 1)
     told.clear()
-    removals, before = [], len(offsets.committed)
+    removals, before = [], len(offsets.committed_offsets)
     for step, _ in enumerate(offsets.forgetting_group("g")):
-        assert before - len(offsets.committed) <= STEP_KEYS and len(told) == min(step, 1)  # that it begins anew in T0
+        assert before - len(offsets.committed_offsets) <= STEP_KEYS
+        assert len(told) == min(step, 1)  # that it begins anew in T0
         offsets.commit("T0", "g", 0, 2)  # its step was the first one
-        before = len(offsets.committed)
+        before = len(offsets.committed_offsets)
         removals.append(offsets.removals)
     assert removals == [STEP_KEYS, 2 * STEP_KEYS, 3 * STEP_KEYS] and told == ["done", "done"]
-    assert (offsets.committed, offsets.topics_of("g")) == ({"T0@g": {0: 2}}, ["T0"])
+    assert (offsets.committed_offsets, offsets.topics_of("g")) == ({"T0@g": {0: 2}}, ["T0"])

@@ -39,7 +39,7 @@ def test_h12_who_reads_pages_while_entries_go_misses_none_and_comes_to_the_end(
     monkeypatch.setattr(offset_pages, "PAGE_KEYS", 4)
     desk = Desk()
     offsets = desk.tables.offsets
-    put = offsets.commit if kind == "committed" else offsets.pulled
+    put = offsets.commit if kind == "committed" else offsets.set_pull_offset
     for number in range(20):
         put("T", f"g{number}", 0, number)
     fields: dict[str, object] = {"table": OFFSETS}

@@ -174,7 +174,7 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for topic in range(4):
         resets.put(f"T{topic}@g", {0: 9})
     assert [pull(resets, f"T{topic}@g", 0, 0) for topic in range(4)] == [None, 9, 9, 9], "the deleted count no more"
-    after = Resets(ResetTable(waiting={"T@g": {0: 9, 1: 9, 2: 9}})).pending
+    after = Resets(ResetTable(pending={"T@g": {0: 9, 1: 9, 2: 9}})).pending
     after.put("U@g", {0: 8})
     assert [pull(after, "T@g", queue, 0) for queue in range(3)] == [None, 9, 9], "what was saved counts"
 

@@ -355,7 +355,7 @@ async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> N
         offsets = broker.parts.offsets
         await peer.ask(pull_command(offset=0, commit_offset=2))
         assert offsets.get(TOPIC, "G", 0) is None
-        assert offsets.get_pulled(TOPIC, "G", 0) == 3
+        assert offsets.get_pull_offset(TOPIC, "G", 0) == 3
         committing = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
         await peer.ask(pull_command(offset=0, commit_offset=2, flags=committing))
         assert offsets.get(TOPIC, "G", 0) == 2
