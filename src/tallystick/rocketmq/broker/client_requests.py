@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.server import CLOSE_EACH_TURN
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest
@@ -55,6 +56,7 @@ class ClientRequests:
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
         self._forgetting = TurnSteps(FORGET_EACH_TURN)
+        self._closing = TurnSteps(CLOSE_EACH_TURN)
         self._scanner: asyncio.TimerHandle | None = None
         self.handlers: Mapping[int, Handler] = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -73,6 +75,7 @@ class ClientRequests:
 
     def close(self) -> None:
         self._forgetting.close()
+        self._closing.close()
         for handle in (self._scanner, self._teller):
             if handle is not None:
                 handle.cancel()
@@ -90,8 +93,12 @@ class ClientRequests:
     def _scan(self) -> None:
         self.start()
         self._forgetting.run(self._parts.locks.prune(self._parts.clock.now()))
+        self._closing.run(self._close_silent())
+
+    def _close_silent(self) -> Iterator[None]:
         for link in self._clients.expired(self._parts.clock.now()):
             link.abort("its client sent no heartbeat for too long")
+            yield
 
     # Heartbeats
 

@@ -142,9 +142,12 @@ class Clients(Generic[Link]):
             yield []
         self._forget_idle(link)
 
-    def expired(self, now: float) -> list[Link]:
-        """Connections whose clients are silent; each is to be closed, and ``closed`` follows."""
-        return [link for link, heard in self._heard.items() if now - heard > EXPIRE_S]
+    def expired(self, now: float) -> Iterator[Link]:
+        """Connections whose clients are silent; each is to be closed, and ``closed`` follows. Who is heard again before
+        its turn comes is none of them."""
+        for link in [link for link, heard in self._heard.items() if now - heard > EXPIRE_S]:
+            if now - self._heard.get(link, now) > EXPIRE_S:
+                yield link
 
     def _forget_idle(self, link: Link) -> None:
         """A link that is in no group is nobody's here."""

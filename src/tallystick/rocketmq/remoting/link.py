@@ -82,6 +82,8 @@ class Surroundings:
     refused: Callable[[Link, RemoteProtocolError], None]  # the peer broke the protocol; ``closed`` follows
     memory: Memory | None = None  # a server's
     unsendable: Callable[[Link, Command, LocalProtocolError], None] | None = None  # a request; it was left out
+    # A link is to be aborted for that reason, in this turn of the loop or one of the next ones.
+    condemned: Callable[[Link, str], None] = lambda link, reason: link.abort(reason)
 
 
 class Link(asyncio.BufferedProtocol):
@@ -188,10 +190,11 @@ class Link(asyncio.BufferedProtocol):
         self._end(reason)
 
     def condemn(self, reason: str) -> None:
-        """Drop what is queued and take nothing more; close in the next turn of the loop."""
+        """Drop what is queued and take nothing more; close in the next turn of the loop, or where very many are to be
+        closed in one of the next."""
         self.alive = False
         self._drop_queued()
-        asyncio.get_running_loop().call_soon(self.abort, reason)
+        asyncio.get_running_loop().call_soon(self._around.condemned, self, reason)
 
     def flush(self) -> None:
         """Write what is queued, as far as the peer takes it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
@@ -23,8 +24,10 @@ from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.places import Places
+from tallystick.runtime.turn_steps import TurnSteps
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
+CLOSE_EACH_TURN = 100  # connections that the server closes for their silence, or for what they take: some milliseconds
 _DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
@@ -78,6 +81,7 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
+        self._closing = TurnSteps(CLOSE_EACH_TURN)
         self._around = Surroundings(
             self._clock,
             self._settings,
@@ -89,6 +93,7 @@ class RemotingServer:
             self._closed,
             self._garbage,
             self.memory,
+            condemned=self._condemned,
         )
         self._listener = await self._network.listen(host, port, lambda: Link(self._around))
         self._sweep()
@@ -100,6 +105,7 @@ class RemotingServer:
             await self._listener.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._closing.close()
         links = list(self._links)
         for link in links:
             link.close()
@@ -176,7 +182,13 @@ class RemotingServer:
     def _sweep(self) -> None:
         """Close the connections that were idle for too long."""
         self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)
-        oldest = self._clock.now() - self._settings.idle_s
-        for link in tuple(self._links):
-            if link.last_active < oldest:
+        self._closing.run(self._close_idle(self._clock.now() - self._settings.idle_s))
+
+    def _close_idle(self, since: float) -> Iterator[None]:
+        for link in [link for link in self._links if link.last_active < since]:
+            if link.last_active < since:  # still
                 link.abort("idle")
+                yield
+
+    def _condemned(self, link: Link, reason: str) -> None:
+        self._closing.run(map(link.abort, (reason,)))

@@ -12,6 +12,7 @@ from support.admin_desk import Caller
 from support.brokers import Peer, benched
 from support.waiting import until
 from tallystick.rocketmq.broker import answers, client_requests, locks
+from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -53,6 +54,26 @@ async def test_connections_that_end_together_are_forgotten_over_many_turns(tmp_p
         assert sum(map(clients.held, links)) >= 5 * 40 - 10
         await until(lambda: not any(map(clients.held, links)))
         assert not clients.consumer_groups and not clients.producer_groups
+
+
+async def test_silent_clients_are_disconnected_some_each_turn(tmp_path: Path) -> None:
+    """4,000 of them were closed in one turn of 83 ms."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peers = [await bench.peer(broker) for _ in range(7)]
+        for peer in peers:
+            await beat(peer, "c")
+        heard, requests = broker.parts.clients._heard, broker._requests._clients
+        links = list(heard)
+        for link in links:
+            heard[link] -= EXPIRE_S + 1
+        requests._closing = TurnSteps(3)
+        requests._scan()
+        assert [link.alive for link in links] == [False] * 3 + [True] * 4
+        heard[links[5]] += EXPIRE_S  # a heartbeat comes
+        for peer in [*peers[:5], peers[6]]:
+            assert await peer.ended()
+        assert await ids(peers[5]) == ["c"]
 
 
 async def test_locks_that_end_are_forgotten_though_nobody_asks_for_one(

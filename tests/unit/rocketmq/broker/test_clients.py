@@ -93,15 +93,26 @@ def test_a_group_that_is_named_no_more_is_left_and_the_link_goes_on() -> None:
     assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S) == []
     assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S + 1) == ["g"]
     assert list(clients.producers("p") or ()) == ["two"] and list(clients.producers("other") or ()) == ["one"]
-    assert clients.expired(EXPIRE_S + 2) == []
+    assert list(clients.expired(EXPIRE_S + 2)) == []
 
 
 def test_silent_clients_expire() -> None:
     clients: Clients[str] = Clients()
     hear(clients, "silent", beat("a"), 0.0)
     hear(clients, "alive", beat("b"), EXPIRE_S)
-    assert clients.expired(EXPIRE_S) == []
-    assert clients.expired(EXPIRE_S + 1) == ["silent"]
+    assert list(clients.expired(EXPIRE_S)) == []
+    assert list(clients.expired(EXPIRE_S + 1)) == ["silent"]
+
+
+def test_who_is_heard_before_its_turn_comes_is_not_silent() -> None:
+    clients: Clients[str] = Clients()
+    for link in "abcd":
+        hear(clients, link, beat(link), 0.0)
+    silent = clients.expired(EXPIRE_S + 1)
+    assert next(silent) == "a"
+    hear(clients, "b", beat("b"), EXPIRE_S + 1)
+    list(clients.closed("c"))
+    assert list(silent) == ["d"]
 
 
 def test_heartbeats_without_subscriptions_keep_those_that_are_known() -> None:
