@@ -132,6 +132,6 @@ def test_of_very_many_offsets_only_those_that_are_shown_are_looked_at(monkeypatc
 
     for number in range(10):
         desk.tables.offsets.commit(f"T{number}", "g", 0, 0)
-    monkeypatch.setattr(type(desk.tables.offsets), "committed", Counted(desk.tables.offsets.committed_offsets))
+    monkeypatch.setattr(type(desk.tables.offsets), "committed_offsets", Counted(desk.tables.offsets.committed_offsets))
     page(desk)
     assert looked == ["T0@g", "T1@g", "T2@g"]
