@@ -92,12 +92,10 @@ class BrokerLog:
         if self.store.slave:
             await self._become_master()
         ha = self._settings.ha_settings(self._standing.broker_id)
-        self._waits = Waits(self._outside.clock, ha, self._listeners.settled, flushed=self.store.flushed)
-        master = HaMaster(
-            self._outside, self.store, self._waits, ha, file_bytes=self._file_bytes, instance=self._instance
-        )
+        waits = Waits(self._outside.clock, ha, self._listeners.settled, flushed=self.store.flushed)
+        master = HaMaster(self._outside, self.store, waits, ha, file_bytes=self._file_bytes, instance=self._instance)
         address = await master.start()
-        self._master = master
+        self._waits, self._master = waits, master
         return address
 
     async def _part_from_slaves(self) -> None:

@@ -48,7 +48,8 @@ class RoleTaking:
         try:
             ha_address = await self._log_takes_role(slave=slave)
         except TallyError:
-            if store.slave:
+            if self.standing.is_slave:
+                await self.log.take_role(slave=True)  # it was one no more if only its port is taken
                 await self._copy_tables()
             raise
         self.tables.cut_offsets(slave=slave)

@@ -171,6 +171,25 @@ async def test_a_slave_that_may_be_no_master_goes_on_as_one(tmp_path: Path) -> N
         await until(lambda: slave.parts.store.end == master.parts.store.end)
 
 
+async def test_a_slave_whose_port_for_slaves_is_taken_goes_on_as_one(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, other = await pair(bench)
+        assert master.ha_address is not None
+        taken = bench.settings("taken", role=Role.SLAVE, broker_id=2, ha_port=master.ha_address[1])
+        slave = await bench.broker(taken)
+        follow(slave, master)
+        await until(lambda: slave.log.followed().link > 0)
+        with pytest.raises(UsageError, match="cannot listen for slaves"):
+            await slave.take_role(Role.ASYNC_MASTER, 0)
+        await fill(await bench.peer(master), 2)
+        await until(lambda: slave.parts.store.end == other.parts.store.end > 0)
+        assert slave.parts.store.slave and slave.standing.is_slave and len(slave.sync.tasks) == 1
+        await until(lambda: TOPIC in slave.tables.topics.all)
+        await master.stop()
+        await slave.take_role(Role.ASYNC_MASTER, 0)
+        assert (await (await bench.peer(slave)).ask(send_command())).fields["queueOffset"] == "2"
+
+
 @pytest.mark.rule("H13")
 async def test_h13_commits_at_a_slave_are_its_own_no_more_and_locks_begin_anew(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
