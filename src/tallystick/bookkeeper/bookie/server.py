@@ -7,6 +7,8 @@ and beyond it the largest holder is closed. Whoever takes nothing for a minute i
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
@@ -21,6 +23,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.places import Places
+from tallystick.runtime.turn_steps import TurnSteps
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
@@ -28,6 +31,7 @@ OTHER_FILES = 512  # of the process's open files: entry logs, journal, metadata;
 STALLED_S = 60.0  # a peer that takes nothing for so long is closed
 TICK_S = 0.25  # while answers wait to be taken: so often it is looked at who took some
 
+FORGET_EACH_TURN = 200  # connections that ended: some milliseconds
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
 _LEAST_READ_BYTES = 64 * 1024
@@ -60,6 +64,8 @@ class BookieServer:
         self._turns: Turns[Session] = Turns(TURN_S)
         self._around = Surroundings(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
+        self._ended: deque[Session] = deque()  # of them, those that are to be forgotten
+        self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections)
         self._told = Once()  # of which hosts what was reported
         self._crowded = False  # there were too many, and it was said
@@ -93,6 +99,8 @@ class BookieServer:
         """Close all connections at once."""
         for session in tuple(self._sessions):
             session.abort()
+        for _ in self._forget_ended():
+            pass
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -100,6 +108,8 @@ class BookieServer:
     # What sessions tell.
 
     def opened(self, session: Session) -> None:
+        if self._ended:  # who is gone takes the place of nobody who comes
+            self._forget_one()
         self._sessions[session] = None
         self._counts.connections += 1
         excess = self._places.arrived(session, session.peer)
@@ -118,6 +128,18 @@ class BookieServer:
         session.abort()
 
     def closed(self, session: Session) -> None:
+        """Its connection ended. Thousands may end in one turn of the loop, which they are not all forgotten in."""
+        self._ended.append(session)
+        if len(self._ended) == 1:
+            self._forgetting.run(self._forget_ended())
+
+    def _forget_ended(self) -> Iterator[None]:
+        while self._ended:
+            self._forget_one()
+            yield
+
+    def _forget_one(self) -> None:
+        session = self._ended.popleft()
         if session in self._sessions:  # else it was refused
             self._drop(session)
             self._crowded = self._crowded and len(self._sessions) > self._bounds.connections // 2

@@ -23,6 +23,7 @@ from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.budget import CloseReason
+from tallystick.runtime.turn_steps import TurnSteps
 
 MIB = 1024 * 1024
 
@@ -114,6 +115,39 @@ async def test_a_host_with_all_connections_makes_room_for_another_host(
             assert await oldest.frame() is None
             assert await second.code(adds(2, [1])) == Code.OK
             assert (bookie.counts.connections, bookie.counts.connections_refused) == (2, 1)
+
+
+async def test_connections_that_end_together_are_forgotten_over_many_turns(home: Home) -> None:
+    """4,000 of them were one turn of the loop of 64 ms."""
+    async with home.running() as bookie, contextlib.AsyncExitStack() as stack:
+        for _ in range(7):
+            await stack.enter_async_context(talking(bookie))
+        await until(lambda: bookie.counts.connections == 7)
+        bookie._server._forgetting = TurnSteps(4)
+        for session in list(bookie._server._sessions):
+            session.connection_lost(None)
+        assert bookie.counts.connections == 5, "for each alone there is a step in which nothing is left"
+        await until(lambda: bookie.counts.connections == 0)
+
+
+async def test_who_has_gone_and_is_not_forgotten_yet_takes_nobodys_place(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    async with home.running() as bookie, talking(bookie) as living, contextlib.AsyncExitStack() as stack:
+        assert await living.code(adds(1, [0])) == Code.OK
+        gone = [await stack.enter_async_context(talking(bookie)) for _ in range(2)]
+        await until(lambda: bookie.counts.connections == 3)
+        bookie._server._forgetting = TurnSteps(0)
+        for peer in gone:
+            await peer.close()
+        await until(lambda: len(bookie._server._ended) == 2)
+        for number in range(2):
+            guest = await stack.enter_async_context(talking(bookie))
+            assert await guest.code(adds(2 + number, [0])) == Code.OK
+        assert await living.code(adds(1, [1])) == Code.OK
+        assert (bookie.counts.connections, bookie.counts.connections_refused) == (3, 0)
+    assert bookie.counts.connections == 0
 
 
 async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
