@@ -118,8 +118,8 @@ SHELL_MUTANTS = (
     _planted(
         "collection deletes what is stored, whatever was proven (P8)",
         BOOKIE + "upkeep.py",
-        "begin_collect(gone(), again)",
-        "begin_collect(self._storage.ledger_ids(), again)",
+        "collecting(gone(), again)",
+        "collecting(self._storage.ledger_ids(), again)",
     ),
     Mutant(
         "a listing that may have been changed is taken for unchanged (P9)",

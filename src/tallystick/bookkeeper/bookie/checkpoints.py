@@ -2,18 +2,19 @@
 
 ``checkpoint.py`` has the durable steps and writes them; this is the part that belongs to the loop, between them::
 
-    begin, begin_compaction, begin_collect ─► write (thread) ─► enter, finish ─► sweep (thread)
+    begin, begin_compaction, collecting ─► write (thread) ─► enter, finish ─► sweep (thread)
 
 All methods are for the loop but ``write`` and ``sweep``, of which a thread runs one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
+from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS
 from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.restart import Restarted
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -71,22 +72,53 @@ class Checkpoints:
         logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
         return replace(self.begin(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
 
-    def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
-        """Delete the ledgers of ``known`` that are not in ``live``, and the logs that nothing else is in.
+    def begin_collect(self, known: Iterable[LedgerId], live: Collection[LedgerId]) -> Checkpoint:
+        """All steps of ``collecting`` at once."""
+        steps = self.collecting(known, live)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                plan: Checkpoint = end.value
+                return plan
 
-        ``live`` also says which deleted ledgers need not be remembered: they exist again. Only the state is written,
-        for which room is kept: a full disk does not hinder it.
+    def collecting(
+        self, known: Iterable[LedgerId], live: Collection[LedgerId], *, ages: bool = True
+    ) -> Generator[None, None, Checkpoint]:
+        """In steps, between which a loop should have turns: delete the ledgers of ``known`` that are not in ``live``,
+        and the logs that nothing else is in. ``known`` is asked for each ledger when it is its turn.
+
+        ``live`` also says which deleted ledgers need not be remembered: they exist again; and ``ages``, that the oldest
+        need not. Only the state is written, for which room is kept: a full disk does not hinder it.
         """
-        now, settings = self._clock.wall_ms(), self._settings
-        deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
-        for ledger in deleted:
-            self._ledgers.delete(ledger, now, self._newest())
-        self._ledgers.given_up.bound(settings.given_up_memory_ledgers)
-        remembered = self._ledgers.remembered(
-            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._mark
-        )
-        gone = logs_without_a_ledger(self._logs.logs.values(), self._ledgers.alive)
-        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
+        deleted = list[LedgerId]()
+        for ledger in known:
+            if ledger in self._ledgers.alive and ledger not in live:
+                self._ledgers.delete(ledger, self._clock.wall_ms(), self._newest())
+                deleted.append(ledger)
+                if not len(deleted) % STEP_LEDGERS:
+                    yield
+        self._ledgers.given_up.bound(self._settings.given_up_memory_ledgers)
+        forgotten = yield from self._forgotten(live, ages=ages)
+        gone = yield from logs_without_a_ledger(list(self._logs.logs.values()), self._ledgers.alive)
+        remembered = self._ledgers.deleted.copy()
+        for ledger in forgotten:
+            remembered.pop(ledger, None)
+        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=tuple(deleted))
+
+    def _forgotten(self, live: Collection[LedgerId], *, ages: bool) -> Generator[None, None, list[LedgerId]]:
+        """In steps: the deleted ledgers that are to be remembered no more."""
+        settings, again = self._settings, dict[LedgerId, None]()
+        for count, ledger in enumerate(live, 1):
+            if self._ledgers.is_forgettable(ledger, self._mark):
+                again[ledger] = None
+            if not count % STEP_LEDGERS:
+                yield
+        if not ages:
+            return list(again)
+        oldest_ms = self._clock.wall_ms() - settings.deleted_memory_ms
+        most = settings.deleted_memory_ledgers
+        return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark))]
 
     def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
         generation, number = self._journal.reached

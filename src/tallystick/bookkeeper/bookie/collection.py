@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import enum
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.garbage import (
@@ -91,7 +91,7 @@ class GarbageCollection:
     def __init__(
         self, driver: MetadataDriver, bookie: BookieId, rules: GarbageRules, instance: str, storage: Storage,
         disk: Disk, folder: str, worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
-        delete: Callable[[Callable[[], Sequence[LedgerId]], Collection[LedgerId]], Awaitable[int]],
+        delete: Callable[[Callable[[], Iterable[LedgerId]], Collection[LedgerId]], Awaitable[int]],
         told: Callable[[int, int], None], save: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._driver, self._bookie, self._storage, self._disk, self._worker = driver, bookie, storage, disk, worker
@@ -257,9 +257,9 @@ class GarbageCollection:
                 reason="so many ledgers at once lack in the metadata; if that is right: tally bookie collect --now",
             )  # fmt: skip
 
-        def gone() -> list[LedgerId]:
+        def gone() -> Iterator[LedgerId]:
             # Who used an id again after the last look has entries here that nobody may delete.
-            return [ledger for ledger in end.delete if ledger not in self._recent.touched]
+            return (ledger for ledger in end.delete if ledger not in self._recent.touched)
 
         count = await self._delete(gone, self._again)
         self._identities.set_ahead(self._core.waiting.ahead)

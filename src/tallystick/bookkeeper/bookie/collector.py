@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import index
@@ -46,9 +46,16 @@ def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
     return sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id))
 
 
-def logs_without_a_ledger(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> tuple[int, ...]:
-    """The logs to delete as they are."""
-    return tuple(log.id for log in logs if not _live_bytes(log, alive))
+def logs_without_a_ledger(
+    logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]
+) -> Generator[None, None, tuple[int, ...]]:
+    """In steps: the logs to delete as they are."""
+    found = list[int]()
+    for log in logs:
+        if not any(size and holds(alive, ledger, log.id) for ledger, size in log.by_ledger.items()):
+            found.append(log.id)
+        yield
+    return tuple(found)
 
 
 def logs_to_rewrite(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
@@ -24,6 +24,8 @@ from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, LedgerRe
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+
+STEP_LEDGERS = 1000  # of which so many are looked through, or deleted, at once: a millisecond or two
 
 
 @dataclass(slots=True)
@@ -201,8 +203,8 @@ class Ledgers:
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:
         """Somebody asked for a ledger that is not here: a deleted one is remembered for longer."""
-        if ledger in self.deleted:
-            self.deleted[ledger] = self.deleted[ledger]._replace(accessed_ms=now_ms)
+        if (gone := self.deleted.pop(ledger, None)) is not None:
+            self.deleted[ledger] = gone._replace(accessed_ms=now_ms)  # as the last one
 
     def create(self, ledger: LedgerId, key: bytes) -> Ledger:
         found = self.alive[ledger] = Ledger(key, self.next_log)
@@ -266,20 +268,29 @@ class Ledgers:
         """For the state file, packed; a copy."""
         return self._records.copy()
 
-    def remembered(
-        self, live: Container[LedgerId], oldest_ms: int, most: int, mark: int
-    ) -> dict[LedgerId, Deletion]:  # fmt: skip
-        """The deleted ledgers to remember: none that exists again or that nobody asked for since ``oldest_ms``.
+    def forgettable(
+        self, others: Container[LedgerId], oldest_ms: int, most: int, mark: int
+    ) -> Generator[None, None, list[LedgerId]]:  # fmt: skip
+        """In steps: the deleted ledgers that nobody asked for since ``oldest_ms``, and those beyond ``most``; without
+        ``others``, which are forgotten anyway.
 
-        But each whose adds a replay from ``mark`` would still find: they would come back in a new ledger with this id.
         Of more than ``most`` those go first whose metadata nobody ever saw: anybody can invent and fence them.
         """
-        due = {ledger: each for ledger, each in self.deleted.items() if self._last_commits.get(ledger, 0) <= mark}
-        wanted = ((ledger, each) for ledger, each in due.items() if ledger not in live)
-        recent = ((ledger, each) for ledger, each in wanted if each.accessed_ms >= oldest_ms)
-        kept = sorted((each.creation != UNKNOWN, each.accessed_ms, ledger) for ledger, each in recent)[-most:]
-        bound = {ledger: each for ledger, each in self.deleted.items() if ledger not in due}
-        return bound | {ledger: self.deleted[ledger] for *_, ledger in kept}
+        old, invented, made = list[LedgerId](), list[LedgerId](), list[LedgerId]()
+        for count, ledger in enumerate(list(self.deleted), 1):  # the one that was asked for last is the last one
+            if ledger not in others and self.is_forgettable(ledger, mark):
+                gone = self.deleted[ledger]
+                same = old if gone.accessed_ms < oldest_ms else invented if gone.creation == UNKNOWN else made
+                same.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        over = len(invented) + len(made) - most
+        return old + (invented + made)[: max(0, over)]
+
+    def is_forgettable(self, ledger: LedgerId, mark: int) -> bool:
+        """Whether a ledger is remembered as deleted, and a replay from ``mark`` would find no adds to it, which would
+        come back in a new ledger with this id."""
+        return ledger in self.deleted and self._last_commits.get(ledger, 0) <= mark
 
     def remember_deleted(self, remembered: Container[LedgerId]) -> None:
         """Forget the other deleted ledgers; a state that lacks all of them alive is durable."""

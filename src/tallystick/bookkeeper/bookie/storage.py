@@ -236,7 +236,7 @@ class Storage:
         """All steps of a checkpoint at once."""
         self.checkpoints.run(self.checkpoints.begin())
 
-    def collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
+    def collect(self, known: Collection[LedgerId], live: Collection[LedgerId]) -> int:
         """All steps of a collection at once; how many ledgers were deleted."""
         plan = self.checkpoints.begin_collect(known, live)
         self.checkpoints.run(plan)

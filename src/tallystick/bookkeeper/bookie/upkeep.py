@@ -6,7 +6,7 @@ Checkpoints and deletions share one thread and never overlap. ``collection.py`` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
@@ -83,14 +83,15 @@ class Upkeep:
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
-    async def collect(self, gone: Callable[[], Sequence[LedgerId]], again: Collection[LedgerId]) -> int:
+    async def collect(self, gone: Callable[[], Iterable[LedgerId]], again: Collection[LedgerId]) -> int:
         """Delete ledgers that are proven gone, and give space back; how many were deleted. Raises DiskFull.
 
-        Whole logs go first, which works on a full disk, too. ``gone`` is asked when it is its turn; ``again``: ledgers
-        that were deleted here once and that the metadata has, so they are new ones.
+        Whole logs go first, which works on a full disk, too. ``gone`` is asked when it is its turn, and gives each
+        ledger when it is that one's; ``again``: ledgers that were deleted here once and that the metadata has, so they
+        are new ones.
         """
         async with self._turn:
-            plan = self._storage.checkpoints.begin_collect(gone(), again)
+            plan = await _over_turns(self._storage.checkpoints.collecting(gone(), again))
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
@@ -119,7 +120,7 @@ class Upkeep:
         """
         async with self._turn:
             kept = self._storage.identities.kept
-            await self._delete([ledger for ledger, before in ledgers.items() if kept(ledger) == before], ())
+            await self._delete((ledger for ledger, before in ledgers.items() if kept(ledger) == before), ())
         while any(ledger in self._storage.deleted_ids() for ledger in ledgers):
             await self.checkpoint()
             async with self._turn:
@@ -128,8 +129,8 @@ class Upkeep:
             "ledgers replaced", ledgers=list(ledgers), reason="others have their ids now, by the metadata"
         )
 
-    async def _delete(self, gone: Collection[LedgerId], again: Collection[LedgerId]) -> None:
-        plan = self._storage.checkpoints.begin_collect(gone, again)
+    async def _delete(self, gone: Iterable[LedgerId], again: Collection[LedgerId]) -> None:
+        plan = await _over_turns(self._storage.checkpoints.collecting(gone, again, ages=False))
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
@@ -144,3 +145,14 @@ class Upkeep:
     async def finish(self) -> None:
         """Wait for a checkpoint or collection that is under way, and let none begin."""
         await self._turn.acquire()
+
+
+async def _over_turns(steps: Generator[None, None, Checkpoint]) -> Checkpoint:
+    """All of them, each in a turn of the loop of its own."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            plan: Checkpoint = end.value
+            return plan
+        await asyncio.sleep(0)

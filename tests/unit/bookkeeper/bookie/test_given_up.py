@@ -201,7 +201,8 @@ def test_the_same_one_counts_once() -> None:
 def test_a_state_of_before_says_it_of_deleted_ledgers_alone() -> None:
     ledgers = Ledgers(State(deleted={7: Deletion(9, 99, was_ahead=True), 8: Deletion(9, 5)}))
     assert (ledgers.given_up.of(7), ledgers.given_up.of(8)) == ((99,), ())
-    assert ledgers.remembered({7}, 0, 10, 0) == {8: Deletion(9, 5)} and ledgers.given_up.of(7) == (99,)
+    ledgers.remember_deleted({8})
+    assert ledgers.kept(7) is None and ledgers.given_up.of(7) == (99,)
 
 
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
