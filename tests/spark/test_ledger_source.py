@@ -154,7 +154,7 @@ async def damaged_ledger(uri: str) -> int:
     for entry in range(5):
         body = bytearray(digest.encode(EntryHeader(ledger, entry, entry - 1, 7 * (entry + 1)), b"payload"))
         body[-1] ^= entry == 3
-        frame = v2.Add(ledger, entry, master_key(b""), bytes(body)).encode()
+        frame = v2.AddFrame(ledger, entry, master_key(b""), bytes(body)).encode()
         for bookie in ensemble:
             client.adds(bookie, ledger, stored_there).send([entry], frame)
     await until(lambda: len(stored_there.all_acked) == 5 * len(ensemble))

@@ -44,7 +44,7 @@ def adds(ledger: int, entries: Iterable[int], payload: bytes = b"abc", key: byte
 
 def read(ledger: int, entry: int, key: bytes | None = None, version: int = 2) -> bytes:
     """A READ frame; with a key it fences."""
-    return v2.Read(ledger, entry, key, v2.Flag.FENCE if key else 0, version).encode()
+    return v2.ReadFrame(ledger, entry, key, v2.RequestFlag.FENCE if key else 0, version).encode()
 
 
 def codes(data: bytes) -> list[tuple[int, Code, int, int]]:
@@ -52,8 +52,8 @@ def codes(data: bytes) -> list[tuple[int, Code, int, int]]:
     found, position = [], 0
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
-        answer = v2.decode_answer(data[position + 4 : position + 4 + size])
-        assert isinstance(answer, v2.Answer)
+        answer = v2.decode_response(data[position + 4 : position + 4 + size])
+        assert isinstance(answer, v2.Response)
         found.append((answer.op, answer.code, answer.ledger, answer.entry))
         position += 4 + size
     return found
@@ -79,12 +79,12 @@ class Peer:
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
 
-    async def answer(self, request: bytes) -> v2.Answer:
+    async def answer(self, request: bytes) -> v2.Response:
         """The same, opened."""
         frame = await self.ask(request)
         assert frame is not None, "closed"
-        answer = v2.decode_answer(frame[4:])
-        assert isinstance(answer, v2.Answer)
+        answer = v2.decode_response(frame[4:])
+        assert isinstance(answer, v2.Response)
         return answer
 
     async def code(self, request: bytes) -> Code:

@@ -147,16 +147,16 @@ class FakeBookie:
             return self.default(request)
         if code == HANG:
             return None
-        assert not isinstance(request, v2.Auth)
-        if isinstance(request, v2.BatchRead):
-            return v2.encode_batch_answer(request, Code(code), [])
-        return v2.encode_answer(request, Code(code))
+        assert not isinstance(request, v2.AuthFrame)
+        if isinstance(request, v2.BatchReadFrame):
+            return v2.encode_batch_response(request, Code(code), [])
+        return v2.encode_response(request, Code(code))
 
     def default(self, request: v2.Request) -> bytes:
         """What production answers."""
         served = self._serves.serve(request.encode())
         assert served.refused is None and not served.to_look, served
-        if not isinstance(request, v2.Auth) and request.master_key and request.ledger in self.storage.ledger_ids():
+        if not isinstance(request, v2.AuthFrame) and request.master_key and request.ledger in self.storage.ledger_ids():
             self.keys.setdefault(request.ledger, request.master_key)
         self._commit()
         return b"".join((*served.at_once, *served.when_durable))
@@ -218,7 +218,7 @@ class _Connection(asyncio.Protocol):
             if answer is FakeBookie.CLOSE:
                 self.transport.abort()
                 return
-            if answer is not None and isinstance(request, v2.Add) and self.bookie.held is not None:
+            if answer is not None and isinstance(request, v2.AddFrame) and self.bookie.held is not None:
                 self.bookie.held.append(lambda answer=answer: self.transport.write(answer))  # type: ignore[misc]
             else:
                 answers.append(answer or b"")

@@ -39,7 +39,7 @@ class Heard:
 
 def entry_of(request: v2.Request) -> int:
     """The entry that an ADD or READ is about."""
-    assert isinstance(request, v2.Add | v2.Read)
+    assert isinstance(request, v2.AddFrame | v2.ReadFrame)
     return request.entry
 
 
@@ -47,25 +47,25 @@ def answering(code: Code, data: bytes = b"") -> Callable[[v2.Request], bytes]:
     """A script: this to every ADD and READ."""
 
     def answer(request: v2.Request) -> bytes:
-        assert isinstance(request, v2.Add | v2.Read)
-        return v2.encode_answer(request, code, data)
+        assert isinstance(request, v2.AddFrame | v2.ReadFrame)
+        return v2.encode_response(request, code, data)
 
     return answer
 
 
-def holding(held: list[v2.Add]) -> Callable[[v2.Request], None]:
+def holding(held: list[v2.AddFrame]) -> Callable[[v2.Request], None]:
     """A script: no answer to an ADD, which is kept."""
 
     def hold(request: v2.Request) -> None:
-        assert isinstance(request, v2.Add)
+        assert isinstance(request, v2.AddFrame)
         held.append(request)
 
     return hold
 
 
 def add_frame(bench: Bench, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
-    return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
+    return v2.AddFrame(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
 
 
 def ok(ledger: int, entry: int, code: Code = Code.OK) -> bytes:
-    return v2.encode_answer(v2.Add(ledger, entry, KEY, b""), code)
+    return v2.encode_response(v2.AddFrame(ledger, entry, KEY, b""), code)

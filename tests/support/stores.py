@@ -41,7 +41,7 @@ def entry_bytes(ledger: int, entry: int, payload: bytes | None = None) -> bytes:
 
 
 def frame(ledger: int, entry: int, payload: bytes | None = None, key: bytes = KEY) -> bytes:
-    return v2.Add(ledger, entry, key, entry_bytes(ledger, entry, payload)).encode()
+    return v2.AddFrame(ledger, entry, key, entry_bytes(ledger, entry, payload)).encode()
 
 
 def scanned(frames: Iterable[bytes]) -> tuple[bytes, AddRun]:

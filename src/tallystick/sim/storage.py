@@ -151,7 +151,7 @@ class StorageLife:
             ahead = [entry for found, entry, _ in frames if found == ledger]
             entry = ahead[-1] + 1 if ahead and self.random.random() < 0.9 else self._new_id(self.books[ledger])
             frames.append((ledger, entry, self._entry(ledger, entry)))
-        data = b"".join(v2.Add(ledger, entry, key_of(ledger), body).encode() for ledger, entry, body in frames)
+        data = b"".join(v2.AddFrame(ledger, entry, key_of(ledger), body).encode() for ledger, entry, body in frames)
         run, stop = scan_adds(data, 0, len(data), 1 << 20)
         assert stop == len(data)
         refused = {ledger: self._refuses(ledger) for ledger in IDS}

@@ -106,7 +106,7 @@ def check_reads(storage: Storage, ledger: int, book: LedgerModel, rng: random.Ra
 
 def _answer(ledger: int, entry: int, book: LedgerModel) -> bytes:
     versions = book.entries.get(entry)
-    return v2.encode_answer(v2.Read(ledger, entry), Code.OK, versions.sent[-1]) if versions else b"?"
+    return v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, versions.sent[-1]) if versions else b"?"
 
 
 def check_rot(

@@ -51,8 +51,8 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.answering:
             request = v2.decode_request(data[4:])
-            assert isinstance(request, v2.Read)
-            self.transport.write(v2.encode_answer(request, Code.NO_LEDGER))
+            assert isinstance(request, v2.ReadFrame)
+            self.transport.write(v2.encode_response(request, Code.NO_LEDGER))
 
 
 @pytest.fixture

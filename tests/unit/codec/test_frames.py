@@ -29,7 +29,7 @@ def adds(kind: DigestType, ledger: int, first: int, bodies: list[bytes], flags: 
     for entry, body in enumerate(bodies, first):
         length += len(body)
         data = digest.encode(EntryHeader(ledger, entry, first - 1, length), body)
-        frames.append(v2.Add(ledger, entry, KEY, data, flags).encode())
+        frames.append(v2.AddFrame(ledger, entry, KEY, data, flags).encode())
     return frames
 
 
@@ -68,19 +68,19 @@ def test_scan_adds_stops_behind_the_last_whole_plain_add(
     assert [stream[a:b] for a, b in zip(run.bounds, run.bounds[1:], strict=False)] == frames[:whole]
     assert run.bounds[-1] == stop
     assert ack_adds(run) == b"".join(
-        v2.encode_answer(v2.Add(ledger, entry, KEY, b""), Code.OK) for entry in run.entries
+        v2.encode_response(v2.AddFrame(ledger, entry, KEY, b""), Code.OK) for entry in run.entries
     )
 
 
 OTHERS = [
-    v2.Read(1, 2).encode(),
-    v2.Read(1, -1, KEY, v2.Flag.FENCE).encode(),
-    v2.BatchRead(1, 2, 3, 4, 5).encode(),
-    v2.Auth(b"x" * 100).encode(),
-    adds(DigestType.CRC32C, 1, 0, [b"abc"], v2.Flag.RECOVERY_ADD)[0],
-    v2.Add(1, 0, KEY, b"x" * 60, 0, 3).encode(),
-    v2.Add(1, 0, KEY, b"x" * 31).encode(),  # no whole entry header
-    v2.Add(1, 0, KEY, b"x" * LIMIT).encode(),
+    v2.ReadFrame(1, 2).encode(),
+    v2.ReadFrame(1, -1, KEY, v2.RequestFlag.FENCE).encode(),
+    v2.BatchReadFrame(1, 2, 3, 4, 5).encode(),
+    v2.AuthFrame(b"x" * 100).encode(),
+    adds(DigestType.CRC32C, 1, 0, [b"abc"], v2.RequestFlag.RECOVERY_ADD)[0],
+    v2.AddFrame(1, 0, KEY, b"x" * 60, 0, 3).encode(),
+    v2.AddFrame(1, 0, KEY, b"x" * 31).encode(),  # no whole entry header
+    v2.AddFrame(1, 0, KEY, b"x" * LIMIT).encode(),
     b"\x00\x00\x00\x00" * 20,
     b"\xff\xff\xff\xff" + adds(DigestType.CRC32C, 1, 0, [b"abc" * 40])[0][4:],
 ]
@@ -126,16 +126,16 @@ def test_an_empty_run_has_no_answers() -> None:
 def test_scan_acks_takes_the_good_answers_of_one_ledger(
     ledger: int, entries: list[int], torn: int, data: st.DataObject
 ) -> None:
-    frames = [v2.encode_answer(v2.Add(ledger, entry, KEY, b""), Code.OK) for entry in entries]
+    frames = [v2.encode_response(v2.AddFrame(ledger, entry, KEY, b""), Code.OK) for entry in entries]
     odd = data.draw(
         st.sampled_from(
             [
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), Code.FENCED),
-                v2.encode_answer(v2.Add(ledger + 1, 5, KEY, b""), Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5), Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b"", 0, 1), Code.OK),
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), Code.OK)[:torn],
+                v2.encode_response(v2.AddFrame(ledger, 5, KEY, b""), Code.FENCED),
+                v2.encode_response(v2.AddFrame(ledger + 1, 5, KEY, b""), Code.OK),
+                v2.encode_response(v2.ReadFrame(ledger, 5), Code.OK),
+                v2.encode_response(v2.ReadFrame(ledger, 5), Code.OK, b"x" * 40),
+                v2.encode_response(v2.AddFrame(ledger, 5, KEY, b"", 0, 1), Code.OK),
+                v2.encode_response(v2.AddFrame(ledger, 5, KEY, b""), Code.OK)[:torn],
             ]
         )
     )
@@ -161,7 +161,7 @@ few = st.integers(-2, 4)
 def test_scan_read_requests_joins_consecutive_entries(
     asked: list[tuple[int, int]], behind: bytes, data: st.DataObject
 ) -> None:
-    stream = b"head" + b"".join(v2.Read(ledger, entry).encode() for ledger, entry in asked) + behind
+    stream = b"head" + b"".join(v2.ReadFrame(ledger, entry).encode() for ledger, entry in asked) + behind
     end = data.draw(st.integers(4, len(stream)))
     runs, stop = scan_read_requests(stream, 4, end)
     whole = min((end - 4) // 24, len(asked))

@@ -52,8 +52,8 @@ def fast_open(digest: Digest, ledger: int, first: int, entries: Sequence[bytes |
 
 
 def as_answered(entries: list[bytes]) -> Sequence[memoryview]:
-    answer = v2.decode_answer(v2.encode_batch_answer(v2.BatchRead(5, 0, 1, 0, 0), Code.OK, entries)[4:])
-    assert isinstance(answer, v2.BatchAnswer)
+    answer = v2.decode_response(v2.encode_batch_response(v2.BatchReadFrame(5, 0, 1, 0, 0), Code.OK, entries)[4:])
+    assert isinstance(answer, v2.BatchReadResponse)
     return answer.entries
 
 
@@ -145,7 +145,7 @@ def test_long_entries_and_none_are_not_even() -> None:
 @given(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=8), st.booleans())
 def test_response_entries(bodies: list[bytes], even: bool) -> None:
     entries = [body.ljust(5) for body in bodies] if even else bodies
-    frames = [v2.encode_answer(v2.Read(3, number), Code.OK, entry) for number, entry in enumerate(entries)]
+    frames = [v2.encode_response(v2.ReadFrame(3, number), Code.OK, entry) for number, entry in enumerate(entries)]
     assert response_entries(b"".join(frames), len(frames)) == entries
 
 
@@ -157,25 +157,25 @@ good_answers = st.lists(st.tuples(ids, st.binary(max_size=80)), max_size=10) | s
 
 @given(ids, st.lists(ids, max_size=10))
 def test_encode_reads_is_the_reference_in_bulk(ledger: int, entries: list[int]) -> None:
-    assert encode_reads(ledger, entries) == b"".join(v2.Read(ledger, entry).encode() for entry in entries)
+    assert encode_reads(ledger, entries) == b"".join(v2.ReadFrame(ledger, entry).encode() for entry in entries)
 
 
 @given(st.integers(0, 1 << 62), good_answers, st.integers(0, 27), st.data())
 def test_scan_reads_takes_the_good_answers_of_one_ledger(
     ledger: int, answers: list[tuple[int, bytes]], torn: int, data: st.DataObject
 ) -> None:
-    frames = [v2.encode_answer(v2.Read(ledger, entry), Code.OK, body) for entry, body in answers]
+    frames = [v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, body) for entry, body in answers]
     odd = data.draw(
         st.sampled_from(
             [
                 b"",
-                v2.encode_answer(v2.Read(ledger, 5), Code.NO_ENTRY),
-                v2.encode_answer(v2.Read(ledger + 1, 5), Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Add(ledger, 5, b"", b""), Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5, None, 0, 1), Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[: 28 + torn],
-                b"\xff\xff\xff\xff" + v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[4:],
-                b"\x00\x00\x00\x07" + v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[4:],
+                v2.encode_response(v2.ReadFrame(ledger, 5), Code.NO_ENTRY),
+                v2.encode_response(v2.ReadFrame(ledger + 1, 5), Code.OK, b"x" * 40),
+                v2.encode_response(v2.AddFrame(ledger, 5, b"", b""), Code.OK),
+                v2.encode_response(v2.ReadFrame(ledger, 5, None, 0, 1), Code.OK, b"x" * 40),
+                v2.encode_response(v2.ReadFrame(ledger, 5), Code.OK, b"x" * 40)[: 28 + torn],
+                b"\xff\xff\xff\xff" + v2.encode_response(v2.ReadFrame(ledger, 5), Code.OK, b"x" * 40)[4:],
+                b"\x00\x00\x00\x07" + v2.encode_response(v2.ReadFrame(ledger, 5), Code.OK, b"x" * 40)[4:],
             ]
         )
     )
@@ -190,7 +190,9 @@ def test_scan_reads_takes_the_good_answers_of_one_ledger(
 def test_scan_reads_judges_each_answer_of_a_run(count: int, size: int, data: st.DataObject) -> None:
     """One flipped bit in length, header, code or ledger: the run ends there, or the length is true for another cut."""
     step = 28 + size
-    stream = bytearray().join(v2.encode_answer(v2.Read(9, entry), Code.OK, bytes(size)) for entry in range(count))
+    stream = bytearray().join(
+        v2.encode_response(v2.ReadFrame(9, entry), Code.OK, bytes(size)) for entry in range(count)
+    )
     which, at = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, 19))
     stream[which * step + at] ^= 1 << data.draw(st.integers(0, 7))
     entries, parts, stop = scan_reads(stream, 0, len(stream), 9)

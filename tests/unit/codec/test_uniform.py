@@ -16,7 +16,7 @@ LIMIT = 400
 
 def frame(ledger: int, entry: int, size: int, key: bytes = KEYS[0], flags: int = 0) -> bytes:
     body = ENTRY_HEADER.pack(ledger, entry, -1, 0) + bytes(size)
-    return v2.Add(ledger, entry, key, body[:size], flags).encode()
+    return v2.AddFrame(ledger, entry, key, body[:size], flags).encode()
 
 
 @given(
@@ -33,9 +33,9 @@ def test_equal_frames_are_read_as_the_reference_reads_them(
 
 ODD = st.tuples(
     st.sampled_from([1, 2]), st.integers(-1, 9), st.sampled_from([20, 32, 60, 500]), st.sampled_from(KEYS),
-    st.sampled_from([0, v2.Flag.RECOVERY_ADD]),
+    st.sampled_from([0, v2.RequestFlag.RECOVERY_ADD]),
 )  # fmt: skip
-OTHERS = st.sampled_from([v2.Read(1, 2).encode(), b"\0" * 88, b"\xff" * 88, b""])
+OTHERS = st.sampled_from([v2.ReadFrame(1, 2).encode(), b"\0" * 88, b"\xff" * 88, b""])
 
 
 @given(st.lists(ODD.map(lambda odd: frame(*odd)) | OTHERS, max_size=6), st.integers(0, 200))

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.bookie.service import NOW, Looked, Service, Stored
 from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError
@@ -96,7 +96,7 @@ class WireV2:
             if at in waiting:
                 served.wait(ledger, data[bounds[at] : bounds[at + 1]])
             else:
-                answer = _ADD_ANSWER.pack(v2.ANSWER_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
+                answer = _ADD_ANSWER.pack(v2.RESPONSE_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
                 served.answer(answer, stored.commit if code == Code.OK else NOW)
 
     def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
@@ -112,7 +112,7 @@ class WireV2:
                 if found:
                     served.answer(frames)
                 else:
-                    self._answer(v2.Read(ledger, first), served)
+                    self._answer(v2.ReadFrame(ledger, first), served)
                     found = 1
                 served.position += found * _READ_REQUEST_BYTES
                 first += found
@@ -140,8 +140,8 @@ class WireV2:
 
     def _answer(self, request: v2.Request, served: Served, said: Verdict | None = None) -> None:
         """``said``: what the look said that it waited for."""
-        if isinstance(request, v2.Auth):
-            served.answer(v2.Auth(_NO_AUTH).encode())
+        if isinstance(request, v2.AuthFrame):
+            served.answer(v2.AuthFrame(_NO_AUTH).encode())
             return
         asked = self._value(request, served)
         served.reads = served.reads or not isinstance(asked, service.Add)
@@ -153,17 +153,20 @@ class WireV2:
             reply = self._service.read(asked, said, waiting=len(served.to_look))
         if isinstance(reply, Looked):
             served.wait(reply.ledger, request.encode())
-        elif isinstance(request, v2.BatchRead):
-            served.answer(v2.encode_batch_answer(request, reply.code, reply.entries), reply.commit)
+        elif isinstance(request, v2.BatchReadFrame):
+            served.answer(v2.encode_batch_response(request, reply.code, reply.entries), reply.commit)
         else:
-            served.answer(v2.encode_answer(request, reply.code, b"".join(reply.entries)), reply.commit)
+            served.answer(v2.encode_response(request, reply.code, b"".join(reply.entries)), reply.commit)
 
-    def _value(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served) -> service.Request:
+    def _value(self, request: v2.AddFrame | v2.ReadFrame | v2.BatchReadFrame, served: Served) -> service.Request:
         """What it asks of the service."""
-        if isinstance(request, v2.Add):
-            recovery, high = bool(request.flags & Flag.RECOVERY_ADD), bool(request.flags & Flag.HIGH_PRIORITY)
+        if isinstance(request, v2.AddFrame):
+            recovery, high = (
+                bool(request.flags & RequestFlag.RECOVERY_ADD),
+                bool(request.flags & RequestFlag.HIGH_PRIORITY),
+            )
             return service.Add(request.ledger, request.entry, request.master_key, request.body, recovery, high)
-        if isinstance(request, v2.Read):
+        if isinstance(request, v2.ReadFrame):
             return service.Read(request.ledger, request.entry, request.master_key)
         most = min(self._max_batch, served.limit) if served.short else self._max_batch
         size = min(request.max_bytes, most)

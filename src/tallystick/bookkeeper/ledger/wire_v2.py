@@ -25,7 +25,7 @@ from tallystick.errors import RemoteProtocolError
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 # Plain numbers: what names of thousands of ledgers hold is no object.
 _ADD, _READ, _BATCH = int(v2.Op.ADD), int(v2.Op.READ), int(v2.Op.BATCH_READ)
-_FENCE, _HIGH_PRIORITY = int(v2.Flag.FENCE), int(v2.Flag.HIGH_PRIORITY)
+_FENCE, _HIGH_PRIORITY = int(v2.RequestFlag.FENCE), int(v2.RequestFlag.HIGH_PRIORITY)
 
 
 class ClientWireV2:
@@ -54,7 +54,7 @@ class ClientWireV2:
         if isinstance(request, ReadRequest):
             return (_READ, ledger, entry), Piece.of(_read(request))
         self._batches += 1
-        batch = v2.BatchRead(ledger, entry, self._batches, request.max_count, request.max_bytes)
+        batch = v2.BatchReadFrame(ledger, entry, self._batches, request.max_count, request.max_bytes)
         return (_BATCH, ledger, self._batches), Piece.of(batch.encode())
 
     # Answers
@@ -86,15 +86,15 @@ class ClientWireV2:
 
     def answer(self, body: bytes | bytearray) -> None:
         """As ``ClientWire`` says."""
-        answer = v2.decode_answer(body)
-        if isinstance(answer, v2.Answer):
+        answer = v2.decode_response(body)
+        if isinstance(answer, v2.Response):
             data = (answer.entry_bytes,) if answer.op == _READ and answer.code == Code.OK else ()
             lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
             if lane is None:
                 self._settle((answer.op, answer.ledger, answer.entry), answer.code, answer.entry, data)
             elif lane.owner is not None:
                 self._report(lane.owner, answer.code, [answer.entry], data)
-        elif isinstance(answer, v2.BatchAnswer):
+        elif isinstance(answer, v2.BatchReadResponse):
             self._settle((_BATCH, answer.ledger, answer.request_id), answer.code, answer.first, answer.entries)
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
@@ -111,4 +111,4 @@ def _read(request: ReadRequest) -> bytes:
     if request.master_key is None and not request.high_priority:
         return encode_reads(request.ledger, (request.entry,))  # what asks how far a ledger goes asks often
     flags = (0 if request.master_key is None else _FENCE) | (_HIGH_PRIORITY if request.high_priority else 0)
-    return v2.Read(request.ledger, request.entry, request.master_key, flags).encode()
+    return v2.ReadFrame(request.ledger, request.entry, request.master_key, flags).encode()

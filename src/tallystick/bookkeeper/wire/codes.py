@@ -1,4 +1,4 @@
-"""What a bookie answers to a request, in whatever protocol. Each wire has numbers of its own for these codes."""
+"""The codes of a bookie's responses, in whatever protocol. Each wire has numbers of its own for these codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """A bookie's answer. What is neither OK nor one of the two "no" codes leaves the question open (Q15).
+    """What a bookie's response says. What is neither OK nor one of the two "no" codes leaves the question open (Q15).
 
     The values are of this process alone: they are on no wire and no disk. OK is the one that is false.
     """

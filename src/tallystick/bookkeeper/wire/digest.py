@@ -61,11 +61,11 @@ class Digest:
         """One object for all ledgers, unless it needs the password."""
         if kind is not DigestType.HMAC:
             return _WITHOUT_PASSWORD[kind]
-        started = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
+        keyed = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
         return cls(
             kind, 20,
-            lambda header, payload: _mac(started, header, payload),
-            lambda headers, payloads: b"".join(map(_mac, repeat(started), headers, payloads)),
+            lambda header, payload: _mac(keyed, header, payload),
+            lambda headers, payloads: b"".join(map(_mac, repeat(keyed), headers, payloads)),
         )  # fmt: skip
 
     def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
@@ -74,7 +74,7 @@ class Digest:
         return b"".join((packed, self.compute(packed, payload), payload))
 
     def decode(self, ledger: LedgerId, entry: EntryId | None, data: Buffer) -> tuple[EntryHeader, memoryview]:
-        """Check and open an entry; ``entry`` None accepts any id (the answer to "your last one").
+        """Check and open an entry; ``entry`` None accepts any id (the response to "your last one").
 
         Raises DigestMismatch: too short, wrong digest, or another entry than the one asked for.
         """
@@ -100,8 +100,8 @@ def _pack_all(kind: str, values: Iterable[int], count: int) -> bytes:
     return struct.pack(f">{count}{kind}", *values)
 
 
-def _mac(started: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
-    mac = started.copy()
+def _mac(keyed: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
+    mac = keyed.copy()
     mac.update(header)
     mac.update(payload)
     return mac.digest()

@@ -180,10 +180,10 @@ def _from_binary(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
     apart = _apart(body)
     if apart is None:
         return _from_message(LedgerMetadataFormat.FromString(body), 3, ctime_ms)
-    alike, closed, ctime_stored = apart.alike, apart.alike.is_closed, apart.ctime_ms is not None
+    alike, is_closed, ctime_stored = apart.alike, apart.alike.is_closed, apart.ctime_ms is not None
     return LedgerMetadata(
         alike.ensemble_size, alike.write_quorum, alike.ack_quorum, alike.fragments, alike.digest_type, alike.password,
-        alike.state, apart.last_entry if closed else NO_ENTRY, apart.length if closed else 0, alike.custom, 3,
+        alike.state, apart.last_entry if is_closed else NO_ENTRY, apart.length if is_closed else 0, alike.custom, 3,
         apart.ctime_ms if ctime_stored else ctime_ms, ctime_stored or ctime_ms is None, apart.ctoken,
         alike.has_password,
     )  # fmt: skip
@@ -224,7 +224,7 @@ def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | N
     if message.HasField("digestType") != has_password:
         raise ValueError("digest type and password come together or not at all")
     state, quorum = _STATES[message.state], message.quorumSize
-    closed = state is LedgerState.CLOSED
+    is_closed = state is LedgerState.CLOSED
     return LedgerMetadata(
         ensemble_size=message.ensembleSize,
         write_quorum=quorum,
@@ -235,8 +235,8 @@ def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | N
         digest_type=_DIGEST_TYPES[message.digestType] if has_password else DigestType.CRC32,
         password=message.password,
         state=state,
-        last_entry=message.lastEntryId if closed and message.HasField("lastEntryId") else NO_ENTRY,
-        length=message.length if closed else 0,
+        last_entry=message.lastEntryId if is_closed and message.HasField("lastEntryId") else NO_ENTRY,
+        length=message.length if is_closed else 0,
         custom=_custom(message) if message.customMetadata else NO_CUSTOM,
         format_version=version,
         ctime_ms=message.ctime if ctime_stored else ctime_ms,

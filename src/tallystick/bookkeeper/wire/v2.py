@@ -8,11 +8,11 @@
     READ      header | ledger 8 | entry 8 [| master key 20]        entry -1: the last one stored; key only when fencing
     BATCH     header | ledger 8 | first 8 | request id 8 | max count 4 | max bytes 8 [| master key 20]
     AUTH      header | AuthMessage (protobuf)
-    answers   header | code 4 | ledger 8 | entry 8 [| entry bytes]
+    responses header | code 4 | ledger 8 | entry 8 [| entry bytes]
               header | code 4 | ledger 8 | first 8 | request id 8 [| length 4 entry]…          of BATCH
               header | AuthMessage                                                             of AUTH
 
-Runs of ADDs and of their answers have faster ways through ``tallystick.codec``; this module is the reference.
+Runs of ADDs and of their responses have faster ways through ``tallystick.codec``; this module is the reference.
 A frame that breaks the format raises RemoteProtocolError: the original closes the connection, and so do we.
 """
 
@@ -42,14 +42,14 @@ class Op(enum.IntEnum):
     BATCH_READ = 7
 
 
-class Flag(enum.IntFlag):
+class RequestFlag(enum.IntFlag):
     NONE = 0
     FENCE = 0x1
     RECOVERY_ADD = 0x2
     HIGH_PRIORITY = 0x4
 
 
-NUMBERS = {  # of the codes, in answers
+NUMBERS = {  # of the codes, in responses
     Code.OK: 0,
     Code.NO_LEDGER: 1,
     Code.NO_ENTRY: 2,
@@ -67,20 +67,20 @@ _CODES = {number: code for code, number in NUMBERS.items()}
 _LENGTH_HEADER = struct.Struct(">II")
 _READ = struct.Struct(">qq")
 _BATCH = struct.Struct(">qqqiq")
-_ANSWER = struct.Struct(">iqq")
-_ANSWER_FRAME = struct.Struct(">IIiqq")
-_BATCH_ANSWER = struct.Struct(">iqqq")
-ANSWER_BYTES = 24
-BATCH_ANSWER_BYTES = 32
+_RESPONSE = struct.Struct(">iqq")
+_RESPONSE_FRAME = struct.Struct(">IIiqq")
+_BATCH_RESPONSE = struct.Struct(">iqqq")
+RESPONSE_BYTES = 24
+BATCH_RESPONSE_BYTES = 32
 
 
 def header(op: int, flags: int = 0, version: int = VERSION) -> int:
-    """The first four bytes of a body. Version 0 has the opcode alone."""
+    """Return the first four bytes of a body. Version 0 has the opcode alone."""
     return version << 24 | op << 16 | flags if version else op
 
 
 @dataclass(frozen=True)
-class Add:
+class AddFrame:
     ledger: LedgerId
     entry: EntryId
     master_key: bytes
@@ -94,7 +94,7 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadFrame:
     ledger: LedgerId
     entry: EntryId
     master_key: bytes | None = None
@@ -108,7 +108,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class BatchRead:
+class BatchReadFrame:
     ledger: LedgerId
     first: EntryId
     request_id: int
@@ -125,7 +125,7 @@ class BatchRead:
 
 
 @dataclass(frozen=True)
-class Auth:
+class AuthFrame:
     message: bytes
     version: int = VERSION
 
@@ -133,12 +133,13 @@ class Auth:
         return _LENGTH_HEADER.pack(4 + len(self.message), header(Op.AUTH, 0, self.version)) + self.message
 
 
-Request = Add | Read | BatchRead | Auth
+Request = AddFrame | ReadFrame | BatchReadFrame | AuthFrame
 
 
 def decode_request(body: Buffer) -> Request:
-    """A request body (without its length). Raises RemoteProtocolError where the original closes the connection.
+    """Decode the body of a request (without its length).
 
+    Raises RemoteProtocolError where the original closes the connection.
     The version is not judged here: any above 2 is answered with BAD_VERSION.
     """
     view = memoryview(body)
@@ -151,25 +152,27 @@ def decode_request(body: Buffer) -> Request:
             return _decode_add(view, flags, version)
         if op == Op.READ:
             ledger, entry = _READ.unpack_from(view, 4)
-            return Read(ledger, entry, _key(view, 20, flags, version), flags, version)
+            return ReadFrame(ledger, entry, _key(view, 20, flags, version), flags, version)
         if op == Op.BATCH_READ:
             ledger, first, request_id, count, size = _BATCH.unpack_from(view, 4)
-            return BatchRead(ledger, first, request_id, count, size, _key(view, 40, flags, version), flags, version)
+            return BatchReadFrame(
+                ledger, first, request_id, count, size, _key(view, 40, flags, version), flags, version
+            )
     except struct.error as error:
         raise RemoteProtocolError("a frame is shorter than its request", op=op, bytes=len(view)) from error
     if op == Op.AUTH:
-        return Auth(bytes(view[4:]), version)
+        return AuthFrame(bytes(view[4:]), version)
     raise RemoteProtocolError("this opcode has no version 2 form", op=op)
 
 
-def _decode_add(view: memoryview, flags: int, version: int) -> Add:
+def _decode_add(view: memoryview, flags: int, version: int) -> AddFrame:
     start = 4 + MASTER_KEY_BYTES
     ledger, entry = _READ.unpack_from(view, start)
-    return Add(ledger, entry, bytes(view[4:start]), view[start:], flags, version)
+    return AddFrame(ledger, entry, bytes(view[4:start]), view[start:], flags, version)
 
 
 def _key(view: memoryview, start: int, flags: int, version: int) -> bytes | None:
-    if not (flags & Flag.FENCE and version >= 2):
+    if not (flags & RequestFlag.FENCE and version >= 2):
         return None
     key = bytes(view[start : start + MASTER_KEY_BYTES])
     if len(key) < MASTER_KEY_BYTES:
@@ -177,28 +180,28 @@ def _key(view: memoryview, start: int, flags: int, version: int) -> bytes | None
     return key
 
 
-def encode_answer(request: Add | Read, code: Code, entry: Buffer = b"") -> bytes:
-    """The frame that answers ADD and READ; ``entry`` are the stored bytes."""
-    op = Op.ADD if isinstance(request, Add) else Op.READ
+def encode_response(request: AddFrame | ReadFrame, code: Code, entry: Buffer = b"") -> bytes:
+    """Return the response frame to an ADD or a READ; ``entry`` are the stored bytes."""
+    op = Op.ADD if isinstance(request, AddFrame) else Op.READ
     word = header(op, 0, request.version)
-    size, number = ANSWER_BYTES + len(entry), NUMBERS[code]
-    return _ANSWER_FRAME.pack(size, word, number, request.ledger, request.entry) + bytes(entry)
+    size, number = RESPONSE_BYTES + len(entry), NUMBERS[code]
+    return _RESPONSE_FRAME.pack(size, word, number, request.ledger, request.entry) + bytes(entry)
 
 
-def encode_batch_answer(request: BatchRead, code: Code, entries: Sequence[Buffer] = ()) -> bytes:
-    """The frame that answers BATCH_READ."""
+def encode_batch_response(request: BatchReadFrame, code: Code, entries: Sequence[Buffer] = ()) -> bytes:
+    """Return the response frame to a BATCH_READ."""
     sizes = list(map(len, entries))
-    size = 4 + _BATCH_ANSWER.size + 4 * len(sizes) + sum(sizes)
+    size = 4 + _BATCH_RESPONSE.size + 4 * len(sizes) + sum(sizes)
     head = _LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version))
-    answer = _BATCH_ANSWER.pack(NUMBERS[code], request.ledger, request.first, request.request_id)
+    response = _BATCH_RESPONSE.pack(NUMBERS[code], request.ledger, request.first, request.request_id)
     encoded = {size: size.to_bytes(4, "big") for size in set(sizes)}  # most entries are as long as others
     lengths = map(encoded.__getitem__, sizes)
-    return b"".join((head, answer, *chain.from_iterable(zip(lengths, entries, strict=True))))
+    return b"".join((head, response, *chain.from_iterable(zip(lengths, entries, strict=True))))
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Of ADD (``entry_bytes`` empty) or READ."""
+class Response:
+    """The response to an ADD (``entry_bytes`` is empty then) or a READ."""
 
     op: int
     code: Code
@@ -208,7 +211,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class BatchAnswer:
+class BatchReadResponse:
     code: Code
     ledger: LedgerId
     first: EntryId
@@ -217,28 +220,28 @@ class BatchAnswer:
 
 
 @dataclass(frozen=True)
-class AuthAnswer:
+class AuthResponse:
     message: bytes
 
 
-def decode_answer(body: Buffer) -> Answer | BatchAnswer | AuthAnswer:
-    """An answer body (without its length). Raises RemoteProtocolError."""
+def decode_response(body: Buffer) -> Response | BatchReadResponse | AuthResponse:
+    """Decode the body of a response (without its length). Raises RemoteProtocolError."""
     view = memoryview(body)
     if len(view) < 4:
-        raise RemoteProtocolError("an answer is shorter than its header", bytes=len(view))
+        raise RemoteProtocolError("a response is shorter than its header", bytes=len(view))
     op = view[1]
     try:
         if op in (Op.ADD, Op.READ):
-            number, ledger, entry = _ANSWER.unpack_from(view, 4)
-            return Answer(op, _code(number), ledger, entry, view[ANSWER_BYTES:])
+            number, ledger, entry = _RESPONSE.unpack_from(view, 4)
+            return Response(op, _code(number), ledger, entry, view[RESPONSE_BYTES:])
         if op == Op.BATCH_READ:
-            number, ledger, first, request_id = _BATCH_ANSWER.unpack_from(view, 4)
-            return BatchAnswer(_code(number), ledger, first, request_id, _split(view[BATCH_ANSWER_BYTES:]))
+            number, ledger, first, request_id = _BATCH_RESPONSE.unpack_from(view, 4)
+            return BatchReadResponse(_code(number), ledger, first, request_id, _split(view[BATCH_RESPONSE_BYTES:]))
     except struct.error as error:
-        raise RemoteProtocolError("an answer is shorter than its form", op=op, bytes=len(view)) from error
+        raise RemoteProtocolError("a response is shorter than its form", op=op, bytes=len(view)) from error
     if op == Op.AUTH:
-        return AuthAnswer(bytes(view[4:]))
-    raise RemoteProtocolError("an answer has an unknown opcode", op=op)
+        return AuthResponse(bytes(view[4:]))
+    raise RemoteProtocolError("a response has an unknown opcode", op=op)
 
 
 def _code(number: int) -> Code:
@@ -253,6 +256,6 @@ def _split(view: memoryview) -> Sequence[memoryview]:
         size = int.from_bytes(view[position : position + 4], "big")
         position += 4 + size
         if position > len(view):
-            raise RemoteProtocolError("a batch answer ends inside an entry", bytes=len(view))
+            raise RemoteProtocolError("a batch read's response ends inside an entry", bytes=len(view))
         entries.append(view[position - size : position])
     return tuple(entries)

@@ -37,10 +37,10 @@ class DigestType(enum.Enum):
             return name
         if not isinstance(name, str):
             raise UsageError("a digest is given by its name", given=type(name).__name__)
-        wanted = {"MAC": "HMAC"}.get(name.upper(), name.upper())
-        if wanted not in cls.__members__:
+        member_name = {"MAC": "HMAC"}.get(name.upper(), name.upper())
+        if member_name not in cls.__members__:
             raise UsageError(f"unknown digest {name!r}; known: {', '.join(m.lower() for m in cls.__members__)}")
-        return cls[wanted]
+        return cls[member_name]
 
 
 class LedgerState(enum.Enum):
@@ -80,7 +80,7 @@ class LedgerMetadata:
     # How it is kept, not what it says: metadata that differ in these three alone are equal.
     ctime_ms: int | None = field(default=None, compare=False)
     ctime_stored: bool = field(default=True, compare=False)  # else the time is the coordination service's own
-    ctoken: int = field(default=0, compare=False)  # random at creation: tells an own create with a lost answer
+    ctoken: int = field(default=0, compare=False)  # random at creation: tells an own create with a lost response
     has_password: bool = True  # format 1 stores neither password nor digest type
 
     def __post_init__(self) -> None:
@@ -129,12 +129,12 @@ class LedgerMetadata:
 
     def with_fragment(self, first: EntryId, bookies: Ensemble) -> LedgerMetadata:
         """With a new newest fragment; one that starts at the same entry is replaced (Q8)."""
-        kept = self.fragments[:-1] if self.fragments[-1].first == first else self.fragments
+        older = self.fragments[:-1] if self.fragments[-1].first == first else self.fragments
         # Thousands of ledgers may lose a bookie at once: ``replace`` takes three times as long.
         return LedgerMetadata(
-            self.ensemble_size, self.write_quorum, self.ack_quorum, (*kept, Fragment(first, bookies)), self.digest_type,
-            self.password, self.state, self.last_entry, self.length, self.custom, self.format_version, self.ctime_ms,
-            self.ctime_stored, self.ctoken, self.has_password,
+            self.ensemble_size, self.write_quorum, self.ack_quorum, (*older, Fragment(first, bookies)),
+            self.digest_type, self.password, self.state, self.last_entry, self.length, self.custom,
+            self.format_version, self.ctime_ms, self.ctime_stored, self.ctoken, self.has_password,
         )  # fmt: skip
 
     def in_recovery(self) -> LedgerMetadata:

@@ -21,7 +21,7 @@ from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
@@ -206,9 +206,9 @@ async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, boo
     assert await stored(bookie, 1, 2) == [1, 2]
 
 
-@pytest.mark.parametrize("flags", [Flag.NONE, Flag.HIGH_PRIORITY])  # in a run of adds, and by itself
+@pytest.mark.parametrize("flags", [RequestFlag.NONE, RequestFlag.HIGH_PRIORITY])  # in a run of adds, and by itself
 async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(
-    home: Home, bookie: Bookie, flags: Flag
+    home: Home, bookie: Bookie, flags: RequestFlag
 ) -> None:
     class Creating(Fickle):
         looks = 0

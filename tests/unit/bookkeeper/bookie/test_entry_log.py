@@ -22,7 +22,7 @@ LEDGERS = {2: range(0, 60), 7: [0, 2, 3, 5000, 1 << 60]}
 
 
 def answer(ledger: int, entry: int) -> bytes:
-    return v2.encode_answer(v2.Read(ledger, entry), Code.OK, entry_bytes(ledger, entry))
+    return v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, entry_bytes(ledger, entry))
 
 
 def write(disk: SimDisk, log_id: int = 1) -> dict[int, index.Pages]:
@@ -59,7 +59,9 @@ def test_a_log_that_is_written_in_several_steps_has_every_frame_in_its_place() -
     bodies = [entry_bytes(1, entry, random_sizes.randbytes(random_sizes.randrange(3000))) for entry in range(2500)]
     writer = LogWriter(disk, "/", 1, settings.chunk_bytes)
     for first in range(0, len(bodies), 50):
-        frames = [v2.encode_answer(v2.Read(1, entry), Code.OK, bodies[entry]) for entry in range(first, first + 50)]
+        frames = [
+            v2.encode_response(v2.ReadFrame(1, entry), Code.OK, bodies[entry]) for entry in range(first, first + 50)
+        ]
         starts = array("Q", list(accumulate(map(len, frames), initial=0))[:-1])
         writer.add(1, array("q", range(first, first + 50)), starts, b"".join(frames))
     log = writer.finish()

@@ -14,7 +14,7 @@ from tallystick.bookkeeper.bookie.looking import HELD_LEDGERS
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
-from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 
 MOST = 3
 INVENTED = range(1000, 1000 + MOST)
@@ -27,7 +27,7 @@ def looks() -> bool:
 
 
 def batch(ledger: int) -> bytes:
-    return v2.BatchRead(ledger, 0, 1, 10, 1 << 16, KEY, Flag.FENCE).encode()
+    return v2.BatchReadFrame(ledger, 0, 1, 10, 1 << 16, KEY, RequestFlag.FENCE).encode()
 
 
 async def fence(bookie: Bookie, *ledgers: int) -> list[int]:
@@ -71,8 +71,8 @@ async def test_q15_one_invented_ledger_too_many_is_refused_and_not_by_a_no(
     async with talking(bookie) as peer:
         for _ in range(2):
             frame = await peer.ask(question)
-            answer = v2.decode_answer((frame or b"")[4:])
-            assert isinstance(answer, v2.Answer | v2.BatchAnswer)
+            answer = v2.decode_response((frame or b"")[4:])
+            assert isinstance(answer, v2.Response | v2.BatchReadResponse)
             assert answer.code == Code.TOO_MANY_REQUESTS and answer.code not in NO_CODES
     assert bookie.storage.identities.kept(UNKNOWN_HERE) is None
     assert bookie.storage.stats().fences_without_entries == MOST
@@ -143,7 +143,7 @@ async def test_q11_a_fence_that_came_before_the_first_entry_survives_restarts_an
         assert bool(bookie.storage.replayed.commits) is not in_order
         assert bookie.storage.fences_without_entries == MOST + 1, "the bound forgets no fence"
         assert await add(bookie, 7) == Code.FENCED
-        assert await add(bookie, 7, flags=Flag.RECOVERY_ADD) == Code.OK
+        assert await add(bookie, 7, flags=RequestFlag.RECOVERY_ADD) == Code.OK
         assert bookie.storage.fences_without_entries == MOST
         assert await fence(bookie, UNKNOWN_HERE) == [Code.TOO_MANY_REQUESTS]
     async with home.running() as bookie:

@@ -26,7 +26,8 @@ def disk() -> SimDisk:
     writer = LogWriter(disk, "/", 1, SMALL.chunk_bytes)
     for ledger in (2, 7):
         frames = [
-            v2.encode_answer(v2.Read(ledger, entry), Code.OK, entry_bytes(ledger, entry, b"")) for entry in range(40)
+            v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, entry_bytes(ledger, entry, b""))
+            for entry in range(40)
         ]
         starts = array("Q", range(0, len(frames[0]) * 40, len(frames[0])))
         writer.add(ledger, array("q", range(40)), starts, b"".join(frames))

@@ -23,7 +23,7 @@ from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.runtime.events import Event
 
@@ -188,14 +188,14 @@ async def test_a_restarted_bookie_looks_again_at_what_it_has(home: Home, driver:
 async def test_recovery_adds_to_what_is_new_here_do_not_wait(peer: Peer, driver: Watched) -> None:
     await driver.create_ledger(METADATA.closed(9, 90), 7)
     for entry in (3, 4):
-        assert await peer.code(adds(7, [entry], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)) == Code.OK
+        assert await peer.code(adds(7, [entry], flags=RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY)) == Code.OK
     assert driver.looked_up in ([], [(7,)]), "behind them, for its creation"
 
 
 async def test_an_ordinary_add_with_flags_looks_too(peer: Peer, driver: Watched) -> None:
-    assert await peer.code(adds(7, [3], flags=Flag.HIGH_PRIORITY)) == Code.FENCED
+    assert await peer.code(adds(7, [3], flags=RequestFlag.HIGH_PRIORITY)) == Code.FENCED
     await driver.create_ledger(METADATA, 8)
-    assert await peer.code(adds(8, [3], flags=Flag.HIGH_PRIORITY)) == Code.OK
+    assert await peer.code(adds(8, [3], flags=RequestFlag.HIGH_PRIORITY)) == Code.OK
 
 
 async def test_many_ledgers_share_a_look_and_settled_ones_do_not_wait(peer: Peer, driver: Watched) -> None:

@@ -24,7 +24,7 @@ def run_of(entries: list[int], payloads: list[bytes] | None = None) -> Run:
 
 
 def answer(entry: int, payload: bytes | None = None) -> bytes:
-    return v2.encode_answer(v2.Read(LEDGER, entry), Code.OK, entry_bytes(LEDGER, entry, payload))
+    return v2.encode_response(v2.ReadFrame(LEDGER, entry), Code.OK, entry_bytes(LEDGER, entry, payload))
 
 
 batches = st.lists(st.lists(st.tuples(st.integers(0, 25), st.binary(max_size=5)), min_size=1, max_size=12), max_size=12)

@@ -61,7 +61,7 @@ async def test_random_bytes_never_stop_the_server(bookie: Bookie) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         async with talking(bookie) as bad:
-            frame = bytearray(adds(1, range(3)) + read(1, 0) + v2.BatchRead(1, 0, 1, 1, 1).encode())
+            frame = bytearray(adds(1, range(3)) + read(1, 0) + v2.BatchReadFrame(1, 0, 1, 1, 1).encode())
             for _ in range(chance.randrange(1, 6)):
                 frame[chance.randrange(len(frame))] = chance.randrange(256)
             bad.writer.write(bytes(frame))
@@ -177,7 +177,7 @@ async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
     assert bookie.counts.unfinished_bytes == 0
 
 
-BATCH = v2.BatchRead(1, 0, 1, 1000, 5 * MIB).encode()
+BATCH = v2.BatchReadFrame(1, 0, 1, 1000, 5 * MIB).encode()
 
 
 async def fill(peer: Peer) -> None:
@@ -264,7 +264,7 @@ async def test_answers_to_fencing_reads_that_wait_for_the_disk_are_bounded(
     async with home.running() as bookie, talking(bookie) as good, talking(bookie) as peer:
         await fill(good)
         syncing.set()
-        fencing = v2.BatchRead(1, 0, 1, 1000, 5 * MIB, KEY, v2.Flag.FENCE).encode()
+        fencing = v2.BatchReadFrame(1, 0, 1, 1000, 5 * MIB, KEY, v2.RequestFlag.FENCE).encode()
         peer.writer.write(adds(1, [90]) + fencing * 50)
         await until(lambda: bookie.counts.unfinished_bytes > MIB)
         before_count = -1

@@ -125,7 +125,7 @@ def test_q14_an_overwrite_replaces_the_entry_everywhere() -> None:
     for reopen in (store.power_loss, store.restart, store.power_loss):
         assert store.has(5, 7, b"new") and store.has(5, 6, b"old") and store.has(5, 8, b"old")
         frames, count = store.storage.read_frames(5, 6, 10, 1 << 20)
-        assert frames.startswith(v2.encode_answer(v2.Read(5, 6), Code.OK, entry_bytes(5, 6, b"old")))
+        assert frames.startswith(v2.encode_response(v2.ReadFrame(5, 6), Code.OK, entry_bytes(5, 6, b"old")))
         assert count < 2 or entry_bytes(5, 7, b"new") in frames
         reopen()
 

@@ -22,7 +22,7 @@ from tallystick.bookkeeper.bookie.wire_v2 import RUN_LEDGERS, WireV2
 from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.v2 import Flag, Op
+from tallystick.bookkeeper.wire.v2 import Op, RequestFlag
 from tallystick.codec.frames import AddRun
 from tallystick.errors import RemoteProtocolError, StorageError
 from tallystick.runtime.disk import OsDisk, Usage
@@ -107,7 +107,7 @@ def test_first_adds_of_many_ledgers_are_stored_some_at_a_time_also_behind_a_long
         return add_run(data, run)
 
     monkeypatch.setattr(room.service, "add_run", counted)
-    alone = adds(1, [0], bytes(MAX_FRAME // 2), flags=Flag.RECOVERY_ADD)
+    alone = adds(1, [0], bytes(MAX_FRAME // 2), flags=RequestFlag.RECOVERY_ADD)
     room.ask(alone + b"".join(adds(ledger, [0]) for ledger in range(2, 2 + 3 * RUN_LEDGERS)))
     assert stored == [RUN_LEDGERS] * 3
 
@@ -129,7 +129,7 @@ def test_q11_every_answer_to_a_fencing_read_waits_until_the_fence_is_durable(roo
         assert not served.at_once
         assert len(served.when_durable) == 1
     assert room.codes(adds(ledger, [3])) == [Code.FENCED]
-    assert room.codes(adds(ledger, [3], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)) == [Code.OK]
+    assert room.codes(adds(ledger, [3], flags=RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY)) == [Code.OK]
 
 
 @pytest.mark.rule("Q11")
@@ -149,9 +149,9 @@ def test_q15_a_disk_error_is_never_a_no(room: Room, monkeypatch: pytest.MonkeyPa
     for name in ("read", "read_frames", "batch"):
         monkeypatch.setattr(room.storage, name, broken)
     assert room.codes(read(1, 0) + read(1, 9) + read(1, -1) + read(1, 0, KEY)) == [Code.IO_ERROR] * 4
-    served = room.ask(v2.BatchRead(1, 0, 5, 10, 1000).encode())
-    answer = v2.decode_answer(served.at_once[0][4:])
-    assert isinstance(answer, v2.BatchAnswer) and answer.code == Code.IO_ERROR
+    served = room.ask(v2.BatchReadFrame(1, 0, 5, 10, 1000).encode())
+    answer = v2.decode_response(served.at_once[0][4:])
+    assert isinstance(answer, v2.BatchReadResponse) and answer.code == Code.IO_ERROR
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_q15_a_disk_error_is_never_a_no(room: Room, monkeypatch: pytest.MonkeyPa
         adds(1, [-5]),
         adds(1, [-0x1000]),
         adds(-7, [0]),
-        adds(-7, [0], flags=Flag.RECOVERY_ADD),
-        adds(1, [-0x2000], flags=Flag.HIGH_PRIORITY),
+        adds(-7, [0], flags=RequestFlag.RECOVERY_ADD),
+        adds(1, [-0x2000], flags=RequestFlag.HIGH_PRIORITY),
         read(-1, 0),
         read(1, -2),
         read(-1, 0, KEY),
         read(1, -2, KEY),
-        v2.Add(3, 0, KEY, bytes(16)).encode(),
+        v2.AddFrame(3, 0, KEY, bytes(16)).encode(),
     ],
 )
 def test_bad_ids_and_headless_entries_are_bad_requests_and_leave_nothing(room: Room, request_: bytes) -> None:
@@ -203,18 +203,18 @@ def test_an_unfinished_frame_says_how_much_it_needs(room: Room) -> None:
 @pytest.mark.rule("Q17")
 def test_q17_a_batch_read_is_limited_by_the_bookie_and_gives_at_least_one_entry(room: Room) -> None:
     room.ask(adds(1, range(20), bytes(1000)))
-    answer = v2.decode_answer(room.ask(v2.BatchRead(1, 2, 77, 0, 1 << 40).encode()).at_once[0][4:])
-    assert isinstance(answer, v2.BatchAnswer)
+    answer = v2.decode_response(room.ask(v2.BatchReadFrame(1, 2, 77, 0, 1 << 40).encode()).at_once[0][4:])
+    assert isinstance(answer, v2.BatchReadResponse)
     assert (answer.code, answer.first, answer.request_id, len(answer.entries)) == (Code.OK, 2, 77, 3)
-    answer = v2.decode_answer(room.ask(v2.BatchRead(1, 2, 77, 0, 1).encode()).at_once[0][4:])
-    assert isinstance(answer, v2.BatchAnswer)
+    answer = v2.decode_response(room.ask(v2.BatchReadFrame(1, 2, 77, 0, 1).encode()).at_once[0][4:])
+    assert isinstance(answer, v2.BatchReadResponse)
     assert len(answer.entries) == 1
 
 
 def test_a_read_only_bookie_takes_recovery_alone_and_only_while_there_is_space(room: Room) -> None:
     room.guard.measured([Usage(total=100 * GIB, free=2 * GIB)])
-    high = adds(1, [1], flags=Flag.HIGH_PRIORITY)
-    plain_recovery = adds(1, [2], flags=Flag.RECOVERY_ADD)
+    high = adds(1, [1], flags=RequestFlag.HIGH_PRIORITY)
+    plain_recovery = adds(1, [2], flags=RequestFlag.RECOVERY_ADD)
     assert room.codes(adds(1, [0]) + high + plain_recovery) == [Code.READ_ONLY, Code.READ_ONLY, Code.OK]
     assert room.codes(read(1, 1)) == [Code.OK]
     room.guard.measured([Usage(total=100 * GIB, free=GIB - 1)])
@@ -225,7 +225,7 @@ def test_a_read_only_bookie_takes_recovery_alone_and_only_while_there_is_space(r
 
 def test_one_call_makes_a_bounded_answer_and_goes_on_where_it_stopped(room: Room) -> None:
     room.ask(adds(1, range(50), bytes(50_000)))
-    asked = b"".join(read(1, entry) for entry in range(50)) + v2.BatchRead(1, 0, 1, 1, 1).encode() * 5
+    asked = b"".join(read(1, entry) for entry in range(50)) + v2.BatchReadFrame(1, 0, 1, 1, 1).encode() * 5
     answers, calls = b"", 0
     while asked:
         served = room.ask(asked)
@@ -243,9 +243,10 @@ def test_an_add_among_many_reads_does_not_keep_their_bytes(room: Room) -> None:
 
 
 REQUESTS = st.sampled_from([
-    adds(1, [0, 1, 2]), adds(1, [5]), adds(2, [0], key=OTHER_KEY), adds(2, [0]), adds(1, [9], flags=Flag.HIGH_PRIORITY),
+    adds(1, [0, 1, 2]), adds(1, [5]), adds(2, [0], key=OTHER_KEY), adds(2, [0]),
+    adds(1, [9], flags=RequestFlag.HIGH_PRIORITY),
     read(1, 0), read(1, 0) + read(1, 1) + read(1, 2), read(1, -1), read(1, -1) + read(1, 0), read(3, 0),
-    read(2, 0, KEY), v2.BatchRead(1, 0, 1, 10, 1000).encode(), v2.Auth(b"\x0a\x01x").encode(), adds(1, [-3]),
+    read(2, 0, KEY), v2.BatchReadFrame(1, 0, 1, 10, 1000).encode(), v2.AuthFrame(b"\x0a\x01x").encode(), adds(1, [-3]),
     read(1, 1, version=0),
 ])  # fmt: skip
 
@@ -288,13 +289,13 @@ def test_answers_do_not_depend_on_how_the_bytes_arrive(
 @pytest.mark.parametrize("version", [0, 2])
 def test_without_reads_it_ends_before_the_first_and_goes_on_there(room: Room, version: int) -> None:
     room.ask(adds(1, range(3)))
-    for asked in (read(1, 0, version=version), v2.BatchRead(1, 0, 1, 1, 99).encode(), read(1, 0, KEY)):
+    for asked in (read(1, 0, version=version), v2.BatchReadFrame(1, 0, 1, 1, 99).encode(), read(1, 0, KEY)):
         data = adds(1, [3]) + asked + adds(2, [0])
         served = room.wire.serve(data, reads=False)
         assert (served.position, served.read_is_next, served.reads) == (len(adds(1, [3])), True, False)
         rest = room.wire.serve(data[served.position :])
         assert (rest.position, rest.read_is_next, rest.reads) == (len(data) - served.position, False, True)
-    auth = v2.Auth(b"").encode()
+    auth = v2.AuthFrame(b"").encode()
     served = room.wire.serve(auth + adds(1, [4]), reads=False)
     assert (served.position, served.read_is_next) == (len(auth + adds(1, [4])), False)
 
@@ -302,14 +303,14 @@ def test_without_reads_it_ends_before_the_first_and_goes_on_there(room: Room, ve
 def test_short_answers_leave_the_rest_for_later_and_always_have_an_entry(tmp_path: Path) -> None:
     room = make_room(tmp_path, max_batch_bytes=1 << 20)
     room.ask(adds(1, range(10), bytes(30_000)))
-    batch = v2.BatchRead(1, 0, 1, 10, 1 << 20).encode()
+    batch = v2.BatchReadFrame(1, 0, 1, 10, 1 << 20).encode()
     assert room.wire.serve(batch).size > 300_000
     assert 60_000 < room.wire.serve(batch, short=True).size < SHORT_BYTES
     reads = b"".join(read(1, entry) for entry in range(10))
     served = room.wire.serve(reads, short=True)
     assert 0 < served.position < len(reads) and served.size < 2 * SHORT_BYTES and served.need == 0
     room.ask(adds(2, [0], bytes(MAX_FRAME - 100)))
-    (answer,) = room.wire.serve(v2.BatchRead(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
+    (answer,) = room.wire.serve(v2.BatchReadFrame(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
     assert len(answer) > MAX_FRAME - 100
     room.storage.close(clean=False)
 
@@ -326,7 +327,7 @@ def test_fences_of_one_buffer_that_wait_for_looks_are_counted(tmp_path: Path) ->
 def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_look(room: Room) -> None:
     room.service.looks = lambda: True
     room.storage.identities.bound_unmade(2)
-    recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
+    recovery = adds(9, [0], flags=RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY)
     assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
     served = room.ask(adds(3, [0]) + recovery + adds(1, [1]))
     assert served.to_look.keys() == {3, 9, 1} and not served.when_durable
@@ -344,7 +345,7 @@ def test_q14_beyond_the_bound_recovery_is_served_of_a_ledger_that_a_look_found_i
     room.service.looks = lambda: True
     room.storage.identities.bound_unmade(2)
     assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
-    served = room.ask(adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY))
+    served = room.ask(adds(9, [0], flags=RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY))
     settled = room.wire.settle(b"".join(served.to_look[9]), Verdict.REFUSE)
     assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [Code.OK]
 
@@ -352,10 +353,12 @@ def test_q14_beyond_the_bound_recovery_is_served_of_a_ledger_that_a_look_found_i
 def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(room: Room) -> None:
     """60,000 invented ledgers came while the metadata was away. What is stored here goes on."""
     room.storage.identities.bound_unmade(2)
-    recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
+    recovery = adds(9, [0], flags=RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY)
     assert room.codes(adds(1, [0]) + adds(2, [5])) == [Code.OK, Code.OK]
     room.storage.identities.missed_looks()
-    served = room.ask(adds(3, [0]) + adds(3, [1], flags=Flag.HIGH_PRIORITY) + recovery + adds(1, [1]) + adds(2, [6]))
+    served = room.ask(
+        adds(3, [0]) + adds(3, [1], flags=RequestFlag.HIGH_PRIORITY) + recovery + adds(1, [1]) + adds(2, [6])
+    )
     assert served.to_look.keys() == {3, 9}
     assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.OK, Code.OK]
     for ledger, count in ((3, 2), (9, 1)):

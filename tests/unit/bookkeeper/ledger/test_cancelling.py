@@ -148,7 +148,7 @@ async def test_a_cancelled_creation_may_leave_an_empty_ledger(
 
 def hang(cluster: SmallCluster) -> None:
     for bookie in cluster.bookies.values():
-        bookie.misbehave = lambda request: None if isinstance(request, v2.Add) else HANG
+        bookie.misbehave = lambda request: None if isinstance(request, v2.AddFrame) else HANG
 
 
 def mend(cluster: SmallCluster) -> None:
@@ -157,7 +157,7 @@ def mend(cluster: SmallCluster) -> None:
 
 
 def asked(cluster: SmallCluster) -> int:
-    return sum(isinstance(request, v2.Read) for bookie in cluster.bookies.values() for request in bookie.requests)
+    return sum(isinstance(request, v2.ReadFrame) for bookie in cluster.bookies.values() for request in bookie.requests)
 
 
 @pytest.mark.parametrize("recover", [False, True])

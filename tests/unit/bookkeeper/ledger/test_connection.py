@@ -30,7 +30,7 @@ async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
     assert (await client.read("b1", 8, -1)).code == Code.NO_LEDGER
     last = await client.read("b1", 7, -1, master_key=KEY)
     assert bytes(last.entry) == bookie.entries[7, 0]
-    assert bookie.requests[-1] == v2.Read(7, -1, KEY, v2.Flag.FENCE)
+    assert bookie.requests[-1] == v2.ReadFrame(7, -1, KEY, v2.RequestFlag.FENCE)
     assert bookie.opened == 1
 
 
@@ -92,7 +92,7 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     second.send([0, 1], b"".join(add_frame(bench, 2, entry) for entry in (0, 1)))
     alone = client.ask_read("b1", 1, 4)
     await until(lambda: len(bookie.requests) == 7)
-    found = v2.encode_answer(v2.Read(1, 4), Code.OK, b"stored")
+    found = v2.encode_response(v2.ReadFrame(1, 4), Code.OK, b"stored")
     bookie.say(ok(1, 3) + ok(2, 0) + found + ok(1, 0) + ok(1, 9) + ok(2, 1, Code.IO_ERROR) + ok(1, 6))
     await until(lambda: len(one.all_acked) == 4 and two.failed)
     assert sorted(one.all_acked) == [0, 3, 6, 9]
@@ -182,7 +182,7 @@ async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Bench) -> None:
     await until(lambda: len(bookie.requests) == 4)
     refuse, missing = Code.IO_ERROR, Code.NO_ENTRY
     for code in (refuse, missing):
-        bookie.say(b"".join(v2.encode_answer(v2.Read(1, entry), code) for entry in (0, 1)))
+        bookie.say(b"".join(v2.encode_response(v2.ReadFrame(1, entry), code) for entry in (0, 1)))
     await again.done
     assert (left.codes, again.codes) == ({}, {0: missing, 1: missing})
 
@@ -210,13 +210,13 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
     "garbage",
     [
         pytest.param(ok(1, 77), id="an ack nobody waits for"),
-        pytest.param(v2.encode_answer(v2.Read(1, 77), Code.OK, b"x" * 40), id="a read nobody asked for"),
+        pytest.param(v2.encode_response(v2.ReadFrame(1, 77), Code.OK, b"x" * 40), id="a read nobody asked for"),
         pytest.param(b"\xff\xff\xff\xff" + b"x" * 100, id="a length of 4 GiB"),
         pytest.param((10_000_000).to_bytes(4, "big"), id="a length over the limit"),
         pytest.param(b"\x00\x00\x00\x00", id="an empty frame"),
         pytest.param(b"\x00\x00\x00\x04\x02\x09\x00\x00", id="an unknown opcode"),
         pytest.param(b"\x00\x00\x00\x08\x02\x02\x00\x00\x00\x00\x00\x00", id="a frame shorter than its form"),
-        pytest.param(v2.Auth(b"").encode(), id="authentication"),
+        pytest.param(v2.AuthFrame(b"").encode(), id="authentication"),
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
     ],
 )
@@ -244,7 +244,7 @@ async def test_answers_in_any_pieces(bench: Bench) -> None:
     client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
-    answers = ok(1, 0) + v2.encode_answer(v2.Read(1, 0), Code.OK, bookie.entries[1, 0]) + ok(1, 1)
+    answers = ok(1, 0) + v2.encode_response(v2.ReadFrame(1, 0), Code.OK, bookie.entries[1, 0]) + ok(1, 1)
     for at in range(0, len(answers), 7):
         bookie.say(answers[at : at + 7])
         await asyncio.sleep(0)
@@ -261,7 +261,9 @@ async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Bench) -> None
     given_up.cancel()
     again = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 2)
-    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.IO_ERROR) + v2.encode_answer(v2.Read(1, 0), Code.NO_ENTRY))
+    bookie.say(
+        v2.encode_response(v2.ReadFrame(1, 0), Code.IO_ERROR) + v2.encode_response(v2.ReadFrame(1, 0), Code.NO_ENTRY)
+    )
     assert (await again).code == Code.NO_ENTRY
 
 

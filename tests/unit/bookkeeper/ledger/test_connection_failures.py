@@ -195,8 +195,8 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
         await slow
     again = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: list(map(entry_of, bookie.requests)).count(0) == 2)
-    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.IO_ERROR))  # belongs to the first question
-    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.NO_LEDGER))
+    bookie.say(v2.encode_response(v2.ReadFrame(1, 0), Code.IO_ERROR))  # belongs to the first question
+    bookie.say(v2.encode_response(v2.ReadFrame(1, 0), Code.NO_LEDGER))
     assert (await again).code == Code.NO_LEDGER
     assert bookie.opened == 1
 
@@ -233,7 +233,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
             await slow
         again = asyncio.ensure_future(read(retry_in_run))
         await until(partial(asked_for_the_first, 2 * attempt + 2))
-        bookie.say(2 * v2.encode_answer(v2.Read(1, 0), Code.OK, data))
+        bookie.say(2 * v2.encode_response(v2.ReadFrame(1, 0), Code.OK, data))
         assert await again == data
     assert bookie.opened == 1
 
@@ -337,7 +337,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
             return super().now() + self.stood_still_s
 
     [bookie] = await bench.bookie("b1")
-    held: list[v2.Add] = []
+    held: list[v2.AddFrame] = []
     bookie.script = holding(held)
     clock = Clock()
     client = BookieClient(bench.outside(clock=clock), bench.resolve, ClientSettings())
@@ -350,7 +350,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
     assert channel._link is not None
     time = channel._link._time
     await until(lambda: time.now() < clock.now() - 900)
-    bookie.say(v2.encode_answer(held[0], Code.OK))
+    bookie.say(v2.encode_response(held[0], Code.OK))
     await until(lambda: heard.acked == [[0]])
     assert heard.failed == []
 
@@ -379,10 +379,10 @@ class Turns:
 
 async def held_adds(
     bench: Bench, listener: AddListener, count: int
-) -> tuple[FakeBookie, list[v2.Add], list[AddChannel]]:
+) -> tuple[FakeBookie, list[v2.AddFrame], list[AddChannel]]:
     """A bookie that holds an add of each of so many ledgers, the adds, and their channels."""
     [bookie] = await bench.bookie("b1")
-    held: list[v2.Add] = []
+    held: list[v2.AddFrame] = []
     bookie.script = holding(held)
     client = bench.client()
     channels = [client.adds("b1", ledger, listener) for ledger in range(count)]
@@ -398,7 +398,7 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
     count, turns = 1000, Turns()
     bookie, held, _ = await held_adds(bench, turns, count)
     if acks:
-        bookie.say(b"".join(v2.encode_answer(request, Code.OK) for request in held))
+        bookie.say(b"".join(v2.encode_response(request, Code.OK) for request in held))
     else:
         await bookie.stop()
     await until(lambda: turns.heard.total() == count)
@@ -422,7 +422,7 @@ async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(benc
 async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
     count, heard = 1000, Heard()
     bookie, held, channels = await held_adds(bench, heard, count)
-    bookie.say(b"".join(v2.encode_answer(request, Code.OK) for request in held))
+    bookie.say(b"".join(v2.encode_response(request, Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None
     await until(lambda: link._reports.is_telling)

@@ -63,7 +63,7 @@ async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Bench, size
     client = bench.client()
     assert await collect(client, wanted) == list(range(400))
     for bookie in bench.bookies.values():
-        for request in asked(bookie, v2.Read):
+        for request in asked(bookie, v2.ReadFrame):
             assert bookie.entries.get((LEDGER, request.entry)), "asked a bookie that does not hold it"
 
 
@@ -73,7 +73,7 @@ async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Bench) ->
     wanted = store(bench, NAMES, 3, 0, 4999)
     assert await collect(bench.client(), wanted) == list(range(5000))
     requests = [request for bookie in bench.bookies.values() for request in bookie.requests]
-    assert all(isinstance(request, v2.BatchRead) for request in requests)
+    assert all(isinstance(request, v2.BatchReadFrame) for request in requests)
     assert len(requests) < 12
 
 
@@ -82,7 +82,7 @@ async def test_a_read_in_batches_goes_on_at_one_replica(bench: Bench) -> None:
     wanted = store(bench, NAMES, 3, 1, 999)
     small = bench.client(read_window_bytes=8192)
     assert await collect(small, wanted) == list(range(1, 1000))
-    b1, b2, b3 = (len(asked(bench.bookies[name], v2.BatchRead)) for name in NAMES)
+    b1, b2, b3 = (len(asked(bench.bookies[name], v2.BatchReadFrame)) for name in NAMES)
     assert b2 > 10 and b1 == b3 == 0, "entry 1 is on b2 first"
 
 
@@ -187,8 +187,8 @@ async def test_a_silent_replica_is_overtaken(bench: Bench, quorum: int) -> None:
     bench.bookies["b1"].script = lambda request: None
     client = bench.client(speculative_read_s=0.05, read_timeout_s=60.0)
     assert await collect(client, wanted) == list(range(200))
-    assert len(asked(bench.bookies["b1"], v2.BatchRead)) <= 1  # not asked again
-    assert len(asked(bench.bookies["b1"], v2.Read)) <= 16
+    assert len(asked(bench.bookies["b1"], v2.BatchReadFrame)) <= 1  # not asked again
+    assert len(asked(bench.bookies["b1"], v2.ReadFrame)) <= 16
 
 
 @pytest.mark.parametrize("quorum", [3, 2])
@@ -199,8 +199,8 @@ async def test_a_replica_that_timed_out_is_asked_last_for_the_rest_of_the_read(b
     bench.bookies["b1"].script = lambda request: None
     client = bench.client(speculative_read_s=60.0, read_timeout_s=0.1)
     assert await collect(client, wanted) == list(range(200))
-    assert len(asked(bench.bookies["b1"], v2.BatchRead)) <= 1
-    assert len(asked(bench.bookies["b1"], v2.Read)) <= 16
+    assert len(asked(bench.bookies["b1"], v2.BatchReadFrame)) <= 1
+    assert len(asked(bench.bookies["b1"], v2.ReadFrame)) <= 16
 
 
 async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> None:
@@ -211,7 +211,7 @@ async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> 
 
     def refuse(request: Any) -> bytes:
         b1.say(b1.default(request) or b"")  # b1 wakes up when b2 has been asked
-        return v2.encode_answer(request, Code.IO_ERROR)
+        return v2.encode_response(request, Code.IO_ERROR)
 
     b2.script = refuse
     assert await collect(bench.client(speculative_read_s=0.02), wanted) == [0]
@@ -223,15 +223,15 @@ async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(benc
     wanted = store(bench, NAMES, 3, 0, 499)
     for bookie in bench.bookies.values():  # an original before 4.17: closes the connection
         bookie.script = lambda request, bookie=bookie: (
-            bookie.CLOSE if isinstance(request, v2.BatchRead) else bookie.default(request)
+            bookie.CLOSE if isinstance(request, v2.BatchReadFrame) else bookie.default(request)
         )
     client = bench.client()
     assert await collect(client, wanted) == list(range(500))
     assert await collect(client, wanted) == list(range(500))
-    batch_reads = sum(len(asked(bookie, v2.BatchRead)) for bookie in bench.bookies.values())
+    batch_reads = sum(len(asked(bookie, v2.BatchReadFrame)) for bookie in bench.bookies.values())
     assert 0 < batch_reads <= 3 * CLOSED_CONNECTIONS
     assert await collect(client, wanted) == list(range(500))
-    assert batch_reads == sum(len(asked(bookie, v2.BatchRead)) for bookie in bench.bookies.values())
+    assert batch_reads == sum(len(asked(bookie, v2.BatchReadFrame)) for bookie in bench.bookies.values())
 
 
 @pytest.mark.rule("Q17")
@@ -245,7 +245,7 @@ async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: 
 
         def reset_once(request: Any, bookie: Any) -> Any:
             nonlocal left
-            if isinstance(request, v2.BatchRead) and left:
+            if isinstance(request, v2.BatchReadFrame) and left:
                 left -= 1
                 return bookie.CLOSE
             return bookie.default(request)
@@ -255,7 +255,7 @@ async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: 
             bookie.requests.clear()
         assert await collect(client, wanted) == list(range(500))
         assert not left, round_
-        singles = sum(len(asked(bookie, v2.Read)) for bookie in bench.bookies.values())
+        singles = sum(len(asked(bookie, v2.ReadFrame)) for bookie in bench.bookies.values())
         assert singles <= 20, "the rest is read in batches"
 
 
@@ -274,7 +274,7 @@ async def test_more_than_was_asked_for_is_not_taken(bench: Bench) -> None:
     wanted = store(bench, ("b1",), 1, 0, 99)
 
     def generous(request: Any) -> bytes | None:
-        more = v2.BatchRead(LEDGER, request.first, request.request_id, 1000, 1 << 20)
+        more = v2.BatchReadFrame(LEDGER, request.first, request.request_id, 1000, 1 << 20)
         return bookie.default(more)
 
     bookie.script = generous
@@ -293,7 +293,7 @@ async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Bench) -
     async for run in fetch_runs(bench.client(), [wanted]):
         seen += [len(data) for data in run.payloads]
     assert seen == sizes
-    assert max(request.max_bytes for request in asked(bookie, v2.BatchRead)) <= 5_242_876
+    assert max(request.max_bytes for request in asked(bookie, v2.BatchReadFrame)) <= 5_242_876
 
 
 async def test_what_is_not_taken_bounds_what_is_asked(bench: Bench) -> None:
@@ -306,7 +306,7 @@ async def test_what_is_not_taken_bounds_what_is_asked(bench: Bench) -> None:
         await anext(runs)
         for _ in range(50):
             await client.read("b1", 1, 0)  # time for anything that is under way
-        furthest = max(request.first + request.max_count for request in asked(bookie, v2.BatchRead))
+        furthest = max(request.first + request.max_count for request in asked(bookie, v2.BatchReadFrame))
         assert furthest * 10_000 < 600_000
     assert furthest < 200
 

@@ -47,19 +47,19 @@ def places(cluster: SmallCluster, writer: LedgerWriter, entry: int, *slots: int)
             cluster.bookies[name].entries.pop((writer.id, entry), None)
 
 
-def reads(cluster: SmallCluster, writer: LedgerWriter) -> dict[str, list[v2.Read]]:
+def reads(cluster: SmallCluster, writer: LedgerWriter) -> dict[str, list[v2.ReadFrame]]:
     return {
-        name: [request for request in cluster.bookies[name].requests if isinstance(request, v2.Read)]
+        name: [request for request in cluster.bookies[name].requests if isinstance(request, v2.ReadFrame)]
         for name in writer.metadata.ensemble
     }
 
 
 def on_read(entry: int, code: int) -> Callable[[v2.Request], int | None]:
-    return lambda request: code if isinstance(request, v2.Read) and request.entry == entry else None
+    return lambda request: code if isinstance(request, v2.ReadFrame) and request.entry == entry else None
 
 
 def entry_of(request: v2.Request) -> int | None:
-    return request.entry if isinstance(request, v2.Read) else None
+    return request.entry if isinstance(request, v2.ReadFrame) else None
 
 
 @pytest.mark.rule("Q10", "Q16")
@@ -85,12 +85,12 @@ async def test_q14_every_recovery_request_fences_and_reads_wait_for_coverage(clu
     writer = await left(cluster, 3, password=b"secret")
     for bookie in cluster.bookies.values():
         bookie.requests.clear()
-    seen: list[tuple[str, v2.Read]] = []
+    seen: list[tuple[str, v2.ReadFrame]] = []
     fenced_when_read: list[int] = []
     for name in writer.metadata.ensemble:
 
         def watch(request: v2.Request, name: str = name) -> None:
-            if isinstance(request, v2.Read):
+            if isinstance(request, v2.ReadFrame):
                 seen.append((name, request))
                 if request.entry >= 0:
                     fenced_when_read.append(sum(writer.id in b.fenced for b in cluster.bookies.values()))
@@ -98,14 +98,18 @@ async def test_q14_every_recovery_request_fences_and_reads_wait_for_coverage(clu
         cluster.bookies[name].misbehave = watch
     await cluster.client().open_ledger(writer.id, password=b"secret", recover=True)
     first = [request for _, request in seen if request.entry == -1]
-    assert [(request.flags, request.master_key) for request in first] == [(v2.Flag.FENCE, master_key(b"secret"))] * 3
+    assert [(request.flags, request.master_key) for request in first] == [
+        (v2.RequestFlag.FENCE, master_key(b"secret"))
+    ] * 3
     later = [request for _, request in seen if request.entry >= 0]
     assert later and {(r.flags, r.master_key) for r in later} == {
-        (v2.Flag.FENCE | v2.Flag.HIGH_PRIORITY, master_key(b"secret"))
+        (v2.RequestFlag.FENCE | v2.RequestFlag.HIGH_PRIORITY, master_key(b"secret"))
     }
     assert min(fenced_when_read) >= 2
-    written = [r for b in cluster.bookies.values() for r in b.requests if isinstance(r, v2.Add)]
-    assert written and {request.flags for request in written} == {v2.Flag.RECOVERY_ADD | v2.Flag.HIGH_PRIORITY}
+    written = [r for b in cluster.bookies.values() for r in b.requests if isinstance(r, v2.AddFrame)]
+    assert written and {request.flags for request in written} == {
+        v2.RequestFlag.RECOVERY_ADD | v2.RequestFlag.HIGH_PRIORITY
+    }
 
 
 @pytest.mark.rule("Q11")
@@ -232,7 +236,7 @@ async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(
 @pytest.mark.rule("Q14")
 async def test_q14_a_write_back_without_quorum_stores_nothing(cluster: SmallCluster) -> None:
     writer = await left(cluster, 6, 5, 5, 5)
-    cluster.bookies["b0"].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
+    cluster.bookies["b0"].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.AddFrame) else None
     with pytest.raises(RecoveryIncomplete, match="written back"):
         await cluster.client().open_ledger(writer.id, recover=True)
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.IN_RECOVERY
@@ -244,7 +248,7 @@ async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster:
     good = writer.metadata.ensemble[:2]
     for name, bookie in cluster.bookies.items():
         if name not in good:
-            bookie.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
+            bookie.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.AddFrame) else None
     async with asyncio.timeout(20):
         with pytest.raises(RecoveryIncomplete, match="written back"):
             await cluster.client().open_ledger(writer.id, recover=True)
@@ -255,7 +259,7 @@ async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster:
 async def test_a_bookie_that_failed_a_write_back_is_left_out_of_new_ledgers_for_a_while(cluster: SmallCluster) -> None:
     writer, client = await left(cluster, 6, 3, 3, 3), cluster.client()
     failed = cluster.bookies[writer.metadata.ensemble[0]]
-    failed.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
+    failed.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.AddFrame) else None
     await client.open_ledger(writer.id, recover=True)
     for _ in range(10):
         assert failed.id not in (await client.create_ledger(3)).metadata.ensemble
@@ -402,7 +406,7 @@ async def test_q14_a_bookie_with_another_key_does_not_stop_recovery_once_the_fen
     writer = await left(cluster, 3)
     odd = cluster.bookies[writer.metadata.ensemble[1]]
     odd.keys[writer.id] = b"somebody else's key."
-    odd.misbehave = lambda request: HANG if isinstance(request, v2.Read) and request.entry == -1 else None
+    odd.misbehave = lambda request: HANG if isinstance(request, v2.ReadFrame) and request.entry == -1 else None
     reader = await cluster.client(read_timeout_s=0.5).open_ledger(writer.id, recover=True)
     assert [entry.data async for entry in reader.read(0, reader.last_entry)] == [b"000", b"001", b"002"]
 

@@ -201,11 +201,11 @@ async def test_q6_the_lac_needs_answers_from_enough_bookies(cluster: Cluster, tr
             await bookie.stop()
         bookie.script = {
             "dead": None,
-            "error": lambda request: v2.encode_answer(request, Code.IO_ERROR),
-            "bad digest": lambda request: v2.encode_answer(
+            "error": lambda request: v2.encode_response(request, Code.IO_ERROR),
+            "bad digest": lambda request: v2.encode_response(
                 request, Code.OK, cluster.bench.entry(cluster.ledger, 99, b"x")[:-1] + b"y"
             ),
-            "short": lambda request: v2.encode_answer(request, Code.OK, b"abc"),
+            "short": lambda request: v2.encode_response(request, Code.OK, b"abc"),
             "silent": lambda request: None,
         }[trouble]
 

@@ -48,8 +48,8 @@ async def with_one_stopped(cluster: SmallCluster, **settings: Any) -> tuple[Ledg
 
 
 def take(request: v2.Request) -> bytes:
-    assert isinstance(request, v2.Add)
-    return v2.encode_answer(request, Code.OK)
+    assert isinstance(request, v2.AddFrame)
+    return v2.encode_response(request, Code.OK)
 
 
 async def append_all(writer: LedgerWriter, payload: bytes) -> None:

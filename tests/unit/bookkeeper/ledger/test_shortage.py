@@ -142,14 +142,14 @@ async def test_a_bookie_that_hangs_is_missing_after_its_time_out_and_is_sent_not
     hung = cluster.bookies[writer.metadata.ensemble[0]]
     hung.misbehave = lambda request: HANG
     await writer.append(b"1")
-    await until(lambda: bool(hung.requests) and isinstance(hung.requests[-1], v2.Add))
+    await until(lambda: bool(hung.requests) and isinstance(hung.requests[-1], v2.AddFrame))
     while not writer.missing:
         await writer.append(b"more")
         await asyncio.sleep(0.01)
-    adds = [request for request in hung.requests if isinstance(request, v2.Add)]
+    adds = [request for request in hung.requests if isinstance(request, v2.AddFrame)]
     for _ in range(20):
         await writer.append(b"more")
-    assert [request for request in hung.requests if isinstance(request, v2.Add)] == adds
+    assert [request for request in hung.requests if isinstance(request, v2.AddFrame)] == adds
     hung.misbehave = None
     await until(lambda: writer.missing == ())
     await writer.close()
@@ -276,9 +276,9 @@ async def test_p1_a_place_is_not_given_to_another_bookie_again_and_again(
     impostor = cluster.bookies[gone]
     impostor.requests.clear()
     await cluster.up(gone)
-    await until(lambda: sum(isinstance(request, v2.Read) for request in impostor.requests) >= 4)
+    await until(lambda: sum(isinstance(request, v2.ReadFrame) for request in impostor.requests) >= 4)
     await writer.append(b"2")
-    assert not any(isinstance(request, v2.Add) for request in impostor.requests)
+    assert not any(isinstance(request, v2.AddFrame) for request in impostor.requests)
     assert cluster.kinds().count("bookie not believed") == 1
     assert (writer.missing, "ledger restored" in cluster.kinds()) == ((gone,), False)
     is_another = False
@@ -366,7 +366,7 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
 
 def refusing(request: v2.Request) -> int | None:
     """As a bookie whose journal is sick, or that stores another ledger of the id: it answers, and takes no entry."""
-    return Code.IO_ERROR if isinstance(request, v2.Add) else None
+    return Code.IO_ERROR if isinstance(request, v2.AddFrame) else None
 
 
 @pytest.mark.rule("Q9")

@@ -52,19 +52,19 @@ class Connection:
 
 
 def found(ledger: int, entry: int, data: Buffer, code: Code = Code.OK) -> bytes:
-    return v2.encode_answer(v2.Read(ledger, entry), code, data)
+    return v2.encode_response(v2.ReadFrame(ledger, entry), code, data)
 
 
 async def test_requests_are_the_references() -> None:
     connection = Connection()
-    assert connection.ask(ReadRequest(7, 3))[1] == v2.Read(7, 3).encode()
-    assert connection.ask(ReadRequest(7, -1, KEY))[1] == v2.Read(7, -1, KEY, v2.Flag.FENCE).encode()
-    both = v2.Flag.FENCE | v2.Flag.HIGH_PRIORITY
-    assert connection.ask(ReadRequest(7, 3, KEY, high_priority=True))[1] == v2.Read(7, 3, KEY, both).encode()
+    assert connection.ask(ReadRequest(7, 3))[1] == v2.ReadFrame(7, 3).encode()
+    assert connection.ask(ReadRequest(7, -1, KEY))[1] == v2.ReadFrame(7, -1, KEY, v2.RequestFlag.FENCE).encode()
+    both = v2.RequestFlag.FENCE | v2.RequestFlag.HIGH_PRIORITY
+    assert connection.ask(ReadRequest(7, 3, KEY, high_priority=True))[1] == v2.ReadFrame(7, 3, KEY, both).encode()
     for number in (1, 2):
-        assert connection.ask(BatchRequest(7, 3, 10, 4096))[1] == v2.BatchRead(7, 3, number, 10, 4096).encode()
+        assert connection.ask(BatchRequest(7, 3, 10, 4096))[1] == v2.BatchReadFrame(7, 3, number, 10, 4096).encode()
     [piece] = [connection.wire.reads(connection.wire.reads_topic(7), 7, [3, 5])]
-    assert b"".join(map(bytes, piece.parts)) == v2.Read(7, 3).encode() + v2.Read(7, 5).encode()
+    assert b"".join(map(bytes, piece.parts)) == v2.ReadFrame(7, 3).encode() + v2.ReadFrame(7, 5).encode()
 
 
 async def test_a_row_of_good_answers_is_reported_by_owner_and_a_lone_request_in_it_gets_its_own() -> None:
@@ -88,12 +88,12 @@ async def test_a_row_of_good_answers_is_reported_by_owner_and_a_lone_request_in_
 async def test_batches_are_told_apart_by_their_numbers() -> None:
     connection = Connection()
     one, other = (connection.ask(BatchRequest(1, 0, 10, 4096))[0] for _ in range(2))
-    connection.hear(v2.encode_batch_answer(v2.BatchRead(1, 0, 2, 10, 4096), Code.OK, [b"a", b"bc"]))
-    connection.hear(v2.encode_batch_answer(v2.BatchRead(1, 0, 1, 10, 4096), Code.NO_LEDGER))
+    connection.hear(v2.encode_batch_response(v2.BatchReadFrame(1, 0, 2, 10, 4096), Code.OK, [b"a", b"bc"]))
+    connection.hear(v2.encode_batch_response(v2.BatchReadFrame(1, 0, 1, 10, 4096), Code.NO_LEDGER))
     assert connection.told == [(other, Code.OK, [0], [b"a", b"bc"]), (one, Code.NO_LEDGER, [0], [])]
 
 
-@pytest.mark.parametrize("answer", [ok(1, 0), found(1, 4, b"x" * 40), v2.Auth(b"").encode()])
+@pytest.mark.parametrize("answer", [ok(1, 0), found(1, 4, b"x" * 40), v2.AuthFrame(b"").encode()])
 async def test_what_nobody_asked_for_is_refused(answer: bytes) -> None:
     connection = Connection()
     connection.reads(1, 0)

@@ -48,7 +48,7 @@ def member(cluster: SmallCluster, writer: LedgerWriter, slot: int) -> FakeBookie
 
 
 def answering(code: int) -> Misbehave:
-    return lambda request: code if isinstance(request, v2.Add) else None
+    return lambda request: code if isinstance(request, v2.AddFrame) else None
 
 
 @pytest.mark.rule("Q1", "Q5")
@@ -160,7 +160,7 @@ async def test_a_late_answer_of_a_replaced_bookie_counts_no_more(cluster: SmallC
     slow = member(cluster, writer, 0)
     spare = next(bookie for name, bookie in cluster.bookies.items() if name not in writer.metadata.ensemble)
     slow.held, spare.held = [], []
-    slow.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) and request.entry == 0 else None
+    slow.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.AddFrame) and request.entry == 0 else None
     futures = [writer.append_nowait(b"x") for _ in range(2)]
     await until(lambda: len(slow.held or []) == 2)
     slow.held.pop(0)()  # the error for entry 0
@@ -357,7 +357,7 @@ async def test_a_payload_that_is_too_long_gets_no_id(cluster: SmallCluster) -> N
 async def test_the_default_limit_is_what_an_original_bookie_accepts(cluster: SmallCluster) -> None:
     writer = await cluster.client().create_ledger(1, write_quorum=1, ack_quorum=1)
     await writer.append(b"x" * writer.max_payload_bytes)
-    (request,) = [r for r in member(cluster, writer, 0).requests if isinstance(r, v2.Add)]
+    (request,) = [r for r in member(cluster, writer, 0).requests if isinstance(r, v2.AddFrame)]
     assert len(request.encode()) == 5 * 1024 * 1024  # the limit there counts the length field
 
 

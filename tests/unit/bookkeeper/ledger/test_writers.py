@@ -77,7 +77,7 @@ async def test_a_writer_with_something_under_way_keeps_its_session(cluster: Smal
     """An answer that no entry needs is waited for as well."""
     first, second = await two(cluster.client(), 3, 3, 2)
     silent = cluster.bookies[first.metadata.ensemble[0]]
-    silent.misbehave = lambda request: HANG if isinstance(request, v2.Add) and request.ledger == first.id else None
+    silent.misbehave = lambda request: HANG if isinstance(request, v2.AddFrame) and request.ledger == first.id else None
     await first.append(b"a")
     for _ in range(3):
         await second.append(b"b")
@@ -90,7 +90,7 @@ async def test_q7_who_did_not_give_an_answer_that_no_entry_needs_is_replaced_at_
 ) -> None:
     first, second = await two(cluster.client(add_timeout_s=0.2), 3, 3, 2)
     silent = cluster.bookies[first.metadata.ensemble[0]]
-    silent.misbehave = lambda request: HANG if isinstance(request, v2.Add) and request.ledger == first.id else None
+    silent.misbehave = lambda request: HANG if isinstance(request, v2.AddFrame) and request.ledger == first.id else None
     await first.append(b"a")
     await until(lambda: first._session is None or bool(first._session._core._failed))
     await second.append(b"b")
@@ -115,7 +115,7 @@ async def test_q7_many_writers_sleep_after_a_bookie_stalled_once_and_replace_it_
     client = cluster.client(add_timeout_s=0.2)
     writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(20)]
     silent = cluster.bookies["b0"]
-    silent.misbehave = lambda request: HANG if isinstance(request, v2.Add) else None
+    silent.misbehave = lambda request: HANG if isinstance(request, v2.AddFrame) else None
     await asyncio.gather(*(writer.append(b"a") for writer in writers))
     await until(lambda: sum(writer._session is not None for writer in writers) <= 1)
     concerned = [writer for writer in writers if "b0" in writer.metadata.ensemble]

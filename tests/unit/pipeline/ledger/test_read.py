@@ -60,7 +60,7 @@ async def test_rows_are_what_was_written(
     assert table["length"].to_pylist()[-1] == sum(map(len, PAYLOADS))
     assert set(table["ledger"].to_pylist()) == {7}
     asked = [request for bookie in cluster.bookies.values() for request in bookie.requests]
-    assert all(isinstance(request, v2.Read | v2.BatchRead) and request.flags == 0 for request in asked)
+    assert all(isinstance(request, v2.ReadFrame | v2.BatchReadFrame) and request.flags == 0 for request in asked)
 
 
 async def test_small_ledgers_share_batches(cluster: SmallCluster, store: Store) -> None:

@@ -54,7 +54,7 @@ async def test_q17_an_open_ledger_is_read_up_to_its_lac_and_never_fenced(
     [extent] = (await survey_cluster(cluster.driver, wanted())).extents
     assert (extent.last, extent.length) == (15, 160)
     asked = [request for bookie in cluster.bookies.values() for request in bookie.requests]
-    assert asked and all(isinstance(request, v2.Read) and request.flags == 0 for request in asked)
+    assert asked and all(isinstance(request, v2.ReadFrame) and request.flags == 0 for request in asked)
 
 
 async def test_an_empty_open_ledger_has_nothing_to_read(cluster: SmallCluster) -> None:
