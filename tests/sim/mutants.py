@@ -24,14 +24,14 @@ MUTANTS = (
     Mutant(
         "unknown counts as no (Q15)",
         LEDGER + "recovery.py",
-        "if answers.count(Answer.NO) >= self.striping.no_quorum:",
-        "if len(answers) - answers.count(Answer.YES) >= self.striping.no_quorum:",
+        "if responses.count(ReplicaResponse.NO) >= self.striping.no_quorum:",
+        "if len(responses) - responses.count(ReplicaResponse.YES) >= self.striping.no_quorum:",
     ),
     Mutant(
         "one no ends recovery (Q15)",
         LEDGER + "recovery.py",
-        "if answers.count(Answer.NO) >= self.striping.no_quorum:",
-        "if answers.count(Answer.NO) >= 1:",
+        "if responses.count(ReplicaResponse.NO) >= self.striping.no_quorum:",
+        "if responses.count(ReplicaResponse.NO) >= 1:",
     ),
     Mutant(
         "fence coverage of one bookie (Q12)",
@@ -46,7 +46,7 @@ MUTANTS = (
         "for first in range(1))",
     ),
     Mutant(
-        "recovery starts from the LAC answers alone (Q13)",
+        "recovery starts from the LAC responses alone (Q13)",
         LEDGER + "recovery.py",
         "self.start: EntryId = max(metadata.last_entry, metadata.fragments[-1].first - 1)",
         "self.start: EntryId = metadata.last_entry",

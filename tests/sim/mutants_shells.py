@@ -32,7 +32,7 @@ SHELL_MUTANTS = (
         LEDGER + "changes.py",
         "        for fragment in fragments:\n            stored =",
         "        for fragment in ():\n            stored =",
-        killer="tests/unit/bookkeeper/ledger/test_open.py",
+        killer="tests/unit/bookkeeper/ledger/test_recover.py",
     ),
     _planted(
         "a new fragment begins one entry late (P8)",
@@ -72,22 +72,22 @@ SHELL_MUTANTS = (
     ),
     _planted(
         "a bookie that does not answer a recovery says no (Q15, P2)",
-        LEDGER + "open.py",
-        "return Answer.UNKNOWN, str(error), None, nothing",
-        "return Answer.NO, str(error), None, nothing",
+        LEDGER + "recover.py",
+        "return ReplicaResponse.UNKNOWN, str(error), None, nothing",
+        "return ReplicaResponse.NO, str(error), None, nothing",
     ),
     _planted(
         "a recovery counts what it writes back twice (P3)",
-        LEDGER + "open.py",
+        LEDGER + "recover.py",
         "header.length - len(payload),",
         "header.length,",
     ),
     Mutant(
         "a bookie that failed a write-back is taken again (P9)",
-        LEDGER + "open.py",
+        LEDGER + "recover.py",
         ", never=self._given_up",
         "",
-        killer="tests/unit/bookkeeper/ledger/test_open.py",  # two bookies must fail one recovery
+        killer="tests/unit/bookkeeper/ledger/test_recover.py",  # two bookies must fail one recovery
     ),
     _planted(
         "answers do not wait for their commit (P1)",

@@ -15,11 +15,11 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.delete import fence_all, holders
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
-from tallystick.bookkeeper.ledger.open import recover as recover_ledger
-from tallystick.bookkeeper.ledger.open import with_password
+from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.ledger.recover import recover as recover_ledger
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter

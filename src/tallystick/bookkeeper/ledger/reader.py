@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.bookkeeper.ledger.lac import read_lac
-from tallystick.bookkeeper.ledger.open import with_password
+from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
 from tallystick.bookkeeper.metadata.driver import Versioned

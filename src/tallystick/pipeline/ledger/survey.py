@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
-from tallystick.bookkeeper.ledger.open import with_password
+from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.read import read_entries
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned

@@ -21,12 +21,12 @@ from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
-from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import LedgerState
 
 pytestmark = pytest.mark.rule("Q15")
 
-RECOVERY = [adds(7, [0], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, -1, KEY), read(7, 0, KEY)]
+RECOVERY = [adds(7, [0], flags=RequestFlag.RECOVERY_ADD), read(7, -1), read(7, -1, KEY), read(7, 0, KEY)]
 QUESTIONS = [adds(7, [0]), adds(7, [3]), *RECOVERY]
 
 

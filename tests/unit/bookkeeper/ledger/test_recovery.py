@@ -12,19 +12,19 @@ from tallystick.bookkeeper.ledger.add import Confirm, Replace, Resend, Send, Sus
 from tallystick.bookkeeper.ledger.recovery import (
     Abandon,
     Action,
-    Answer,
-    Close,
+    CloseLedger,
     Explain,
-    Fence,
+    FenceSlot,
     Measure,
-    Read,
+    ReadEntry,
     RecoveryCore,
+    ReplicaResponse,
 )
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 
-YES, NO, UNKNOWN, REFUSED = Answer.YES, Answer.NO, Answer.UNKNOWN, Answer.REFUSED
+YES, NO, UNKNOWN, REFUSED = ReplicaResponse.YES, ReplicaResponse.NO, ReplicaResponse.UNKNOWN, ReplicaResponse.REFUSED
 
 
 def metadata(ensemble: int = 3, write: int = 3, ack: int = 2, first: int = 0) -> LedgerMetadata:
@@ -41,7 +41,7 @@ def told(actions: list[Action]) -> list[Action]:
 
 
 def reading(core: RecoveryCore, lac: int = -1) -> list[Action]:
-    """Fence with all bookies up to coverage; what it then asks for."""
+    """FenceSlot with all bookies up to coverage; what it then asks for."""
     core.begin()
     for slot in range(core.striping.ensemble_size):
         actions = core.fenced(slot, YES, lac=lac, entry=lac, length=100) if lac >= 0 else core.fenced(slot, NO)
@@ -50,7 +50,7 @@ def reading(core: RecoveryCore, lac: int = -1) -> list[Action]:
     raise AssertionError("never covered")
 
 
-def ended(core: RecoveryCore, *answers: Answer, entry: int = 0) -> list[Action]:
+def ended(core: RecoveryCore, *answers: ReplicaResponse, entry: int = 0) -> list[Action]:
     """The actions after these answers of the write set, in its order."""
     last: list[Action] = []
     for slot, answer in zip(core.striping.slots(entry), answers, strict=False):
@@ -60,7 +60,7 @@ def ended(core: RecoveryCore, *answers: Answer, entry: int = 0) -> list[Action]:
 
 @pytest.mark.rule("Q11", "Q13")
 def test_q13_fencing_asks_every_bookie_of_the_newest_ensemble_and_reads_nothing_yet() -> None:
-    assert RecoveryCore(metadata()).begin() == [Fence(0), Fence(1), Fence(2)]
+    assert RecoveryCore(metadata()).begin() == [FenceSlot(0), FenceSlot(1), FenceSlot(2)]
 
 
 @pytest.mark.rule("Q12", "P6")
@@ -72,17 +72,17 @@ def test_q12_no_recovery_read_before_every_write_set_is_fenced(data: st.DataObje
     core.begin()
     fenced: set[int] = set()
     for slot in data.draw(st.permutations(range(ensemble))):
-        answer = data.draw(st.sampled_from(Answer))
+        answer = data.draw(st.sampled_from(ReplicaResponse))
         actions = told(core.fenced(slot, answer, lac=2, entry=3, length=9))
         if answer is REFUSED:
-            assert actions == [Abandon("the password is wrong", core.start + 1, refused=True)]
+            assert actions == [Abandon("the password is wrong", core.start + 1, unauthorized=True)]
             return
         if answer is not UNKNOWN:
             fenced.add(slot)
         if core.striping.covered(fenced):
-            assert actions and all(isinstance(action, Read) for action in actions)
+            assert actions and all(isinstance(action, ReadEntry) for action in actions)
             return
-        assert not any(isinstance(action, Read) for action in actions)
+        assert not any(isinstance(action, ReadEntry) for action in actions)
     assert actions == [Abandon("too few bookies confirmed the fence", core.start + 1)]
 
 
@@ -91,22 +91,22 @@ def test_q13_the_start_is_the_highest_of_all_lacs_and_the_fragments_floor() -> N
     core = RecoveryCore(metadata(first=8))
     core.begin()
     core.fenced(0, YES, lac=5, entry=6, length=70)
-    assert told(core.fenced(1, YES, lac=4, entry=7, length=80)) == [Read(2, 8), Read(0, 8), Read(1, 8)]
+    assert told(core.fenced(1, YES, lac=4, entry=7, length=80)) == [ReadEntry(2, 8), ReadEntry(0, 8), ReadEntry(1, 8)]
     core = RecoveryCore(metadata(first=8))
     core.begin()
     core.fenced(0, YES, lac=11, entry=12, length=70)
-    assert told(core.fenced(1, NO))[0] == Read(0, 12)
+    assert told(core.fenced(1, NO))[0] == ReadEntry(0, 12)
 
 
 @pytest.mark.rule("Q14")
 def test_q14_one_positive_answer_suffices_and_is_written_back() -> None:
     core = RecoveryCore(metadata())
-    assert reading(core, lac=4) == [Read(2, 5), Read(0, 5), Read(1, 5)]
+    assert reading(core, lac=4) == [ReadEntry(2, 5), ReadEntry(0, 5), ReadEntry(1, 5)]
     assert told(core.answered(0, 5, NO)) == []
     assert told(core.answered(1, 5, YES, length=120))[0] == Send(5, 5)
     assert ended(core, NO, NO, entry=6) == []  # the end is known, the write-back is not confirmed yet
     assert core.acked(0, 5, 5) == []
-    assert told(core.acked(2, 5, 5)) == [Confirm(5), Close(5, 120, ())]
+    assert told(core.acked(2, 5, 5)) == [Confirm(5), CloseLedger(5, 120, ())]
 
 
 @pytest.mark.rule("Q14")
@@ -131,13 +131,13 @@ def test_q14_a_write_back_needs_its_quorum_and_no_bookie_more() -> None:
     assert told(core.no_replacement()) == [Suspend(0)]
     assert told(ended(core, NO, NO, entry=1)) == []
     assert core.acked(1, 0, 0) == []
-    assert told(core.acked(2, 0, 0)) == [Confirm(0), Close(0, 1, ())]
+    assert told(core.acked(2, 0, 0)) == [Confirm(0), CloseLedger(0, 1, ())]
 
 
 @pytest.mark.rule("Q14")
 def test_q14_an_entry_found_later_may_be_the_one_that_cannot_be_written_back() -> None:
     core = RecoveryCore(metadata(3, 2, 2))
-    assert reading(core)[:1] == [Read(0, 0)]
+    assert reading(core)[:1] == [ReadEntry(0, 0)]
     core.answered(1, 0, YES, length=1)
     assert core.failed(2, 1) == []  # of an entry that is not there yet
     core.acked(0, 0, 0), core.acked(1, 0, 0)
@@ -159,10 +159,10 @@ def test_q14_an_entry_found_later_may_be_the_one_that_cannot_be_written_back() -
         ((UNKNOWN, UNKNOWN, YES), "found"),
     ],
 )
-def test_q15_unknown_is_never_a_no(answers: tuple[Answer, ...], outcome: str) -> None:
+def test_q15_unknown_is_never_a_no(answers: tuple[ReplicaResponse, ...], outcome: str) -> None:
     core = RecoveryCore(metadata(3, 3, 2))
     reading(core)
-    kinds = {Close: "closed", Abandon: "abandoned", Send: "found"}
+    kinds = {CloseLedger: "closed", Abandon: "abandoned", Send: "found"}
     assert [kinds[type(action)] for action in ended(core, *answers) if type(action) in kinds] == [outcome]
 
 
@@ -170,7 +170,7 @@ def test_q15_unknown_is_never_a_no(answers: tuple[Answer, ...], outcome: str) ->
 def test_q15_a_bookie_that_hangs_does_not_delay_a_certain_end() -> None:
     core = RecoveryCore(metadata(3, 3, 2))
     reading(core)
-    assert ended(core, NO, NO) == [Close(-1, 0, ())]
+    assert ended(core, NO, NO) == [CloseLedger(-1, 0, ())]
 
 
 @pytest.mark.rule("Q16")
@@ -179,13 +179,13 @@ def test_q16_the_length_of_a_ledger_that_ends_at_its_lac_is_measured() -> None:
     core.begin()
     core.fenced(0, YES, lac=3, entry=5, length=600)  # has 4 and 5, which nobody confirmed, and their length
     core.fenced(1, YES, lac=2, entry=3, length=300)
-    assert ended(core, NO, NO, entry=4) == [Close(3, 300, ())]
+    assert ended(core, NO, NO, entry=4) == [CloseLedger(3, 300, ())]
     core = RecoveryCore(metadata())
     core.begin()
     core.fenced(0, YES, lac=3, entry=5, length=600)
     core.fenced(1, NO)
     assert ended(core, NO, NO, entry=4) == [Measure(3)]
-    assert core.measured(321) == [Close(3, 321, ())]
+    assert core.measured(321) == [CloseLedger(3, 321, ())]
 
 
 def test_a_length_that_nobody_can_tell_does_not_block_the_close() -> None:
@@ -195,19 +195,19 @@ def test_a_length_that_nobody_can_tell_does_not_block_the_close() -> None:
     core.fenced(1, NO)
     assert ended(core, NO, NO, entry=8) == [Measure(7)]
     bound = Explain("length is a lower bound", {"entry": 7, "length": 30})
-    assert core.measured(None) == [bound, Close(7, 30, ())]
+    assert core.measured(None) == [bound, CloseLedger(7, 30, ())]
 
 
 def test_reading_ahead_doubles_and_entries_beyond_a_gap_are_dropped() -> None:
     core = RecoveryCore(metadata(1, 1, 1), read_ahead=4)
-    assert reading(core) == [Read(0, 0)]
-    assert told(core.answered(0, 0, YES, length=1)) == [Send(0, 0), Read(0, 1), Read(0, 2)]
+    assert reading(core) == [ReadEntry(0, 0)]
+    assert told(core.answered(0, 0, YES, length=1)) == [Send(0, 0), ReadEntry(0, 1), ReadEntry(0, 2)]
     assert told(core.answered(0, 2, YES, length=3)) == []  # not decided before entry 1 is
-    assert told(core.answered(0, 1, YES, length=2)) == [Send(1, 2), *(Read(0, entry) for entry in range(3, 7))]
+    assert told(core.answered(0, 1, YES, length=2)) == [Send(1, 2), *(ReadEntry(0, entry) for entry in range(3, 7))]
     for entry in (4, 5, 6):
         assert core.answered(0, entry, YES, length=9) == []
     core.acked(0, 0, 2)
-    assert told(core.answered(0, 3, NO)) == [Close(2, 3, ())]
+    assert told(core.answered(0, 3, NO)) == [CloseLedger(2, 3, ())]
     assert core.answered(0, 4, YES) == []
 
 
@@ -227,7 +227,7 @@ def test_two_changes_of_one_recovery_are_two_fragments() -> None:
     core.acked(0, 6, 6)
     core.acked(1, 6, 6)
     expected = (Fragment(5, ("d", "b", "c")), Fragment(6, ("d", "e", "c")))
-    assert ended(core, NO, NO, entry=7) == [Close(6, 1, expected)]
+    assert ended(core, NO, NO, entry=7) == [CloseLedger(6, 1, expected)]
 
 
 def test_two_changes_at_one_entry_are_one_fragment() -> None:
@@ -246,7 +246,7 @@ def test_two_changes_at_one_entry_are_one_fragment() -> None:
     core.acked(0, 1, 1)
     core.acked(1, 1, 1)
     expected = (Fragment(0, ("d", "b", "c")), Fragment(1, ("d", "e", "f")))
-    assert ended(core, NO, NO, entry=2) == [Close(1, 1, expected)]
+    assert ended(core, NO, NO, entry=2) == [CloseLedger(1, 1, expected)]
 
 
 @pytest.mark.rule("Q14")
@@ -271,7 +271,7 @@ def test_what_a_recovery_writes_back_never_claims_to_be_confirmed() -> None:
 def test_a_password_that_a_bookie_refuses_with_the_fence_ends_it_for_good() -> None:
     core = RecoveryCore(metadata())
     core.begin()
-    assert core.fenced(1, REFUSED) == [Abandon("the password is wrong", 0, refused=True)]
+    assert core.fenced(1, REFUSED) == [Abandon("the password is wrong", 0, unauthorized=True)]
     assert core.fenced(0, YES) == []
 
 
@@ -283,7 +283,7 @@ def test_q14_a_bookie_that_refuses_a_read_is_one_unknown() -> None:
     assert told(core.answered(2, 0, YES, length=3))[0] == Send(0, 0)
     core = RecoveryCore(metadata())
     reading(core)
-    assert ended(core, REFUSED, NO, NO) == [Close(-1, 0, ())]
+    assert ended(core, REFUSED, NO, NO) == [CloseLedger(-1, 0, ())]
     core = RecoveryCore(metadata())
     reading(core)
     assert ended(core, REFUSED, NO, UNKNOWN) == [Abandon("too few bookies gave a certain answer", 0)]
@@ -292,7 +292,7 @@ def test_q14_a_bookie_that_refuses_a_read_is_one_unknown() -> None:
 def test_a_read_that_all_refuse_is_a_wrong_password() -> None:
     core = RecoveryCore(metadata())
     reading(core)
-    assert ended(core, REFUSED, REFUSED, REFUSED) == [Abandon("the password is wrong", 0, refused=True)]
+    assert ended(core, REFUSED, REFUSED, REFUSED) == [Abandon("the password is wrong", 0, unauthorized=True)]
 
 
 @pytest.mark.rule("Q14")
@@ -308,7 +308,7 @@ def test_q14_a_bookie_that_refuses_a_write_back_is_replaced_as_any_other() -> No
         ended(core, YES)
         for slot, code in enumerate(refusals):
             core.failed(slot, 0, code)
-        abandoned = Abandon("an entry could not be written back", 1, refused=refused)
+        abandoned = Abandon("an entry could not be written back", 1, unauthorized=refused)
         assert told(core.no_replacement())[-1] == abandoned
 
 
@@ -320,7 +320,7 @@ def test_after_the_end_nothing_changes_it() -> None:
     assert core.ensemble_changed(("d", "b", "c")) == [] and core.no_replacement() == [] and core.measured(5) == []
 
 
-def plain_end(striping: Striping, answers: dict[int, tuple[Answer, ...]], start: int) -> tuple[str, int]:
+def plain_end(striping: Striping, answers: dict[int, tuple[ReplicaResponse, ...]], start: int) -> tuple[str, int]:
     """Q14 and Q15 read aloud, with all answers of all entries known."""
     entry = start + 1
     while entry in answers:
@@ -345,7 +345,7 @@ def test_any_order_of_answers_leads_to_an_end_that_the_rules_allow(data: st.Data
         for entry in range(start + 1, start + found + 60)
     }
     core = RecoveryCore(metadata(striping.ensemble_size, striping.write_quorum, striping.ack_quorum))
-    waiting = [action for action in reading(core, start) if isinstance(action, Read)]
+    waiting = [action for action in reading(core, start) if isinstance(action, ReadEntry)]
     outcome: tuple[str, int] | None = None
     sent: list[int] = []
     while waiting and outcome is None:
@@ -354,14 +354,14 @@ def test_any_order_of_answers_leads_to_an_end_that_the_rules_allow(data: st.Data
         todo = core.answered(read.slot, read.entry, answer, length=1)
         while todo:
             action = todo.pop(0)
-            if isinstance(action, Read):
+            if isinstance(action, ReadEntry):
                 waiting.append(action)
             elif isinstance(action, Send):
                 sent += range(action.first, action.last + 1)
                 for slot in range(ensemble):
                     if striping.count(slot, action.first, action.last):
                         todo += core.acked(slot, action.first, action.last)
-            elif isinstance(action, Close):
+            elif isinstance(action, CloseLedger):
                 outcome = ("closed", action.last_entry)
             elif isinstance(action, Abandon):
                 outcome = ("abandoned", action.entry)
@@ -376,20 +376,20 @@ def test_any_order_of_answers_leads_to_an_end_that_the_rules_allow(data: st.Data
         assert sent == list(range(start + 1, outcome[1] + 1)), "every entry up to the end is written back, once"
 
 
-def first_certainty(answers: tuple[Answer, ...]) -> type[Action]:
+def first_certainty(answers: tuple[ReplicaResponse, ...]) -> type[Action]:
     """What Qw=3, Qa=2 must do at the first answer that settles the entry."""
     for count in range(1, 4):
         if YES in answers[:count]:
             return Send
         if answers[:count].count(NO) == 2:
-            return Close
+            return CloseLedger
     return Abandon
 
 
 @pytest.mark.rule("Q15")
-@pytest.mark.parametrize("answers", tuple(product(Answer, repeat=3)))
-def test_q15_every_combination_of_three_answers(answers: tuple[Answer, ...]) -> None:
+@pytest.mark.parametrize("answers", tuple(product(ReplicaResponse, repeat=3)))
+def test_q15_every_combination_of_three_answers(answers: tuple[ReplicaResponse, ...]) -> None:
     core = RecoveryCore(metadata(3, 3, 2))
     reading(core)
     kinds = {type(action) for action in ended(core, *answers)}
-    assert kinds & {Send, Close, Abandon} == {first_certainty(answers)}
+    assert kinds & {Send, CloseLedger, Abandon} == {first_certainty(answers)}

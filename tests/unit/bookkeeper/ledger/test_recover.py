@@ -18,6 +18,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
+from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerFenced, RecoveryIncomplete, TallyError, Unauthorized
 
@@ -98,18 +99,14 @@ async def test_q14_every_recovery_request_fences_and_reads_wait_for_coverage(clu
         cluster.bookies[name].misbehave = watch
     await cluster.client().open_ledger(writer.id, password=b"secret", recover=True)
     first = [request for _, request in seen if request.entry == -1]
-    assert [(request.flags, request.master_key) for request in first] == [
-        (v2.RequestFlag.FENCE, master_key(b"secret"))
-    ] * 3
+    assert [(r.flags, r.master_key) for r in first] == [(RequestFlag.FENCE, master_key(b"secret"))] * 3
     later = [request for _, request in seen if request.entry >= 0]
     assert later and {(r.flags, r.master_key) for r in later} == {
-        (v2.RequestFlag.FENCE | v2.RequestFlag.HIGH_PRIORITY, master_key(b"secret"))
+        (RequestFlag.FENCE | RequestFlag.HIGH_PRIORITY, master_key(b"secret"))
     }
     assert min(fenced_when_read) >= 2
     written = [r for b in cluster.bookies.values() for r in b.requests if isinstance(r, v2.AddFrame)]
-    assert written and {request.flags for request in written} == {
-        v2.RequestFlag.RECOVERY_ADD | v2.RequestFlag.HIGH_PRIORITY
-    }
+    assert written and {request.flags for request in written} == {RequestFlag.RECOVERY_ADD | RequestFlag.HIGH_PRIORITY}
 
 
 @pytest.mark.rule("Q11")
