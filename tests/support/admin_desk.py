@@ -53,7 +53,7 @@ class _Saved:
 
     changes = 0
 
-    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         send(answer)
 
     def when_saved(self, done: Done) -> None:

@@ -76,7 +76,7 @@ def answer_behind(parts: Parts, answer: Command, steps: Iterable[None], reply: R
             _failed(answer, made)
         reply(answer)
 
-    parts.sliced(steps, done, reply.link.host)
+    parts.sliced(reply.steps(steps), done, reply.link.host)
 
 
 def answer_in_slices(
@@ -100,7 +100,7 @@ def answer_in_slices(
             answer.body = b"".join(pieces)
         (then or reply)(answer)
 
-    parts.sliced(_bounded(pieces, too_long, reply), made, reply.link.host)
+    parts.sliced(_bounded(reply.steps(pieces), too_long, reply), made, reply.link.host)
 
 
 def _failed(answer: Command, error: Exception) -> None:

@@ -20,6 +20,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_reads import PullReads
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
+from tallystick.rocketmq.broker.saves import newest_since
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refusals import Refusals
@@ -270,7 +271,7 @@ class Pulls:
         if isinstance(allowed, Refusal):
             answer = pull.command.response(allowed.code, allowed.remark)
             self._refusals.responded(pull.link.peer, pull.command, answer)
-            parts.saves.send(pull.reply, answer, before)
+            parts.saves.send(pull.reply, answer, newest_since(parts.saves, before))
             return None
         return allowed
 

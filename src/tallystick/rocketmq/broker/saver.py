@@ -93,17 +93,14 @@ class Saver:
         else:
             done(StorageError("the disk is late, and too many answers wait for it"))
 
-    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
-        if self.changes == since:
-            send(answer)
-            return
-
+    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         def done(error: StorageError | None) -> None:
             if error is not None and answer.code == ResponseCode.SUCCESS:
                 answer.code, answer.remark = unsaved, f"it was done, but cannot be saved: {error}"
+                answer.body = b""
             send(answer)
 
-        self.when_saved(done)
+        self.after(change, done)
 
     def start(self) -> None:
         self._task = self._loop.create_task(self._run())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.remoting.dispatch import Reply
@@ -12,24 +12,25 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.events import Events
 
-NEVER = -1  # no number of a change: all that there were are waited for
+NO_CHANGE = 0  # the number of none: nothing is waited for
 
 Done = Callable[[StorageError | None], None]
 Send = Callable[[Command], None]
+T = TypeVar("T")
 
 
 class Saves(Protocol):
-    """``changes`` is read before a request, and given back with its answer."""
+    """``changes`` is read before and after what a request does at a stretch: see ``newest_since``."""
 
     @property
     def changes(self) -> int:
-        """Steps at each change that an answer has to wait for."""
+        """The number of the newest change that an answer has to wait for."""
         ...
 
-    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
-        """``send`` the answer when all changes after number ``since`` are on the disk: at once if there were none.
+    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+        """``send`` the answer when all changes up to the number ``change`` are on the disk: at once if they are.
 
-        A good answer whose changes could not be saved has the code ``unsaved`` instead.
+        A good answer whose changes could not be saved has the code ``unsaved``, and no body, instead.
         """
         ...
 
@@ -39,14 +40,47 @@ class Saves(Protocol):
         ...
 
 
-class SavedReply(Reply):
-    """The answer goes out when what was changed up to it, since its request came, is on the disk."""
+def newest_since(saves: Saves, before: int) -> int:
+    """Returns the number of the newest change after number ``before``, or ``NO_CHANGE``."""
+    return saves.changes if saves.changes != before else NO_CHANGE
 
-    __slots__ = ("_saves", "_since")
+
+class SavedReply(Reply):
+    """The answer goes out when what its request changed is on the disk, whatever others changed meanwhile.
+
+    The changes of a request are those that are made while its handler runs, or one of its steps.
+    """
+
+    __slots__ = ("_before", "_change", "_saves")
 
     def __init__(self, saves: Saves, link: Link, command: Command, events: Events) -> None:
         super().__init__(link, command, events)
-        self._saves, self._since = saves, saves.changes
+        self._saves, self._change = saves, NO_CHANGE
+        self._before: int | None = saves.changes  # None: its handler has returned
+
+    def handled(self) -> None:
+        self._note_handler()
+        self._before = None
+
+    def steps(self, steps: Iterable[T]) -> Iterator[T]:
+        following = iter(steps)
+        while True:
+            before = self._saves.changes
+            try:
+                step = next(following)
+            except StopIteration:
+                return
+            finally:
+                self._note(before)
+            yield step
+
+    def _note_handler(self) -> None:
+        if self._before is not None:
+            self._note(self._before)
+
+    def _note(self, before: int) -> None:
+        self._change = newest_since(self._saves, before) or self._change
 
     def _send(self, answer: Command) -> None:
-        self._saves.send(self.link.send, answer, self._since)
+        self._note_handler()  # which may run still
+        self._saves.send(self.link.send, answer, self._change)

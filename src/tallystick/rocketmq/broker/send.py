@@ -14,7 +14,7 @@ from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafte
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
-from tallystick.rocketmq.broker.saves import NEVER, Saves
+from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -167,7 +167,7 @@ class Sends:
 
     def _send_saved(self, reply: Reply, answer: Command) -> None:
         """When its topic is on the disk, as the message is to be: else that is what the answer says."""
-        self._saves.send(reply, answer, NEVER, ResponseCode.FLUSH_DISK_TIMEOUT)
+        self._saves.send(reply, answer, self._saves.changes, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)

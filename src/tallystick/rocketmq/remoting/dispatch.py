@@ -8,13 +8,16 @@ and who makes the server adds the rooms to the table. Nothing that a peer sends,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag, ResponseCode
 from tallystick.runtime.events import Events
+
+T = TypeVar("T")
 
 _ONE_WAY = int(Flag.ONE_WAY)  # an attribute of an enum costs ten times a name, and this is looked at for each request
 
@@ -43,6 +46,13 @@ class Reply:
     def is_wanted(self) -> bool:
         """Whether anybody waits for the response. The request changes what it changes in any case."""
         return not self._one_way and self.link.alive
+
+    def handled(self) -> None:
+        """The handler has returned, or raised; the response may come later. A subclass may note what was done."""
+
+    def steps(self, steps: Iterable[T]) -> Iterable[T]:
+        """Returns the steps in which the request goes on after its handler. A subclass may note what they do."""
+        return steps
 
     def _send(self, response: Command) -> None:
         """Send it; a subclass waits for something first."""
@@ -75,7 +85,10 @@ class Dispatch:
         handler, make_reply = self._table.get(command.code, _UNKNOWN)
         reply = make_reply(link, command, self._events)
         try:
-            response = handler(link, command, reply)
+            try:
+                response = handler(link, command, reply)
+            finally:
+                reply.handled()
         except Exception as error:
             response = self.failure(link, command, error)
             if not reply.due:

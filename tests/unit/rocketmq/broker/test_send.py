@@ -93,8 +93,8 @@ class FakeSaves:
     def __init__(self) -> None:
         self.held: list[tuple[Command, ResponseCode]] = []
 
-    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
-        assert since < self.changes
+    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+        assert change == self.changes
         self.held.append((answer, unsaved))
 
     def when_saved(self, done: Done) -> None:
