@@ -33,7 +33,7 @@ INFO = BookieInfo.at("127.0.0.1", 3181)
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
 
 
-def lose_answers(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int = 1) -> None:
+def lose_responses(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int = 1) -> None:
     """The next requests reach the server, and their answers are lost with the connection."""
     ask = session._ask
     left = [None] * count
@@ -57,7 +57,7 @@ async def test_a_create_with_a_lost_answer_is_known_by_its_token(
     driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await driver.create_ledger(METADATA, 6)  # the folder is there
-    lose_answers(monkeypatch, session_of(driver))
+    lose_responses(monkeypatch, session_of(driver))
     assert (await driver.create_ledger(METADATA, 7)).value == 7
     with pytest.raises(LedgerExists):
         await driver.create_ledger(METADATA, 7)
@@ -67,7 +67,7 @@ async def test_a_write_with_a_lost_answer_succeeds_once(
     driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await driver.create_ledger(METADATA)
-    lose_answers(monkeypatch, session_of(driver))
+    lose_responses(monkeypatch, session_of(driver))
     assert await driver.write_ledger(created.value, METADATA.in_recovery(), created.version) == created.version + 1
     assert (await driver.read_ledger(created.value)).version == created.version + 1
 
@@ -79,7 +79,7 @@ async def test_a_conflict_with_a_lost_answer_is_a_conflict(
     for version in range(2):
         await driver.write_ledger(created.value, METADATA.in_recovery(), version)
     for metadata in (METADATA.closed(-1, 0), METADATA.in_recovery()):
-        lose_answers(monkeypatch, session_of(driver))
+        lose_responses(monkeypatch, session_of(driver))
         with pytest.raises(MetadataConflict):
             await driver.write_ledger(created.value, metadata, created.version)
 
@@ -88,7 +88,7 @@ async def test_a_delete_with_a_lost_answer_is_a_success(
     driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await driver.create_ledger(METADATA)
-    lose_answers(monkeypatch, session_of(driver))
+    lose_responses(monkeypatch, session_of(driver))
     await driver.delete_ledger(created.value)
     with pytest.raises(NoSuchLedger):
         await driver.delete_ledger(created.value)
@@ -96,12 +96,12 @@ async def test_a_delete_with_a_lost_answer_is_a_success(
 
 async def test_cookies_with_lost_answers(driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
     await driver.instance_id()
-    lose_answers(monkeypatch, session_of(driver))
+    lose_responses(monkeypatch, session_of(driver))
     await driver.write_cookie("bookie-1", b"one", None)
     with pytest.raises(MetadataConflict):
         await driver.write_cookie("bookie-1", b"two", None)
     monkeypatch.undo()
-    lose_answers(monkeypatch, session_of(driver))
+    lose_responses(monkeypatch, session_of(driver))
     await driver.write_cookie("bookie-1", b"two", 0)
     found = await driver.read_cookie("bookie-1")
     assert found is not None and found.value == b"two"
@@ -111,7 +111,7 @@ async def test_a_registration_with_a_lost_answer_is_ours(
     driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await driver.bookies()
-    lose_answers(monkeypatch, session_of(driver), count=2)
+    lose_responses(monkeypatch, session_of(driver), count=2)
     registration = await driver.register("bookie-1", INFO)
     assert (await driver.bookies()).find("bookie-1") == INFO
     assert not registration.lost.is_set()
@@ -119,7 +119,7 @@ async def test_a_registration_with_a_lost_answer_is_ours(
 
 async def test_a_new_cluster_with_a_lost_answer_is_ours(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = await open_driver(uri)
-    lose_answers(monkeypatch, session_of(driver), count=2)  # of the folder above, and of the transaction
+    lose_responses(monkeypatch, session_of(driver), count=2)  # of the folder above, and of the transaction
     assert await driver.init_cluster() == await driver.instance_id()
     await driver.close()
 
@@ -137,7 +137,7 @@ async def test_changes_with_lost_answers_are_made_once(
         [Delete(f"{path}/lease"), Create(f"{path}/lease", b"new", ephemeral=True)],
     ]
     for changes in attempts:
-        lose_answers(monkeypatch, store.session)
+        lose_responses(monkeypatch, store.session)
         await store.change(*changes)
         monkeypatch.undo()
         with pytest.raises(MetadataConflict):
@@ -159,7 +159,7 @@ async def test_a_failure_with_a_lost_answer_is_a_failure(
         ([Delete(path)], ZnodeNotEmpty),
     ]
     for changes, kind in attempts:
-        lose_answers(monkeypatch, store.session)
+        lose_responses(monkeypatch, store.session)
         with pytest.raises(kind):
             await store.change(*changes)
         monkeypatch.undo()

@@ -17,9 +17,9 @@ def test_promises_hold_in_fresh_schedules() -> None:
     first = series.random_start()
     print(f"seeds from {first}; one again: tally sim replay SEED --kind brokers")
     summary = series.run_many(brokers.run, range(first, first + 30))
-    assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
+    assert [(outcome.seed, outcome.violation) for outcome in summary.failures] == []
     assert summary.lives == 30
-    assert summary.promised > 200, "the schedules acknowledge too little to prove anything"
+    assert summary.promise_count > 200, "the schedules acknowledge too little to prove anything"
 
 
 @pytest.mark.parametrize("seed", [

@@ -27,9 +27,9 @@ def test_promises_hold_in_fresh_schedules() -> None:
 
     print(f"seeds from {first}; one again: tally sim replay SEED")
     summary = series.run_many(run, range(first, first + 100))
-    assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
+    assert [(outcome.seed, outcome.violation) for outcome in summary.failures] == []
     assert summary.lives == 100
-    assert summary.promised > 300, "the schedules acknowledge too little to prove anything"
+    assert summary.promise_count > 300, "the schedules acknowledge too little to prove anything"
     assert met == set(MET), "the schedules miss what they are for"
 
 

@@ -14,7 +14,7 @@ def test_promises_hold_through_crashes() -> None:
     print(f"seeds from {first}; one again: tally sim replay SEED --kind storage")
     outcomes = [storage.run(seed) for seed in range(first, first + 250)]
     assert [outcome for outcome in outcomes if outcome.violation] == []
-    assert sum(outcome.promised for outcome in outcomes) > 10_000, "too little was promised to prove anything"
+    assert sum(outcome.promise_count for outcome in outcomes) > 10_000, "too little was promised to prove anything"
     assert sum(outcome.crashes for outcome in outcomes) > 300
 
 

@@ -56,7 +56,7 @@ def schedules(tier: str, first: str, count: str) -> int:
     from tallystick.sim.series import run_many
 
     run = importlib.import_module(f"tallystick.sim.{tier}").run
-    for outcome in run_many(run, range(int(first), int(first) + int(count)), stop_at=1).failed:
+    for outcome in run_many(run, range(int(first), int(first) + int(count)), stop_at=1).failures:
         print(outcome.seed)
         return FOUND
     return 0

@@ -55,11 +55,13 @@ def run(
             _life(name), seed_numbers, seconds=seconds / len(kinds), progress=partial(_progress, name)
         )
         rate = summary.lives / summary.seconds
-        print(f"{name}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
-        for outcome in summary.failed:
+        print(
+            f"{name}: {summary.lives:,} schedules, {summary.promise_count:,} entries promised, {rate:,.0f} schedules/s"
+        )
+        for outcome in summary.failures:
             print(f"  seed {outcome.seed}: {outcome.violation}")
             print(f"    again: tally sim replay {outcome.seed} --kind {name}")
-        failed_count += len(summary.failed)
+        failed_count += len(summary.failures)
     print(f"{failed_count} schedules broke a promise" if failed_count else "every promise held")
     return 1 if failed_count else 0
 

@@ -109,7 +109,7 @@ class BrokersLife:
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
         for number, plan_of_group in enumerate(plan.groups):
             group = SimGroup(f"g{number}", plan_of_group, topics, self._judge, self._world.chance(), plan.storm_s)
-            self._judge.expected.readers[group.name] = Reader(topics)
+            self._judge.expectation.readers[group.name] = Reader(topics)
             self._groups.append(group)
         self._reading = [
             asyncio.create_task(group.run(place, self._client))
@@ -118,7 +118,11 @@ class BrokersLife:
         ]
         strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
         deletions = [asyncio.create_task(self._delete(at, topic)) for at, topic in plan.deletions]
-        using = [asyncio.create_task(self._use_tables(used, topics)) for used in (plan.tables,) if used is not None]
+        using = [
+            asyncio.create_task(self._use_tables(tables_plan, topics))
+            for tables_plan in (plan.tables,)
+            if tables_plan is not None
+        ]
         await asyncio.sleep(plan.storm_s)
         await asyncio.gather(*strikes, *deletions, *using)
         self._judge.alarm = None
@@ -166,13 +170,13 @@ class BrokersLife:
 
     async def _promote(self) -> None:
         """The master is gone for good, and a slave becomes one."""
-        await self._answering()
+        await self._await_brokers()
         ready = [host for host in self._brokers[1:] if self._judge.may_promote(host)]
         if not ready:
             return
-        chosen, master = self._random.choice(ready), self._brokers[0]
-        self._judge.promotes(chosen)
-        self._brokers = [chosen, *(host for host in self._brokers[1:] if host is not chosen)]
+        new_master, master = self._random.choice(ready), self._brokers[0]
+        self._judge.promotes(new_master)
+        self._brokers = [new_master, *(host for host in self._brokers[1:] if host is not new_master)]
         self._judge.nodes = self._brokers
         master.retired = True
         if self._random.random() < 0.5:
@@ -180,20 +184,20 @@ class BrokersLife:
         else:
             master.lose_power()
         if self._random.random() < 0.5:
-            chosen.take_over()
+            new_master.take_over()
             return
-        chosen.kill()
-        chosen.promote()
-        chosen.boot()
+        new_master.kill()
+        new_master.promote()
+        new_master.boot()
 
     async def _empty_master(self) -> None:
-        await self._answering()
+        await self._await_brokers()
         self._judge.emptied()
         self._brokers[0].kill()
         self._brokers[0].new_disk()
         self._brokers[0].boot()
 
-    async def _answering(self) -> None:
+    async def _await_brokers(self) -> None:
         while not all(host.answers for host in self._brokers):  # noqa: ASYNC110  # a host has nobody to tell
             await asyncio.sleep(LOOK_S)
 

@@ -87,7 +87,7 @@ class SimGroup:
             member = SimMember(self, self._judge, self._random, self._random.choice((5, 30, 1 << 30)))
             reading = host.run(member.consume)
             within_s = self._random.random() * self._longest_s if self._random.random() < 0.3 else None
-            await asyncio.wait([reading, host.gone], timeout=None if self.is_calm else within_s, return_when=FIRST)
+            await asyncio.wait([reading, host.death], timeout=None if self.is_calm else within_s, return_when=FIRST)
             if not reading.done():
                 host.kill()
             elif (error := reading.exception()) is not None:
@@ -107,11 +107,11 @@ class SimMember:
     """One member of a group."""
 
     def __init__(self, group: SimGroup, judge: BrokersJudge, rng: random.Random, most: int) -> None:
-        self._group, self._judge, self._random, self._left = group, judge, rng, most
+        self._group, self._judge, self._random, self._messages_left = group, judge, rng, most
 
     async def consume(self, client: RocketMQ) -> None:
         """Receive at most so many messages, and leave in order."""
-        while self._left:
+        while self._messages_left:
             try:
                 group = self._group
                 async with client.consumer(
@@ -124,13 +124,13 @@ class SimMember:
     async def _receive(self, consumer: Consumer) -> None:
         async for message in consumer:
             self._judge.received(self._group.name, message)
-            self._left -= 1
+            self._messages_left -= 1
             if self._random.random() < self._group.plan.nacks:
                 self._judge.given_back(self._group.name, message.body)
                 consumer.nack(message)
             else:
                 self._judge.finished(self._group.name, message.body)
-                if not self._left:
+                if not self._messages_left:
                     consumer.ack(message)
-            if not self._left:
+            if not self._messages_left:
                 return

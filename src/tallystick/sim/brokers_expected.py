@@ -35,7 +35,7 @@ class Reader:
     topics: tuple[str, ...]
     bodies: set[bytes] = field(default_factory=set)
     next: dict[Queue, int] = field(default_factory=dict)
-    owed: dict[bytes, None] = field(default_factory=dict)  # given back, and to be delivered again
+    redeliveries: dict[bytes, None] = field(default_factory=dict)  # given back, and to be delivered again
     finished: set[bytes] = field(default_factory=set)  # acknowledged by a member
 
 
@@ -52,23 +52,23 @@ class SlaveHoldings:
     groups: set[str]
 
 
-class Expected:
+class Expectation:
     """``nodes`` has the master first."""
 
     nodes: Sequence[BrokerView]
 
     def __init__(self, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._plan, self._now = plan, now
-        self.sent: dict[bytes, None] = {}
+        self.sent_bodies: dict[bytes, None] = {}
         self.acks: list[Ack] = []  # that must hold
-        self.given: dict[tuple[Queue, int], tuple[bytes, int]] = {}  # body and physical offset of a place
+        self.content_by_place: dict[tuple[Queue, int], tuple[bytes, int]] = {}  # body and physical offset of a place
         self.readers: dict[str, Reader] = {}
         self.deleted: dict[str, int] = {}  # by topic: where in the master's log it was deleted
-        self.kept: list[SlaveHoldings] = []
+        self.holdings: list[SlaveHoldings] = []
         self.changed_at = -1.0  # when another log became the master's
         self.losses: list[tuple[float, int]] = []  # of the master: when, and where what is sure ends
         self._unsynced: dict[Queue, None] = {}  # of the master: queues of which some messages are not durable
-        self._torn: dict[Queue, None] = {}  # queues that lost some
+        self._torn_queues: dict[Queue, None] = {}  # queues that lost some
         self._remade: dict[str, None] = {}  # topics that were or may be deleted, or whose log is another now
         self._deleting: dict[str, int] = {}  # deletions of which nobody knows whether they are made, or will be
 
@@ -78,7 +78,7 @@ class Expected:
 
     def is_torn(self, queue: Queue) -> bool:
         """Whether its offsets may have been given again, so that consumers pass over messages."""
-        return queue in self._torn or queue[0] in self._remade
+        return queue in self._torn_queues or queue[0] in self._remade
 
     @property
     def is_whole(self) -> bool:
@@ -95,7 +95,7 @@ class Expected:
     def _lose(self, end: int) -> None:
         """What the master's log has behind ``end`` is not sure any more, and its places may be given again."""
         self.losses.append((self._now(), end))
-        self.given = {place: given for place, given in self.given.items() if given[1] < end}
+        self.content_by_place = {place: content for place, content in self.content_by_place.items() if content[1] < end}
         self.acks = [ack for ack in self.acks if ack.at < end]
         self.deleted = {topic: min(at, end) for topic, at in self.deleted.items()}
 
@@ -108,16 +108,16 @@ class Expected:
         """It is about to die."""
         if node is self.master:
             unsynced = records(node, store, store.flushed, self._plan.file_bytes)
-            self._unsynced = dict.fromkeys((stored.topic, stored.queue_id) for stored in unsynced)
+            self._unsynced = dict.fromkeys((message.topic, message.queue_id) for message in unsynced)
 
     def power_lost(self, node: BrokerView) -> Ack | None:
         """What was not synced may be gone; ``process_ends`` was before. Returns what should have been durable."""
         if node is not self.master:
             return None
-        lost = next((ack for ack in self.acks if ack.is_synced and ack.at >= node.durable), None)
-        self._torn |= self._unsynced
+        lost_ack = next((ack for ack in self.acks if ack.is_synced and ack.at >= node.durable), None)
+        self._torn_queues |= self._unsynced
         self._lose(node.durable)
-        return lost
+        return lost_ack
 
     def process_began(self, node: BrokerView) -> None:
         """A start syncs what it finds."""
@@ -130,7 +130,9 @@ class Expected:
         self._remade[topic] = None
         self._deleting[topic] = self._deleting.get(topic, 0) + 1
         self.acks = [ack for ack in self.acks if ack.queue[0] != topic]
-        self.given = {place: given for place, given in self.given.items() if place[0][0] != topic}
+        self.content_by_place = {
+            place: content for place, content in self.content_by_place.items() if place[0][0] != topic
+        }
 
     def deletion_told(self, topic: str) -> None:
         """The operator was told that it is made."""
@@ -143,22 +145,22 @@ class Expected:
         reader = self.readers[group]
         reader.next = {queue: offset for queue, offset in reader.next.items() if queue[0] != topic}
         reader.bodies.clear()
-        reader.owed.clear()
+        reader.redeliveries.clear()
         reader.finished.clear()
 
     def places_are_given_again(self) -> None:
         """An operator accepts that a new master does not know where queues end."""
-        self.given.clear()
+        self.content_by_place.clear()
         self._tear_all()
 
     def promoted(self, node: BrokerView) -> None:
         """The master is about to go for good; this slave, whose log is a part of its log, takes its place."""
         store, master, end = store_of(node), store_of(self.master), 0
-        for stored in records(self.master, master, master.first, self._plan.file_bytes):
-            if stored.physical_offset + stored.size <= store.end:
-                end = stored.physical_offset + stored.size
+        for message in records(self.master, master, master.first, self._plan.file_bytes):
+            if message.physical_offset + message.size <= store.end:
+                end = message.physical_offset + message.size
             else:  # it has not all of this one
-                self._torn[stored.topic, stored.queue_id] = None
+                self._torn_queues[message.topic, message.queue_id] = None
         if store.first:
             self._tear_all()
         self.changed_at = self._now()
@@ -170,20 +172,20 @@ class Expected:
     def begins_anew(self, node: BrokerView) -> None:
         """This slave, whose log does not fit, is about to get an empty directory."""
         self.acks = [replace(ack, holders=tuple(id for id in ack.holders if id != node.id)) for ack in self.acks]
-        self.kept = [kept for kept in self.kept if kept.node is not node]
+        self.holdings = [holding for holding in self.holdings if holding.node is not node]
 
     def emptied(self) -> None:
         """The master is about to lose all that it has."""
         for node in self.nodes[1:]:
             if node.broker is not None and store_of(node).end:
-                self.kept.append(_kept(node, self._plan.file_bytes))
+                self.holdings.append(_holdings(node, self._plan.file_bytes))
         self.changed_at = self._now()
         self._lose(0)
         self.deleted = {}
         self._tear_all()
 
 
-def _kept(node: BrokerView, file_bytes: int) -> SlaveHoldings:
+def _holdings(node: BrokerView, file_bytes: int) -> SlaveHoldings:
     broker, store = broker_of(node), store_of(node)
     durable = min(store.flushed, messages_end(node, file_bytes))
     topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed_offsets)

@@ -165,7 +165,7 @@ class BrokerHost(Host[BrokersWorld]):
         if self.is_slave or not self._number or self._ends_may_be_unknown:
             self._world.judge.fail("B9", f"{self.id} does not start: {refusal!r}")
         self._ends_may_be_unknown = True
-        self._world.judge.expected.places_are_given_again()
+        self._world.judge.expectation.places_are_given_again()
         self._exits(process)
 
     async def _stop(self) -> None:

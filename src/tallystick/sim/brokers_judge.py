@@ -23,7 +23,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
-from tallystick.sim.brokers_expected import Ack, Expected, SlaveHoldings
+from tallystick.sim.brokers_expected import Ack, Expectation, SlaveHoldings
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_settling import Settling
 from tallystick.sim.brokers_tables import TableUses
@@ -49,21 +49,21 @@ class BrokersJudge:
 
     def __init__(self, trace: Trace, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._trace, self._plan = trace, plan
-        self.expected = Expected(plan, now)
-        self.settling = Settling(self.expected, plan, self.fail)
-        self.tables = TableUses(self.expected, self.fail)
-        self.promised = 0
+        self.expectation = Expectation(plan, now)
+        self.settling = Settling(self.expectation, plan, self.fail)
+        self.tables = TableUses(self.expectation, self.fail)
+        self.promise_count = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
 
     @property
     def nodes(self) -> Sequence[BrokerView]:
         """The master first."""
-        return self.expected.nodes
+        return self.expectation.nodes
 
     @nodes.setter
     def nodes(self, nodes: Sequence[BrokerView]) -> None:
-        self.expected.nodes = nodes
+        self.expectation.nodes = nodes
 
     def fail(self, promise: str, what: str) -> NoReturn:
         """The first one counts. It is raised too, which ends who looked."""
@@ -75,13 +75,13 @@ class BrokersJudge:
 
     def sending(self, body: bytes) -> None:
         """A message is on its way."""
-        self.expected.sent[body] = None
+        self.expectation.sent_bodies[body] = None
 
     def acknowledged(self, bodies: Sequence[bytes], result: SendResult, began: float) -> None:
         """A producer, which began at ``began``, was told that these messages are stored."""
         queue = result.queue.topic, result.queue.queue_id
         self._trace.note("acknowledged", queue, result.queue_offset, len(bodies), result.status.name)
-        if began <= self.expected.changed_at:
+        if began <= self.expectation.changed_at:
             return  # by a master that is gone
         for number, (body, place) in enumerate(zip(bodies, result.offset_id.split(","), strict=True)):
             at = decode_message_id(place)[2]
@@ -89,18 +89,18 @@ class BrokersJudge:
                 body, queue, result.queue_offset + number, at, result.maybe_twice,
                 result.status is SendStatus.SEND_OK, self._is_synced(result, at), self._holders(result, at),
             ), began)  # fmt: skip
-        if self.alarm is not None and self.promised >= self.alarm[0]:
+        if self.alarm is not None and self.promise_count >= self.alarm[0]:
             (_, call), self.alarm = self.alarm, None
             call()
 
     def _acknowledge(self, ack: Ack, began: float) -> None:
-        if not self.expected.holds(ack, began):
+        if not self.expectation.holds(ack, began):
             return
-        self.promised += 1
-        before, _ = self.expected.given.setdefault((ack.queue, ack.offset), (ack.body, ack.at))
+        self.promise_count += 1
+        before, _ = self.expectation.content_by_place.setdefault((ack.queue, ack.offset), (ack.body, ack.at))
         if before != ack.body:
             self.fail("B4", f"offset {ack.offset} of {ack.queue} was given to {before!r} and to {ack.body!r}")
-        self.expected.acks.append(ack)
+        self.expectation.acks.append(ack)
 
     def _is_synced(self, result: SendResult, at: int) -> bool:
         """Of FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE nobody is told whether it is."""
@@ -123,27 +123,27 @@ class BrokersJudge:
 
     def ends(self, node: BrokerView, store: MessageStore) -> None:
         """Its process is about to die."""
-        self.expected.process_ends(node, store)
+        self.expectation.process_ends(node, store)
 
     def lost_power(self, node: BrokerView) -> None:
         """What was not synced may be gone; ``ends`` was before."""
-        lost = self.expected.power_lost(node)
-        if lost is not None:
-            self.fail("B1", f"{lost.body!r} at {lost.at} was not durable")
+        lost_ack = self.expectation.power_lost(node)
+        if lost_ack is not None:
+            self.fail("B1", f"{lost_ack.body!r} at {lost_ack.at} was not durable")
 
     def started(self, node: BrokerView) -> None:
         """It answers again."""
-        self.expected.process_began(node)
+        self.expectation.process_began(node)
         self.tables.started(node)
         self._check_acks(node)
         if not node.is_slave:
             self._check_deleted(node)
-        for kept in self.expected.kept:
-            if kept.node is node:
-                self._check_kept(kept)
+        for holdings in self.expectation.holdings:
+            if holdings.node is node:
+                self._check_holdings(holdings)
 
     def _check_acks(self, node: BrokerView) -> None:
-        for ack in self.expected.acks:
+        for ack in self.expectation.acks:
             if node.is_slave and ack.holders == (node.id,) and body_at(node, ack.at) != ack.body:
                 self.fail("B2", f"{node.id} lost {ack.body!r} at {ack.at}")
             if not node.is_slave:
@@ -153,7 +153,7 @@ class BrokersJudge:
         store = store_of(node)
         if body_at(node, ack.at) != ack.body:
             self.fail("B1", f"{node.id} lost {ack.body!r} at {ack.at}: it ends at {store.end}")
-        if ack.is_ok and self.expected.changed_at < 0 and ack.queue[0] not in broker_of(node).tables.topics.all:
+        if ack.is_ok and self.expectation.changed_at < 0 and ack.queue[0] not in broker_of(node).tables.topics.all:
             self.fail("B1", f"{node.id} took {ack.body!r}, and does not know its topic any more")
         if store.reput_offset > ack.at and not store.rebuilding:
             with node.disk.undisturbed():
@@ -162,18 +162,18 @@ class BrokersJudge:
                 self.fail("B1", f"{node.id} shows {units} at offset {ack.offset} of {ack.queue}, and not {ack.body!r}")
 
     def _check_deleted(self, node: BrokerView) -> None:
-        for stored in self._messages(node):
-            if stored.physical_offset < self.expected.deleted.get(stored.topic, 0):
-                self.fail("B8", f"{node.id} shows {stored}, of before its topic was deleted")
+        for message in self._messages(node):
+            if message.physical_offset < self.expectation.deleted.get(message.topic, 0):
+                self.fail("B8", f"{node.id} shows {message}, of before its topic was deleted")
 
-    def _check_kept(self, kept: SlaveHoldings) -> None:
+    def _check_holdings(self, holdings: SlaveHoldings) -> None:
         """A slave has what it had, whatever an empty master tells it. What is not synced may go with its process."""
-        node, broker = kept.node, broker_of(kept.node)
-        log = kept.log if broker is kept.broker else kept.log[: max(0, kept.durable - kept.first)]
-        if log_bytes(node, kept.first, kept.first + len(log)) != log:
+        node, broker = holdings.node, broker_of(holdings.node)
+        log = holdings.log if broker is holdings.broker else holdings.log[: max(0, holdings.durable - holdings.first)]
+        if log_bytes(node, holdings.first, holdings.first + len(log)) != log:
             self.fail("B3", f"{node.id} had {len(log)} bytes, and its master none")
         topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed_offsets)
-        if broker is kept.broker and not (kept.topics <= topics and kept.groups <= groups):
+        if broker is holdings.broker and not (holdings.topics <= topics and holdings.groups <= groups):
             self.fail("B3", f"{node.id} gave up tables for those of an empty master")
 
     def _messages(self, node: BrokerView) -> list[StoredMessage]:
@@ -186,8 +186,8 @@ class BrokersJudge:
         """At any time: who follows has what its master has, and nobody holds too much."""
         self.tables.look()
         for node in self.nodes:
-            if (found := excess(node, self._plan)) is not None:
-                self.fail("B10", f"{node.id} holds {found}")
+            if (surplus := excess(node, self._plan)) is not None:
+                self.fail("B10", f"{node.id} holds {surplus}")
         master = self.nodes[0].broker
         for node in self.nodes[1:] if master is not None else ():
             status = node.broker.log.followed() if node.broker is not None else None
@@ -201,7 +201,7 @@ class BrokersJudge:
     def deleting(self, topic: str) -> None:
         """One asks for a topic's deletion."""
         self._trace.note("deletes", topic)
-        self.expected.deletion_asked(topic)
+        self.expectation.deletion_asked(topic)
 
     def may_promote(self, node: BrokerView) -> bool:
         """Whether its log is a part of the master's, and not empty."""
@@ -213,17 +213,17 @@ class BrokersJudge:
         has_all = sync.status.synced_ms and not sync.status.failures
         if has_all and not store_of(node).ends_known:
             self.fail("B4", f"{node.id} has copied all tables, and does not know where its master's queues end")
-        self.expected.promoted(node)
+        self.expectation.promoted(node)
         self.tables.another_master()
 
     def emptied(self) -> None:
         """The master is about to lose all that it has."""
-        self.expected.emptied()
+        self.expectation.emptied()
         self.tables.another_master()
 
     def begins_anew(self, node: BrokerView) -> None:
         """This slave, whose log does not fit, is about to get an empty directory."""
-        self.expected.begins_anew(node)
+        self.expectation.begins_anew(node)
         self.tables.forget_disk(node)
 
     def unsettled(self) -> str | None:
@@ -237,16 +237,16 @@ class BrokersJudge:
 
     def received(self, group: str, message: ReceivedMessage) -> None:
         """A member of a group was given a message."""
-        expected, stored = self.expected, message.record
-        reader, queue, offset = expected.readers[group], (stored.topic, stored.queue_id), stored.queue_offset
+        expectation, record = self.expectation, message.record
+        reader, queue, offset = expectation.readers[group], (record.topic, record.queue_id), record.queue_offset
         self._trace.note("received", group, queue, offset)
-        self._check_received(message.body, stored.physical_offset)
+        self._check_received(message.body, record.physical_offset)
         awaited = reader.next.get(queue, 0)
-        if offset > awaited and not expected.is_torn(queue):
+        if offset > awaited and not expectation.is_torn(queue):
             self.fail("B6", f"{group} got offset {offset} of {queue} and not {awaited}")
         reader.next[queue] = max(awaited, offset + 1)
         reader.bodies.add(message.body)
-        reader.owed.pop(message.body, None)
+        reader.redeliveries.pop(message.body, None)
 
     def given_back(self, group: str, body: bytes) -> None:
         """A member wants this message delivered again.
@@ -254,27 +254,27 @@ class BrokersJudge:
         One that had it before may have finished it, and its commit come only now: to the master from a slave, say.
         """
         self._trace.note("given back", group)
-        reader = self.expected.readers[group]
+        reader = self.expectation.readers[group]
         if body not in reader.finished:
-            reader.owed[body] = None
+            reader.redeliveries[body] = None
 
     def finished(self, group: str, body: bytes) -> None:
         """A member has acknowledged this message."""
-        self.expected.readers[group].finished.add(body)
+        self.expectation.readers[group].finished.add(body)
 
     def _check_received(self, body: bytes, at: int) -> None:
         master = self.nodes[0]
-        if body not in self.expected.sent:
+        if body not in self.expectation.sent_bodies:
             self.fail("B5", f"{body!r} was received, and never sent")
-        if master.sync_flush and len(self.nodes) == 1 and self.expected.changed_at < 0 and master.durable <= at:
+        if master.sync_flush and len(self.nodes) == 1 and self.expectation.changed_at < 0 and master.durable <= at:
             self.fail("B5", f"the message at {at} was received before it was on the disk")
-        answering = [node for node in self.nodes if node.broker is not None]
-        is_lost = any(at >= end for _, end in self.expected.losses)  # and its consumer had it already
+        running_nodes = [node for node in self.nodes if node.broker is not None]
+        is_lost = any(at >= end for _, end in self.expectation.losses)  # and its consumer had it already
         if (
             not is_lost
-            and len(answering) == len(self.nodes)
+            and len(running_nodes) == len(self.nodes)
             and at >= store_of(master).first  # else its consumer had it of the master before, whose log began earlier
-            and not any(body_at(node, at) == body for node in answering)
+            and not any(body_at(node, at) == body for node in running_nodes)
         ):
             self.fail("B5", f"{body!r} was received from {at}, where no log has it")
 
@@ -288,12 +288,12 @@ class BrokersJudge:
             self._check_queues(node)
             if node.is_slave and is_part(node, self.nodes[0]):
                 self._check_deleted(node)
-        for ack in self.expected.acks:
+        for ack in self.expectation.acks:
             holders = [node for node in self.nodes if node.id in ack.holders]
             if holders and not any(body_at(node, ack.at) == ack.body for node in holders):
                 self.fail("B2", f"{ack.body!r} at {ack.at} is at none of {ack.holders} any more")
-            for group, reader in self.expected.readers.items():
-                is_read = ack.queue[0] in reader.topics and not self.expected.is_torn(ack.queue)
+            for group, reader in self.expectation.readers.items():
+                is_read = ack.queue[0] in reader.topics and not self.expectation.is_torn(ack.queue)
                 if is_read and ack.body not in reader.bodies:
                     self.fail("B6", f"{group} never received {ack.body!r} at {ack.offset} of {ack.queue}")
         self._check_copies()
@@ -302,25 +302,25 @@ class BrokersJudge:
     def _check_queues(self, node: BrokerView) -> None:
         """They are in the order of the log."""
         last: dict[Queue, StoredMessage] = {}
-        for stored in self._messages(node):
-            before = last.get((stored.topic, stored.queue_id))
-            if before is not None and stored.physical_offset <= before.physical_offset:
-                self.fail("B4", f"{node.id} has {stored} behind {before}")
-            last[stored.topic, stored.queue_id] = stored
+        for message in self._messages(node):
+            before = last.get((message.topic, message.queue_id))
+            if before is not None and message.physical_offset <= before.physical_offset:
+                self.fail("B4", f"{node.id} has {message} behind {before}")
+            last[message.topic, message.queue_id] = message
 
     def _check_copies(self) -> None:
         """What was sent is there as often as it may be."""
         messages = self._messages(self.nodes[0])
-        found = Counter(stored.body() for stored in messages if not stored.topic.startswith(RETRY_PREFIX))
-        sure = {ack.body for ack in self.expected.acks if not ack.maybe_twice}
-        for body, count in found.items():
+        count_by_body = Counter(message.body() for message in messages if not message.topic.startswith(RETRY_PREFIX))
+        sure = {ack.body for ack in self.expectation.acks if not ack.maybe_twice}
+        for body, count in count_by_body.items():
             if count > (1 if body in sure else ATTEMPTS):
                 self.fail("B7", f"{body!r} is stored {count} times")
 
     def _check_order(self) -> None:
         """Acknowledgements come in the order of the sends, so the places of a queue do."""
         last: dict[tuple[Queue, bytes], int] = {}
-        for ack in self.expected.acks:
+        for ack in self.expectation.acks:
             key = ack.queue, ack.body.partition(b":")[0]
             if ack.offset <= last.get(key, -1):
                 self.fail("B4", f"{ack.body!r} is at offset {ack.offset} of {ack.queue}, before an older message")

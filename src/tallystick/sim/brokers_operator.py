@@ -30,11 +30,11 @@ class SimOperator:
         self._world, self._host, self._judge, self._address = world, host, judge, address
 
     async def delete(self, topic: str) -> None:
-        """Ask once to delete it; without an answer nobody knows."""
+        """Ask once to delete it; without a response nobody knows."""
         self._judge.deleting(topic)
-        answer = await self.run(lambda client: self._ask(client, _deletion(topic)))
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
-            self._judge.expected.deletion_told(topic)
+        response = await self.run(lambda client: self._ask(client, _deletion(topic)))
+        if response is not None and response.code == ResponseCode.SUCCESS:
+            self._judge.expectation.deletion_told(topic)
 
     async def set_back(self, group: str, topics: tuple[str, ...]) -> None:
         """Set a group without members to the first message of each queue, and ask again until it is done."""
@@ -44,11 +44,11 @@ class SimOperator:
     async def _set_back(self, group: str, topic: str, client: RemotingClient) -> None:
         header = ResetOffsetHeader(topic=topic, group=group, timestamp=0)
         while True:
-            answer = await self._ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_fields()))
-            if answer is not None and answer.code == ResponseCode.SUCCESS:
-                self._judge.expected.was_set_back(group, topic)
+            response = await self._ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_fields()))
+            if response is not None and response.code == ResponseCode.SUCCESS:
+                self._judge.expectation.was_set_back(group, topic)
                 return
-            if answer is not None and answer.code in _UNKNOWN:  # there is nothing to set
+            if response is not None and response.code in _UNKNOWN:  # there is nothing to set
                 return
             await asyncio.sleep(AGAIN_S)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.sim.brokers_expected import Expected
+from tallystick.sim.brokers_expected import Expectation
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, fits, group_offsets, messages_end, store_of
 from tallystick.sim.invariants import OnViolation
@@ -17,51 +17,51 @@ from tallystick.sim.invariants import OnViolation
 class Settling:
     """``fail`` is the judge's."""
 
-    def __init__(self, expected: Expected, plan: BrokersPlan, fail: OnViolation) -> None:
-        self._expected, self._plan, self._fail = expected, plan, fail
+    def __init__(self, expectation: Expectation, plan: BrokersPlan, fail: OnViolation) -> None:
+        self._expectation, self._plan, self._fail = expectation, plan, fail
 
     def unsettled(self) -> str | None:
         """What is still to come when nothing goes wrong any more; None: all is done."""
-        for node in self._expected.nodes:
+        for node in self._expectation.nodes:
             if node.broker is None:
                 return f"{node.id} does not answer"
             store = store_of(node)
             if store.reput_offset < self._dispatchable(node) or store.rebuilding:
                 return f"{node.id} has dispatched {store.reput_offset} of {store.end}"
-        for node in self._expected.nodes[1:]:
+        for node in self._expectation.nodes[1:]:
             why = self._lag(node) if self.may_follow(node) else self._silence(node)
             if why is not None:
                 return why
-        for group, reader in self._expected.readers.items():
-            if reader.owed and self._expected.is_whole:
-                return f"{group} has given back {next(iter(reader.owed))!r}, and not received it again"
-        store = store_of(self._expected.nodes[0])
+        for group, reader in self._expectation.readers.items():
+            if reader.redeliveries and self._expectation.is_whole:
+                return f"{group} has given back {next(iter(reader.redeliveries))!r}, and not received it again"
+        store = store_of(self._expectation.nodes[0])
         queues = ((topic, queue_id) for topic, ids in store.queues().items() for queue_id in ids)
         return next((why for queue in queues if (why := self._unread(queue, store)) is not None), None)
 
     def _unread(self, queue: Queue, store: MessageStore) -> str | None:
         end = store.queue_range(*queue)[1]
-        for group, reader in self._expected.readers.items():
+        for group, reader in self._expectation.readers.items():
             awaited = reader.next.get(queue, 0)
-            if queue[0] in reader.topics and awaited < end and not self._expected.is_torn(queue):
+            if queue[0] in reader.topics and awaited < end and not self._expectation.is_torn(queue):
                 return f"{group} has not received offset {awaited} of {queue}"
         return None
 
     def check_known(self, topic: str) -> None:
         """A while after its first message came."""
-        for node in self._expected.nodes[1:]:
+        for node in self._expectation.nodes[1:]:
             if self.may_follow(node) and broker_of(node).tables.topics.get(topic) is None:
                 self._fail("H12", f"{node.id} has messages of {topic}, and does not know that topic")
 
     def unheard(self, group: str) -> str | None:
         """Which slave does not know yet where the master has a group: who begins at that one begins where it stood."""
-        for node in self._expected.nodes:
+        for node in self._expectation.nodes:
             if node.broker is None:
                 return f"{node.id} does not answer"
             if (
                 node.is_slave
                 and self.may_follow(node)
-                and group_offsets(node, group) != group_offsets(self._expected.nodes[0], group)
+                and group_offsets(node, group) != group_offsets(self._expectation.nodes[0], group)
             ):
                 return f"{node.id} has other offsets of {group} than its master"
         return None
@@ -74,9 +74,9 @@ class Settling:
 
     def may_follow(self, node: BrokerView) -> bool:
         """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""
-        if fits(node, self._expected.nodes[0]):
+        if fits(node, self._expectation.nodes[0]):
             return True
-        if not self._expected.losses:
+        if not self._expectation.losses:
             self._fail("B3", f"{node.id} does not fit its master, which lost nothing")
         return False
 
@@ -87,16 +87,17 @@ class Settling:
 
     def _lag(self, node: BrokerView) -> str | None:
         """What a slave that may follow does not have yet."""
-        master, slave = broker_of(self._expected.nodes[0]), broker_of(node)
+        master, slave = broker_of(self._expectation.nodes[0]), broker_of(node)
         followed, end = slave.log.followed(), master.parts.store.end
         newest_file = 0 if self._plan.whole_log else end - end % self._plan.file_bytes
         if not followed.link or (followed.end or newest_file) < end:  # an empty one begins there
             return f"{node.id} has {followed.end} of {end} bytes: {followed.why}"
         if (why := _difference(slave.tables, master.tables)) is not None:
             return f"{node.id} has other {why} than its master"
-        known = slave.parts.store
+        slave_store = slave.parts.store
         if any(
-            at > max(known.first, known.deletions.get(topic, 0)) for topic, at in master.parts.store.deletions.items()
+            at > max(slave_store.first, slave_store.deletions.get(topic, 0))
+            for topic, at in master.parts.store.deletions.items()
         ):
             return f"{node.id} does not know of deletions"
         return None

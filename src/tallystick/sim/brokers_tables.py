@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
-from tallystick.sim.brokers_expected import Expected
+from tallystick.sim.brokers_expected import Expectation
 from tallystick.sim.brokers_views import BrokerView, broker_of, store_of
 from tallystick.sim.invariants import OnViolation
 
@@ -42,16 +42,16 @@ class OnDisk:
 class TableUses:
     """``fail`` is the judge's. Groups and names of a ``TablesUser`` are its own: nobody else uses them."""
 
-    def __init__(self, expected: Expected, fail: OnViolation) -> None:
-        self._expected, self._fail = expected, fail
-        self._had: dict[tuple[type[Config], DataVersion], list[dict[str, Config]]] = {}  # masters, at any time
-        self._told: dict[Name, Config | None] = {}  # to an operator; None: there is none
-        self._got: dict[Place, int] = {}  # so far a group has consumed, at most
+    def __init__(self, expectation: Expectation, fail: OnViolation) -> None:
+        self._expectation, self._fail = expectation, fail
+        self._master_tables: dict[tuple[type[Config], DataVersion], list[dict[str, Config]]] = {}  # at any time
+        self._configs: dict[Name, Config | None] = {}  # as an operator was told last; None: there is none
+        self._consumed_offsets: dict[Place, int] = {}  # so far a group has consumed, at most
         self._set_to: dict[Place, int] = {}  # by an operator, and nothing was committed since
         self._counters: dict[Place, int] = {}  # of resets, at the master
         self._own: dict[str, dict[Place, int]] = {}  # by slave: committed there, and not told to the master yet
         self._on_disk: dict[str, OnDisk] = {}  # by broker
-        self.promised = 0
+        self.promise_count = 0
 
     # Brokers.
 
@@ -66,15 +66,15 @@ class TableUses:
         node: BrokerView,
         kind: type[Config],
         version: DataVersion,
-        shown: dict[str, Any],
+        table: dict[str, Any],
         system: Mapping[str, Any],
     ) -> None:
-        states = self._had.setdefault((kind, version), [])
-        if shown in states or shown == system:  # which every broker begins with
+        states = self._master_tables.setdefault((kind, version), [])
+        if table in states or table == system:  # which every broker begins with
             return
         if node.is_slave:
-            self._fail("H12", f"{node.id} shows a {kind.__name__} table that no master had: {sorted(shown)}")
-        states.append(shown)
+            self._fail("H12", f"{node.id} shows a {kind.__name__} table that no master had: {sorted(table)}")
+        states.append(table)
 
     def started(self, node: BrokerView) -> None:
         """It answers."""
@@ -85,30 +85,34 @@ class TableUses:
             return
         if before is not None:
             self._check_saved(node, before)
-        for (kind, name), config in self._told.items():
+        for (kind, name), config in self._configs.items():
             if _config(node, kind, name) != config:
                 self._fail("H12", f"{node.id} came back with {_config(node, kind, name)}, and not {config} as {name}")
         # An offset beyond the end of a log that lost its tail is cut, also one that was set on purpose.
-        self._got = {place: min(offset, _end(node, place)) for place, offset in self._got.items()}
+        self._consumed_offsets = {
+            place: min(offset, _end(node, place)) for place, offset in self._consumed_offsets.items()
+        }
         self._set_to = {place: min(offset, _end(node, place)) for place, offset in self._set_to.items()}
-        self._counters = {place: _counter(node, place) for place in self._got}
+        self._counters = {place: _counter(node, place) for place in self._consumed_offsets}
 
     def _restore(self, node: BrokerView, before: OnDisk | None) -> None:
         """Of several commits to a queue an earlier one may be what was saved."""
-        saved = before.own if before is not None else {}
+        saved_offsets = before.own if before is not None else {}
         own = self._own.get(node.id, {})
         self._own[node.id] = {
-            place: min(offset, saved[place], _end(node, place)) for place, offset in own.items() if place in saved
+            place: min(offset, saved_offsets[place], _end(node, place))
+            for place, offset in own.items()
+            if place in saved_offsets
         }
 
     def _check_saved(self, node: BrokerView, before: OnDisk) -> None:
         for place, offset in _places(before.offsets.offsets).items():
             topic, group, queue_id = place
-            known = before.resets.of_key(f"{topic}@{group}")(queue_id)
-            if _counter(node, place) < known:
+            saved_counter = before.resets.of_key(f"{topic}@{group}")(queue_id)
+            if _counter(node, place) < saved_counter:
                 self._fail("saved", f"{node.id} forgot that {group} was reset in queue {queue_id} of {topic}")
             least = min(offset, _end(node, place))
-            if _counter(node, place) == known and (_offset(node, place) or 0) < least:
+            if _counter(node, place) == saved_counter and (_offset(node, place) or 0) < least:
                 self._fail("saved", f"{node.id} had {offset} of {place} on its disk, now {_offset(node, place)}")
 
     def forget_disk(self, node: BrokerView) -> None:
@@ -118,7 +122,7 @@ class TableUses:
 
     def another_master(self) -> None:
         """It may have less than the one before."""
-        self._told.clear()
+        self._configs.clear()
         self._set_to.clear()
         self._own.clear()
         self._on_disk.clear()
@@ -127,20 +131,20 @@ class TableUses:
 
     def look(self) -> None:
         """Between two turns of the loop."""
-        master = self._expected.master
-        for node in self._expected.nodes:
+        master = self._expectation.master
+        for node in self._expectation.nodes:
             if node.broker is not None:
                 self._see_disk(node)
         if master.broker is not None and not broker_of(master).standing.is_slave:  # else it is about to take over
             self._look_at_master(master)
-        for node in self._expected.nodes:
+        for node in self._expectation.nodes:
             for place, offset in self._own.get(node.id, {}).items() if node.broker is not None else ():
                 if (_offset(node, place) or 0) < offset:
                     self._fail("H13", f"{offset} of {place} was committed at {node.id}, it has {_offset(node, place)}")
 
     def _see_disk(self, node: BrokerView) -> None:
         broker = broker_of(node)
-        if broker.tables.unsaved() or any(worker.waiting for worker in node.workers):
+        if broker.tables.unsaved() or any(worker.pending_count for worker in node.workers):
             return
         folder = os.path.join(broker.settings.store_dir, "config")
         with node.disk.undisturbed():
@@ -159,22 +163,22 @@ class TableUses:
             topic, group, queue_id = place
             if offset > _end(master, place):
                 self._fail("H13", f"the master has {offset} of {place}, where its log has {_end(master, place)}")
-            reader = self._expected.readers.get(group)
-            if reader is not None and topic in reader.topics and not self._expected.is_torn((topic, queue_id)):
+            reader = self._expectation.readers.get(group)
+            if reader is not None and topic in reader.topics and not self._expectation.is_torn((topic, queue_id)):
                 self._check_consumed(place, offset, reader.next.get((topic, queue_id), 0))
-        for place, got in self._got.items():
+        for place, consumed_offset in self._consumed_offsets.items():
             offset = _offset(master, place) or 0
-            self._check_consumed(place, offset, got)
+            self._check_consumed(place, offset, consumed_offset)
             if offset != self._set_to.get(place, offset):
                 self._fail("H13", f"an operator set {place} to {self._set_to[place]}, it is {offset}")
             for own in self._own.values():
                 if own.get(place, offset + 1) <= offset:
                     del own[place]
-                    self.promised += 1
+                    self.promise_count += 1
 
-    def _check_consumed(self, place: Place, offset: int, got: int) -> None:
-        if offset > got:
-            self._fail("H13", f"the master has {offset} of {place}, and {got} were consumed")
+    def _check_consumed(self, place: Place, offset: int, consumed_offset: int) -> None:
+        if offset > consumed_offset:
+            self._fail("H13", f"the master has {offset} of {place}, and {consumed_offset} were consumed")
 
     def untold(self, slaves: Sequence[BrokerView]) -> str | None:
         """Of what was committed at these the master does not know yet."""
@@ -185,17 +189,17 @@ class TableUses:
 
     def ordering(self, kind: type[Config], name: str) -> None:
         """An operator is about to ask for it, or to delete it: who knows what is there meanwhile."""
-        self._told.pop((kind, name), None)
+        self._configs.pop((kind, name), None)
 
     def ordered(self, kind: type[Config], name: str, config: Config | None) -> None:
         """It was told that this is so."""
-        self._told[kind, name] = config
-        self.promised += 1
+        self._configs[kind, name] = config
+        self.promise_count += 1
 
     def committing(self, node: BrokerView, place: Place, offset: int) -> bool:
         """A group is about to; whether this broker has heard of all resets. What goes back makes up for what the group
         had committed anywhere."""
-        self._got[place] = max(self._got.get(place, 0), offset)
+        self._consumed_offsets[place] = max(self._consumed_offsets.get(place, 0), offset)
         for own in self._own.values():
             if own.get(place, 0) > offset:
                 del own[place]
@@ -205,7 +209,7 @@ class TableUses:
         """It was told so by this broker."""
         if not node.is_slave or node.broker is None:
             self._set_to.pop(place, None)
-            self.answered(node, place)
+            self.responded(node, place)
         elif has_heard:
             self._set_to.pop(place, None)
             self._own.setdefault(node.id, {})[place] = min(offset, _end(node, place))
@@ -217,7 +221,7 @@ class TableUses:
         for own in self._own.values():
             own.pop(place, None)
 
-    def answered(self, master: BrokerView, place: Place) -> None:
+    def responded(self, master: BrokerView, place: Place) -> None:
         """What it was asked to do there is done, or is not and never will be."""
         if master.broker is not None:
             self._counters[place] = _counter(master, place)
@@ -226,7 +230,7 @@ class TableUses:
         """An operator was told so."""
         if master.broker is not None:
             self._set_to[place] = offset
-            self.promised += 1
+            self.promise_count += 1
 
 
 def _places(offsets: Mapping[str, Mapping[int, int]]) -> dict[Place, int]:

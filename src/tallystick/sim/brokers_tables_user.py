@@ -52,7 +52,7 @@ class TablesUser:
         """``queues`` are those of a topic."""
         self._plan, self._brokers, self._topics, self._queues = plan, brokers, topics, queues
         self._judge, self._random = judge, rng
-        self._taken: Counter[str] = Counter()  # names of this beginning that are used up
+        self._used_names: Counter[str] = Counter()  # names of this beginning that are used up
         self._positions: dict[tuple[str, int], int] = {}
 
     async def use(self, client: RemotingClient) -> None:
@@ -62,11 +62,11 @@ class TablesUser:
             await self._random.choice(steps)(client)
 
     def _name(self, kind: str, number: int = 0) -> str:
-        return f"{kind}{number}-{self._taken[f'{kind}{number}']}"
+        return f"{kind}{number}-{self._used_names[f'{kind}{number}']}"
 
     def _use_up(self, kind: str, number: int = 0) -> None:
         """What was asked for may be done later: whatever is asked of this name from now on is not sure."""
-        self._taken[f"{kind}{number}"] += 1
+        self._used_names[f"{kind}{number}"] += 1
 
     # An operator.
 
@@ -77,28 +77,30 @@ class TablesUser:
             topic=name, default_topic=DEFAULT_TOPIC, read_queue_nums=queues, write_queue_nums=queues,
             perm=int(Perm.READ | Perm.WRITE), topic_filter_type="SINGLE_TAG",
         )  # fmt: skip
-        made = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
-        gone = request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=name).to_fields())
-        await self._order(client, number, TopicConfig(name, queues, queues), made, gone)
+        creation = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
+        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=name).to_fields())
+        await self._order(client, number, TopicConfig(name, queues, queues), creation, deletion)
 
     async def _group(self, client: RemotingClient) -> None:
         number = self._random.randrange(NAMES)
         config = GroupConfig(self._name("G", number), retry_max_times=self._random.randint(1, 99))
-        made = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dialect.write(config))
-        gone = request(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group=config.name).to_fields())
-        await self._order(client, number, config, made, gone)
+        creation = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dialect.write(config))
+        deletion = request(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group=config.name).to_fields())
+        await self._order(client, number, config, creation, deletion)
 
-    async def _order(self, client: RemotingClient, number: int, config: Config, made: Command, gone: Command) -> None:
+    async def _order(
+        self, client: RemotingClient, number: int, config: Config, creation: Command, deletion: Command
+    ) -> None:
         """Made or changed, or now and then deleted."""
         is_deletion, tables, kind = self._random.random() < 0.3, self._judge.tables, type(config)
         tables.ordering(kind, config.name)
         try:
-            answer = await self._ask(client, self._brokers[0], gone if is_deletion else made)
+            response = await self._ask(client, self._brokers[0], deletion if is_deletion else creation)
         except _Unknown as unknown:
             if unknown.is_late:
                 self._use_up("T" if kind is TopicConfig else "G", number)
             return
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
+        if response is not None and response.code == ResponseCode.SUCCESS:
             tables.ordered(kind, config.name, None if is_deletion else config)
 
     async def _set(self, client: RemotingClient) -> None:
@@ -110,13 +112,13 @@ class TablesUser:
         tables.setting(place)
         command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_fields())
         try:
-            answer = await self._ask(client, master, command)
+            response = await self._ask(client, master, command)
         except _Unknown as unknown:
             if unknown.is_late:
                 self._begin_anew()
             return
-        tables.answered(master, place)
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
+        tables.responded(master, place)
+        if response is not None and response.code == ResponseCode.SUCCESS:
             tables.was_set(master, place, offset)
             self._positions[topic, queue_id] = offset
 
@@ -165,10 +167,10 @@ class TablesUser:
             consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset,
             went_back=went_back or None,
         )  # fmt: skip
-        answer = await self._ask(client, host, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
-        if answer is None or answer.code != ResponseCode.SUCCESS:
+        response = await self._ask(client, host, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+        if response is None or response.code != ResponseCode.SUCCESS:
             return False
-        reset_to = UpdateOffsetResponse.of(answer).reset_to
+        reset_to = UpdateOffsetResponse.of(response).reset_to
         self._positions[commit.topic, commit.queue_id] = commit.offset if reset_to is None else reset_to
         return reset_to is None
 

@@ -62,10 +62,10 @@ def log_bytes(node: BrokerView, start: int, end: int) -> bytes:
 
 
 def _bytes(store: MessageStore, start: int, end: int) -> bytes:
-    found = bytearray()
-    while len(found) < end - start and (piece := store.slice(start + len(found), end - start - len(found))):
-        found += piece
-    return bytes(found)
+    data = bytearray()
+    while len(data) < end - start and (piece := store.slice(start + len(data), end - start - len(data))):
+        data += piece
+    return bytes(data)
 
 
 def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) -> Iterator[StoredMessage]:
@@ -85,8 +85,8 @@ def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) 
 def messages_end(node: BrokerView, file_bytes: int) -> int:
     """Where the last whole record of its log ends."""
     store = store_of(node)
-    found = records(node, store, store.first, file_bytes)
-    return max((stored.physical_offset + stored.size for stored in found), default=store.first)
+    messages = records(node, store, store.first, file_bytes)
+    return max((message.physical_offset + message.size for message in messages), default=store.first)
 
 
 def body_at(node: BrokerView, at: int) -> bytes | None:
@@ -115,7 +115,7 @@ def fits(slave: BrokerView, master: BrokerView) -> bool:
 
 def queue_messages(node: BrokerView) -> list[StoredMessage]:
     """Of all queues, each in its order. Raises AssertionError for a unit that shows another message, or none."""
-    store, found = store_of(node), list[StoredMessage]()
+    store, messages = store_of(node), list[StoredMessage]()
     with node.disk.undisturbed():
         for topic, ids in sorted(store.queues().items()):
             for queue_id in sorted(ids):
@@ -123,17 +123,17 @@ def queue_messages(node: BrokerView) -> list[StoredMessage]:
                 units = store.queue_units(topic, queue_id, first, end - first) or ()
                 for offset, (at, size, _) in enumerate(units, first):
                     if size != FILLER_SIZE:  # a place that was the old master's, and lost with it
-                        found.append(_shown(node, (topic, queue_id), offset, at, size))
-    return found
+                        messages.append(_message_at(node, (topic, queue_id), offset, at, size))
+    return messages
 
 
-def _shown(node: BrokerView, queue: Queue, offset: int, at: int, size: int) -> StoredMessage:
+def _message_at(node: BrokerView, queue: Queue, offset: int, at: int, size: int) -> StoredMessage:
     record = store_of(node).record(at)
     assert record is not None and len(record) == size, f"{node.id} has no record of {size} bytes at {at} for {queue}"
-    stored = decode_message(record)
-    place = stored.topic, stored.queue_id, stored.queue_offset
-    assert place == (*queue, offset), f"{node.id} shows {stored} at offset {offset} of {queue}"
-    return stored
+    message = decode_message(record)
+    place = message.topic, message.queue_id, message.queue_offset
+    assert place == (*queue, offset), f"{node.id} shows {message} at offset {offset} of {queue}"
+    return message
 
 
 def group_offsets(node: BrokerView, group: str) -> dict[str, dict[int, int]]:
@@ -150,10 +150,10 @@ def excess(node: BrokerView, plan: BrokersPlan) -> str | None:
     if node.broker is None:
         return None
     memory = node.broker.memory
-    held = memory.unsent_bytes + memory.unfinished_bytes + memory.kept_bytes
-    if held > plan.held_bytes:
-        return f"{held} bytes for its clients"
+    held_bytes = memory.unsent_bytes + memory.unfinished_bytes + memory.kept_bytes
+    if held_bytes > plan.held_bytes:
+        return f"{held_bytes} bytes for its clients"
     if len(node.disk.open_files) > plan.handles + OTHER_FILES:
         return f"{len(node.disk.open_files)} open files"
-    waiting = max(worker.waiting for worker in node.workers)
-    return f"{waiting} calls that wait for one worker" if waiting > MAX_CALLS else None
+    call_count = max(worker.pending_count for worker in node.workers)
+    return f"{call_count} calls that wait for one worker" if call_count > MAX_CALLS else None

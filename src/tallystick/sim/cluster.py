@@ -79,7 +79,7 @@ class ClusterLife:
             self._boot()
             budgets = Budgets(BUDGETS, lambda: counts(self._world, loop, self._bookies), "budget", self._judge.fail)
             self._watching = asyncio.create_task(budgets.watch())  # until the end
-            await self._answering()
+            await self._await_bookies()
             fabric.faults, service.faults = plan.links, plan.metadata
             await self._storm()
             fabric.faults, service.faults = CALM, MetadataFaults()
@@ -108,7 +108,7 @@ class ClusterLife:
         for bookie in self._bookies:
             bookie.boot()
 
-    async def _answering(self) -> None:
+    async def _await_bookies(self) -> None:
         """All bookies take writes, but for one that cannot start any more."""
         while True:
             there = [host for host in self._bookies if not host.retired]
@@ -127,12 +127,12 @@ class ClusterLife:
         plan, chaos = self._plan, ClusterChaos(self._world, self._bookies, self._clients)
         if plan.dark_at_ack is not None:
             self._judge.alarm = plan.dark_at_ack, chaos.darken
-        begun = [asyncio.create_task(self._begin(shared)) for shared in self._shared()]
-        begun += [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        tasks = [asyncio.create_task(self._begin(shared)) for shared in self._shared()]
+        tasks += [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
         if plan.damage is not None:
-            begun.append(asyncio.create_task(Damage(self._world, self._bookies, self._host).strike(*plan.damage)))
+            tasks.append(asyncio.create_task(Damage(self._world, self._bookies, self._host).strike(*plan.damage)))
         await asyncio.sleep(plan.storm_s)
-        await asyncio.gather(*begun)
+        await asyncio.gather(*tasks)
         self._judge.alarm = None
         chaos.end()
 
@@ -194,7 +194,7 @@ class ClusterLife:
         await self._end_programs()
 
     async def _inherit(self, writing: asyncio.Task[None], shared: programs.Shared) -> None:
-        """Its writer may have closed the ledger, or have no answer to that."""
+        """Its writer may have closed the ledger, or have no response to that."""
         await asyncio.wait([writing])
         if shared.book.done():
             self._start("heir", shared, programs.recover)
@@ -208,16 +208,16 @@ class ClusterLife:
 
     async def _check(self) -> None:
         """All bookies lose power; then everything is there."""
-        await self._answering()
+        await self._await_bookies()
         for bookie in self._bookies:
             bookie.lose_power()
         self._boot()
-        await self._answering()
+        await self._await_bookies()
         for shared in self._books:
             if shared.book.done() and not shared.book.cancelled():
                 self._start("reader", shared, programs.recover)
         await self._end_programs()
-        await self._answering()
+        await self._await_bookies()
         self._judge.at_the_end()
-        while self._judge.kept():  # noqa: ASYNC110  # until collections are through, or the time is
+        while self._judge.leftovers():  # noqa: ASYNC110  # until collections are through, or the time is
             await asyncio.sleep(1.0)

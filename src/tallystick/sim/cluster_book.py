@@ -13,9 +13,9 @@ from tallystick.sim.cluster_faults import BookPlan
 
 def content(seed: int, ledger: LedgerId, creation: Creation, entry: EntryId, largest: int) -> bytes:
     """Return the payload of an entry: of any size, and never that of another one unless it is very short."""
-    found = hashlib.blake2b(f"{seed} {ledger} {creation} {entry}".encode()).digest()
-    size = int.from_bytes(found[:4], "big") % (largest + 1)
-    return (found * (size // len(found) + 1))[:size]
+    digest = hashlib.blake2b(f"{seed} {ledger} {creation} {entry}".encode()).digest()
+    size = int.from_bytes(digest[:4], "big") % (largest + 1)
+    return (digest * (size // len(digest) + 1))[:size]
 
 
 @dataclass(eq=False)
@@ -56,5 +56,5 @@ class LedgerHistory:
 
     def copies(self, entry: EntryId) -> int:
         """Return on how many bookies of its write set an entry must be: those that lost what they had do not count."""
-        lost = [bookie for bookie in self.places(entry) if entry < self.damaged.get(bookie, 0)]
-        return self.metadata.ack_quorum - len(lost)
+        damaged_places = [bookie for bookie in self.places(entry) if entry < self.damaged.get(bookie, 0)]
+        return self.metadata.ack_quorum - len(damaged_places)

@@ -28,13 +28,13 @@ def counts(world: ClusterWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]
     totals = list(of_loop(loop))
     for host in bookies:
         totals.append(("open files of a bookie", len(host.disk.open_files)))
-        totals += [("calls that wait for a bookie's thread", worker.waiting) for worker in host.workers]
+        totals += [("calls that wait for a bookie's thread", worker.pending_count) for worker in host.workers]
         if host.bookie is not None:
-            held = host.bookie.counts
+            counters = host.bookie.counts
             totals += [
                 ("bytes in a bookie's memory", host.bookie.storage.stats().memtable_bytes),
                 ("bytes that a bookie's journal has not written", host.bookie.committer.staged_bytes),
-                ("bytes that a bookie holds for its peers", held.unsent_bytes + held.unfinished_bytes),
+                ("bytes that a bookie holds for its peers", counters.unsent_bytes + counters.unfinished_bytes),
             ]
     ends = world.fabric.ends()
     links = Counter((end.process, end.peer.process) for end in ends if end.here[1] > FIRST_PORT)

@@ -78,7 +78,7 @@ async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
             )  # fmt: skip
         except LedgerExists:
             assert ledger is not None
-            if not shared.judge.books[ledger].deleted:  # it is our own: the answer to its create was lost for good
+            if not shared.judge.books[ledger].deleted:  # it is our own: the response to its create was lost for good
                 ledger = None
         except FUTILE:
             pass
@@ -175,15 +175,15 @@ async def follow(shared: Shared, client: BookKeeper) -> None:
 
 async def look(shared: Shared, client: BookKeeper) -> None:
     """Open the ledger again and again without fencing it, and read parts of what can be read, until it is closed."""
-    book, judge, rng, seen = await shared.book, shared.judge, shared.random, NO_ENTRY
+    book, judge, rng, highest_entry = await shared.book, shared.judge, shared.random, NO_ENTRY
     while not book.is_replaced:
         try:
             async with client.open_ledger(book.id, password=shared.plan.password) as reader:
                 last = await reader.refresh()
                 judge.readable(book, last)
-                if reader.is_closed and last < seen and not (book.may_lose or book.is_replaced):
-                    judge.fail("P2", f"a reader saw entry {seen} of ledger {book.id}, which ends at {last}")
-                seen = max(seen, last)
+                if reader.is_closed and last < highest_entry and not (book.may_lose or book.is_replaced):
+                    judge.fail("P2", f"a reader saw entry {highest_entry} of ledger {book.id}, which ends at {last}")
+                highest_entry = max(highest_entry, last)
                 if last >= 0:
                     first = rng.randint(0, last)
                     await _read_part(shared, book, reader, first, rng.randint(first, last))
@@ -192,7 +192,7 @@ async def look(shared: Shared, client: BookKeeper) -> None:
         except NoSuchLedger:
             return _must_be_deleted(shared, book)
         except TallyError as error:
-            if _is_lost(judge, book, seen, error):
+            if _is_lost(judge, book, highest_entry, error):
                 return
         await asyncio.sleep(AGAIN_S * rng.random())
 

@@ -60,9 +60,9 @@ class Damage:
         host.is_down = True
         await asyncio.sleep(self._random.random() * AWAY_S)
         driver = self._world.service.driver
-        stored = await driver.read_cookie(host.id)
-        if stored is not None:
-            await driver.delete_cookie(host.id, stored.version)
+        cookie_node = await driver.read_cookie(host.id)
+        if cookie_node is not None:
+            await driver.delete_cookie(host.id, cookie_node.version)
         host.is_down = False
         host.boot()
 

@@ -66,7 +66,7 @@ class BookieHost(Host[ClusterWorld]):
         async def connect(uri: str, *, session_timeout_s: float) -> MetadataDriver:
             return self._world.service.connect(process)
 
-        outside = self._outside(process, self._heard)
+        outside = self._outside(process, self._on_event)
         try:
             bookie = self.bookie = await start_bookie(self._settings, outside, SETTINGS, connect)
         except Exception as error:
@@ -93,7 +93,7 @@ class BookieHost(Host[ClusterWorld]):
             self._world.judge.fail("P9", f"{self.id} ended by itself: {error!r}")
         self._exits(process)
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.kind in ("ledgers deleted", "ledgers replaced") and self.bookie is not None:
             self._world.judge.collected(self.id, self.bookie.storage)
 
@@ -103,4 +103,4 @@ class LedgerClientHost(ClientHost[ClusterWorld, BookKeeper]):
 
     def _client(self) -> BookKeeper:
         driver = self._world.service.connect(self.process)
-        return BookKeeper(driver, self.outside(self._world.judge.heard), CLIENT)
+        return BookKeeper(driver, self.outside(self._world.judge.on_event), CLIENT)

@@ -39,7 +39,7 @@ class ClusterJudge:
         self.seed, self._trace = seed, trace
         self.books: dict[LedgerId, LedgerHistory] = {}  # the newest ledger of each id
         self._replaced: list[LedgerHistory] = []
-        self.promised = 0
+        self.promise_count = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
         self.storages: Callable[[], Mapping[BookieId, Storage]] = dict  # of the bookies that answer
@@ -109,8 +109,8 @@ class ClusterJudge:
         if entry > book.writer.lac:
             self.fail("P4", f"entry {entry} of ledger {book.id} is acknowledged; its writer's LAC is {book.writer.lac}")
         book.acked = entry
-        self.promised += 1
-        if self.alarm is not None and self.promised > self.alarm[0]:
+        self.promise_count += 1
+        if self.alarm is not None and self.promise_count > self.alarm[0]:
             (_, ring), self.alarm = self.alarm, None
             ring()
         if book.metadata.is_closed and entry > book.metadata.last_entry and not self._was_lost(book, entry):
@@ -154,7 +154,7 @@ class ClusterJudge:
         if entry.lac >= entry.id:
             self.fail("P5", f"entry {entry.id} of ledger {book.id} says that {entry.lac} was confirmed before it")
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """What a client says of what it does."""
         if event.kind == "length is a lower bound":
             self.books[event.fields["ledger"]].is_length_a_bound = True
@@ -178,8 +178,8 @@ class ClusterJudge:
         storage = self.storages().get(bookie)
         if storage is None:
             return False
-        kept = storage.identities.kept(ledger)  # one that is remembered as deleted refuses adds too
-        return not storage.is_fenced(ledger) and (kept is None or not kept.deleted)
+        identity = storage.identities.kept(ledger)  # one that is remembered as deleted refuses adds too
+        return not storage.is_fenced(ledger) and (identity is None or not identity.deleted)
 
     # Bookies.
 
@@ -194,23 +194,23 @@ class ClusterJudge:
     def collected(self, bookie: BookieId, storage: Storage) -> None:
         """A bookie has deleted ledgers."""
         for ledger, book in self.books.items():
-            kept = storage.identities.kept(ledger)
-            if book.deleted or kept is None or not kept.deleted:
+            identity = storage.identities.kept(ledger)
+            if book.deleted or identity is None or not identity.deleted:
                 continue
-            if kept.creation == book.creation or (kept.creation == UNKNOWN and not self._had(ledger)):
+            if identity.creation == book.creation or (identity.creation == UNKNOWN and not self._had(ledger)):
                 self.fail("P8", f"{bookie} deleted ledger {ledger}, which the metadata has")
 
     def _had(self, ledger: LedgerId) -> bool:
         """Return whether an earlier ledger had this id."""
         return any(book.id == ledger for book in self._replaced)
 
-    def kept(self) -> list[tuple[BookieId, LedgerId]]:
+    def leftovers(self) -> list[tuple[BookieId, LedgerId]]:
         """Return what is left of deleted ledgers; for some time that is right."""
         return [
             (bookie, ledger)
             for ledger, book in self.books.items()
             for bookie, storage in self.storages().items()
-            if book.deleted and (kept := storage.identities.kept(ledger)) is not None and not kept.deleted
+            if book.deleted and (identity := storage.identities.kept(ledger)) is not None and not identity.deleted
         ]
 
     def at_the_end(self) -> None:
@@ -225,16 +225,16 @@ class ClusterJudge:
 
     def _copies(self, book: LedgerHistory, entry: EntryId) -> None:
         places = book.places(entry)
-        found = [bookie for bookie in places if self._has(bookie, book, entry)]
-        if len(found) < book.copies(entry):
+        holders = [bookie for bookie in places if self._has(bookie, book, entry)]
+        if len(holders) < book.copies(entry):
             promise = "P1" if entry <= book.acked else "P7"
-            self.fail(promise, f"entry {entry} of ledger {book.id} is on {found} of its write set {places} alone")
+            self.fail(promise, f"entry {entry} of ledger {book.id} is on {holders} of its write set {places} alone")
 
     def _has(self, bookie: BookieId, book: LedgerHistory, entry: EntryId) -> bool | None:
         """Return whether a bookie has the writer's bytes of an entry; None while it is away."""
-        found = self.look(bookie, book.id, entry)
-        if found is None:
+        copy = self.look(bookie, book.id, entry)
+        if copy is None:
             return None
-        code, frame = found
+        code, frame = copy
         payload = book.content(entry)
         return code == Code.OK and (not payload or frame.endswith(payload))

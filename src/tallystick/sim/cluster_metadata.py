@@ -1,6 +1,6 @@
-"""The metadata service of simulated clusters: the memory driver behind requests and answers that are late or lost.
+"""The metadata service of simulated clusters: the memory driver behind requests and responses that are late or lost.
 
-A request takes effect when it arrives, whatever becomes of its process. When the request or its answer is lost, its
+A request takes effect when it arrives, whatever becomes of its process. When the request or its response is lost, its
 caller hears after a while that a change is uncertain, or that nothing could be read. A process that dies stays
 registered until its session has ended.
 """
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 ADDRESS = "10.0.0.250"
 SESSION_S = 4.0
-ANSWER_S = 2.0  # who has no answer by then gives up
+RESPONSE_S = 2.0  # who has no response by then gives up
 
 
 class LedgerWatcher(Protocol):
@@ -52,7 +52,7 @@ class MetadataFaults:
     """Probabilities for each call."""
 
     lose_request: float = 0.0
-    lose_answer: float = 0.0
+    lose_response: float = 0.0
     slow: float = 0.0
 
 
@@ -63,7 +63,7 @@ class MetadataService:
         self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watcher: LedgerWatcher
     ) -> None:
         self.fabric, self.random, self.faults, self.watcher = fabric, rng, faults, watcher
-        self.told: dict[Creation, None] = {}  # the watcher knows these ledgers
+        self.known_creations: dict[Creation, None] = {}  # the watcher knows these ledgers
         self.name = name
         self.driver = ClusterMetadata(MemoryStore(name))  # its own look at what it has
 
@@ -89,40 +89,40 @@ class RemoteMetadata:
         self._loop = asyncio.get_running_loop()
         self._inner = ClusterMetadata(MemoryStore(service.name, session_timeout_s=SESSION_S))
         self._generation = 0
-        self._kept: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         process.on_death.append(self._process_died)
 
     async def _call(self, operation: Callable[[], Awaitable[T]], *, changes: bool = False) -> T:
         """Have the service do something, whatever becomes of us meanwhile."""
-        service, answer = self._service, self._loop.create_future()
+        service, response = self._service, self._loop.create_future()
         faults, rng, where = service.faults, service.random, self._process.address
-        lost = rng.random() < faults.lose_request or not service.fabric.passes(where, ADDRESS)
-        if not lost:
-            self._loop.call_later(service.delay_s(), self._begin, operation, answer, context=service.fabric.context)
+        is_lost = rng.random() < faults.lose_request or not service.fabric.passes(where, ADDRESS)
+        if not is_lost:
+            self._loop.call_later(service.delay_s(), self._begin, operation, response, context=service.fabric.context)
         try:
-            async with asyncio.timeout(ANSWER_S):
-                return await answer  # type: ignore[no-any-return]  # a future of Any
+            async with asyncio.timeout(RESPONSE_S):
+                return await response  # type: ignore[no-any-return]  # a future of Any
         except TimeoutError:
             self._generation += 1
             if changes:
                 raise MetadataUncertain("the metadata service did not answer") from None
             raise MetadataUnavailable("the metadata service did not answer") from None
 
-    def _begin(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
-        task = self._loop.create_task(self._serve(operation, answer), context=self._service.fabric.context)
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+    def _begin(self, operation: Callable[[], Awaitable[T]], response: asyncio.Future[T]) -> None:
+        task = self._loop.create_task(self._serve(operation, response), context=self._service.fabric.context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+    async def _serve(self, operation: Callable[[], Awaitable[T]], response: asyncio.Future[T]) -> None:
         service, result, error = self._service, None, None
         try:
             result = await operation()
-        except Exception as failed:
-            error = failed
-        lost = service.random.random() < service.faults.lose_answer
-        if lost or not service.fabric.passes(ADDRESS, self._process.address):
+        except Exception as failure:
+            error = failure
+        is_lost = service.random.random() < service.faults.lose_response
+        if is_lost or not service.fabric.passes(ADDRESS, self._process.address):
             return
-        self._loop.call_later(service.delay_s(), _answer, answer, result, error, context=self._process.context)
+        self._loop.call_later(service.delay_s(), _respond, response, result, error, context=self._process.context)
 
     def _process_died(self) -> None:
         """Its session ends a while later."""
@@ -144,8 +144,8 @@ class RemoteMetadata:
     async def _tell(self, ledger: LedgerId, metadata: LedgerMetadata) -> None:
         """A create that was tried again may have found its ledger."""
         record = (await self._inner.look_up([ledger]))[ledger]
-        if record is not None and record.creation not in self._service.told:
-            self._service.told[record.creation] = None
+        if record is not None and record.creation not in self._service.known_creations:
+            self._service.known_creations[record.creation] = None
             self._service.watcher.made(ledger, metadata, record.creation)
 
     async def _again(self, create: Callable[[], Awaitable[T]]) -> T:
@@ -162,9 +162,9 @@ class RemoteMetadata:
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         async def write() -> Version:
-            written = await self._inner.write_ledger(ledger, metadata, version)
+            new_version = await self._inner.write_ledger(ledger, metadata, version)
             self._service.watcher.stored(ledger, metadata)
-            return written
+            return new_version
 
         return await self._call(write, changes=True)
 
@@ -193,7 +193,7 @@ class RemoteMetadata:
         return Records(await self.sync(), await self.look_up(ledgers), await self.sync())
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
-        return self._watch(changed, lambda told: self._inner.watch_ledger(ledger, told))
+        return self._watch(changed, lambda notify: self._inner.watch_ledger(ledger, notify))
 
     # Bookies.
 
@@ -204,10 +204,10 @@ class RemoteMetadata:
         return self._watch(changed, self._inner.watch_bookies)
 
     def _watch(self, changed: Callable[[], None], watch: Callable[[Callable[[], None]], Watch]) -> Watch:
-        def told() -> None:
+        def notify() -> None:
             self._loop.call_later(self._service.delay_s(), changed, context=self._process.context)
 
-        return self._service.fabric.context.copy().run(watch, told)
+        return self._service.fabric.context.copy().run(watch, notify)
 
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
@@ -272,10 +272,10 @@ class _RemoteRegistration:
         await self._leave(self._inner.close)
 
 
-def _answer(answer: asyncio.Future[T], result: T | None, error: Exception | None) -> None:
-    if answer.done():
+def _respond(response: asyncio.Future[T], result: T | None, error: Exception | None) -> None:
+    if response.done():
         return
     if error is not None:
-        answer.set_exception(error)
+        response.set_exception(error)
     else:
-        answer.set_result(cast("T", result))
+        response.set_result(cast("T", result))

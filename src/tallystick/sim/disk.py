@@ -95,15 +95,15 @@ class SimFile:
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
         assert not (self._direct and (offset % BLOCK_BYTES or len(data) % BLOCK_BYTES)), "a direct write of half blocks"
-        cut = self._enter("write")
+        is_cut = self._enter("write")
         room = self._disk.room_for(self._inode, offset + len(data))
-        kept = data[: len(data) - room] if room else data
-        if cut:
-            kept = kept[: self._disk.random.randint(0, len(kept))]
-        change = _Write(offset, kept)
+        part = data[: len(data) - room] if room else data
+        if is_cut:
+            part = part[: self._disk.random.randint(0, len(part))]
+        change = _Write(offset, part)
         _apply_write(self._inode.cached, change)
         self._inode.pending.append(change)
-        if cut:
+        if is_cut:
             self._disk.stop()
         if room:
             raise DiskFull("cannot write: no space left on the simulated disk", path=self._path)
@@ -216,7 +216,7 @@ class SimDisk:
         self.fault: Callable[[str, str], StorageError | None] | None = None
         self.on_stop: Callable[[], None] | None = None  # settable: calls ``kill`` or ``power_loss``
         self.life = self._losses = 0
-        self._stopped = False
+        self._is_stopped = False
         self._names: dict[str, _Node] = {"/": None}
         self._durable: dict[str, _Node] = {"/": None}
         self._pending: dict[str, list[_Link | _Unlink]] = {}
@@ -229,7 +229,7 @@ class SimDisk:
     def kill(self) -> None:
         """The process died; all that it wrote is still in the page cache."""
         self.life += 1
-        self._stopped, self.crash_at = False, None
+        self._is_stopped, self.crash_at = False, None
         self._locks.clear()
         self.open_files.clear()
         for inode in self._inodes:
@@ -254,17 +254,17 @@ class SimDisk:
         self._inodes = [node for node in self._names.values() if node is not None]
 
     def _survivors(self, pending: list[_Write | _Truncate]) -> list[_Write | _Truncate]:
-        kept: list[_Write | _Truncate] = []
+        survivors: list[_Write | _Truncate] = []
         for change in pending:
             fate = self.random.randrange(3)
             if fate == 1:
-                kept.append(change)
+                survivors.append(change)
             elif fate == 2 and isinstance(change, _Write):
                 first, last = sorted(self.random.randint(0, len(change.data)) for _ in range(2))
                 if self.random.random() < 0.5:
                     first = 0
-                kept.append(_Write(change.offset + first, change.data[first:last]))
-        return kept
+                survivors.append(_Write(change.offset + first, change.data[first:last]))
+        return survivors
 
     def _reachable(self, path: str) -> bool:
         return path == "/" or (os.path.dirname(path) in self._durable and self._reachable(os.path.dirname(path)))
@@ -306,12 +306,12 @@ class SimDisk:
         if self.on_stop is not None:
             self.on_stop()  # who looks at what dies can still read
         else:
-            self._stopped = True
+            self._is_stopped = True
         raise Crashed(f"operation {self.operations}")
 
     def enter(self, operation: str, path: str, life: int | None = None) -> bool:
         """Count an operation; whether the crash interrupts it."""
-        if self._stopped or (life is not None and life != self.life):
+        if self._is_stopped or (life is not None and life != self.life):
             raise Crashed(f"{operation} after a crash")
         self.operations += 1
         if self.fault is not None and (error := self.fault(operation, path)) is not None:
@@ -321,9 +321,9 @@ class SimDisk:
     def room_for(self, inode: _Inode, end: int) -> int:
         """By how many bytes a file that reaches to ``end`` is too long for the disk."""
         growth = max(0, end - len(inode.cached))
-        return max(0, growth - max(0, self.capacity - self._used()))
+        return max(0, growth - max(0, self.capacity - self._used_bytes()))
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         return sum(len(node.cached) for node in self._names.values() if node is not None)
 
     # The interface of ``runtime.disk.Disk``.
@@ -354,11 +354,11 @@ class SimDisk:
 
     def makedirs(self, path: str) -> None:
         self._step("makedirs", path)
-        missing = []
+        new_folders = []
         while path not in self._names:
-            missing.append(path)
+            new_folders.append(path)
             path = os.path.dirname(path)
-        for folder in reversed(missing):
+        for folder in reversed(new_folders):
             self._change(_Link(folder, None))
 
     def rename(self, source: str, target: str) -> None:
@@ -395,7 +395,7 @@ class SimDisk:
         return str(self._losses)
 
     def usage(self, path: str) -> Usage:
-        return Usage(self.capacity, max(0, self.capacity - self._used()))
+        return Usage(self.capacity, max(0, self.capacity - self._used_bytes()))
 
     def lock(self, path: str) -> _Lock:
         if path in self._locks:

@@ -2,7 +2,7 @@
 
 The shells that run are those of production: ``BrokerLog`` with its HA port or its link to the master, its flusher, its
 store. First everything may go wrong, then the faults stop: every slave that can must catch up, and a send must get its
-answer.
+response.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ class HaLife:
 
     async def _last_send(self) -> None:
         """A slave that has nothing yet counts as far behind until it is sent something (H10): so there may be some."""
-        judge, before = self._judge, self._judge.promised
+        judge, before = self._judge, self._judge.promise_count
         is_able = sum(map(judge.compatible, judge.slaves)) >= self._plan.settings.slaves_needed
-        expected = is_able and self._plan.sync_replicas
+        is_confirmation_due = is_able and self._plan.sync_replicas
         ends_at = self._loop.time() + CALM_S
         while True:
             self._nodes[0].put(1, waits=True)
             await asyncio.sleep(1.0)
-            if judge.promised > before or not expected:
+            if judge.promise_count > before or not is_confirmation_due:
                 return
             if self._loop.time() > ends_at:
                 judge.fail("H9", "enough slaves follow, and a send was not confirmed")

@@ -25,8 +25,8 @@ def counts(world: HaWorld, loop: VirtualLoop, nodes: Sequence[HaHost]) -> list[t
     totals = list(of_loop(loop))
     for node in nodes:
         totals.append(("open files of a node", len(node.disk.open_files)))
-        totals.append(("sends that wait at a node", len(node.waiting)))
-        totals += [("calls that wait for a node's thread", worker.waiting) for worker in node.workers]
+        totals.append(("sends that wait at a node", len(node.senders)))
+        totals += [("calls that wait for a node's thread", worker.pending_count) for worker in node.workers]
     ends = world.fabric.ends()
     links = Counter(end.process for end in ends if end.here[0] != nodes[0].address)
     totals += [("connections of a slave to its master", count) for count in links.values()]

@@ -43,10 +43,10 @@ class RecordDisk(SimDisk):
         size = self.random.choice((len(inode.durable), len(inode.cached)))
         inode.durable.extend(bytes(max(0, size - len(inode.durable))))
         for start, end in _pieces(inode.cached):
-            kept = start + self.random.choice((0, end - start, self.random.randint(0, end - start)))
-            if kept > start:
-                inode.durable.extend(bytes(max(0, kept - len(inode.durable))))
-                inode.durable[start:kept] = inode.cached[start:kept]
+            survivor_end = start + self.random.choice((0, end - start, self.random.randint(0, end - start)))
+            if survivor_end > start:
+                inode.durable.extend(bytes(max(0, survivor_end - len(inode.durable))))
+                inode.durable[start:survivor_end] = inode.cached[start:survivor_end]
 
 
 def _pieces(content: bytearray) -> Iterator[tuple[int, int]]:

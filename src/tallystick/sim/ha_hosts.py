@@ -44,7 +44,7 @@ class HaHost(Host[HaWorld]):
             self.id, self.disk, world.clock, self._random, slave=number > 0, sync_flush=self.sync_flush
         )  # fmt: skip
         self.log.on_copied = lambda offset, size: world.judge.copied(self, offset, size)
-        self.waiting: dict[Ticket, WaitingSender] = {}
+        self.senders: dict[Ticket, WaitingSender] = {}
         self.running: BrokerLog | None = None  # that answers
         self._is_read_back = True
 
@@ -75,9 +75,9 @@ class HaHost(Host[HaWorld]):
     async def _run(self, process: Process) -> None:
         listeners = Listeners(
             settled=self._settled, awaited=lambda: self._random.random() < 0.5, arrived=_ignore, rebuilt=_ignore,
-            following=self._following, failed=lambda error: self._failed(process, error),
+            following=self._following, failed=lambda error: self._on_failure(process, error),
         )  # fmt: skip
-        self.waiting = {}
+        self.senders = {}
         settings = self._settings()
         standing = Standing(settings.role, settings.broker_id)
         log = self.running = BrokerLog(
@@ -130,7 +130,7 @@ class HaHost(Host[HaWorld]):
         world.trace.note("put", end, waits)
         if waits and log.waits:
             settled = log.wait(end)
-            self.waiting[settled.ticket] = WaitingSender(end, world.clock.now())
+            self.senders[settled.ticket] = WaitingSender(end, world.clock.now())
             self._settled(list(settled.settles))
 
     def _send_meanwhile(self) -> None:
@@ -138,7 +138,7 @@ class HaHost(Host[HaWorld]):
 
     def _settled(self, settles: list[Settle]) -> None:
         for settle in settles:
-            self._world.judge.settled(self.waiting.pop(settle.ticket), settle.status)
+            self._world.judge.settled(self.senders.pop(settle.ticket), settle.status)
 
     def _following(self) -> None:
         assert self.running is not None, "one that does not run is fed"
@@ -155,11 +155,11 @@ class HaHost(Host[HaWorld]):
     def lose_power(self) -> None:
         self._die(power_loss=True)
 
-    def _failed(self, process: Process, error: Exception) -> None:
+    def _on_failure(self, process: Process, error: Exception) -> None:
         """It may end for what its disk did, and for nothing else."""
         self._world.trace.note(process.name, "ends", repr(error))
         if isinstance(error, Violation):
-            self._world.judge.found(error)
+            self._world.judge.report(error)
         elif not isinstance(error, StorageError) or not self.log.was_disturbed:
             self._world.judge.fail("H6", f"{self.id} ended by itself: {error!r}")
         self._die(power_loss=self._random.random() < 0.5)
@@ -187,7 +187,7 @@ class HaHost(Host[HaWorld]):
             self.log.restart(power_loss=power_loss)
             check_dispatch(self.log)
         except Violation as violation:
-            world.judge.found(violation)
+            world.judge.report(violation)
         if self._number == 0:
             world.judge.master_died()
         self._is_read_back = True

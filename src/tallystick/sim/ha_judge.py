@@ -1,4 +1,4 @@
-"""The promises of replication, checked at each answer, each copy and at the end of a life.
+"""The promises of replication, checked at each response, each copy and at the end of a life.
 
 What a send was told decides what must be true: with the master's disk, it survives anything that happens to the master;
 with the slaves, enough distinct ones had it when the sender was told, and for good if they acknowledge what they
@@ -36,7 +36,7 @@ class HaView(Protocol):
     log: SimLog
 
     @property
-    def waiting(self) -> Mapping[Ticket, WaitingSender]: ...
+    def senders(self) -> Mapping[Ticket, WaitingSender]: ...
 
     @property
     def answers(self) -> bool: ...
@@ -66,7 +66,7 @@ class HaJudge:
         """``now`` is the time in seconds."""
         self._trace, self._plan, self._now = trace, plan, now
         self.slaves: Sequence[HaView] = ()
-        self.promised = 0
+        self.promise_count = 0
         self.alarm: tuple[int, Callable[[], None]] | None = None  # settable: what to do after which promise
         self.violation: str | None = None
         self._promises: list[_Promise] = []
@@ -83,8 +83,8 @@ class HaJudge:
             if status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT) and not plan.sync_replicas:
                 self.fail("H9", f"{status.name} for a send that wanted no slave")
             return
-        self.promised += 1
-        if self.alarm is not None and self.promised > self.alarm[0]:
+        self.promise_count += 1
+        if self.alarm is not None and self.promise_count > self.alarm[0]:
             (_, ring), self.alarm = self.alarm, None
             ring()
         if plan.sync_flush:
@@ -141,8 +141,8 @@ class HaJudge:
         """
         if not self.master.answers:
             return "H6", "the master does not run"
-        if self.master.waiting:
-            return "H9", f"nobody was told about {list(self.master.waiting.values())}"
+        if self.master.senders:
+            return "H9", f"nobody was told about {list(self.master.senders.values())}"
         for slave in self.slaves:
             if self.compatible(slave) and not (slave.follows and slave.log.end == self.master.log.end):
                 return "H6", f"{slave.id} has {slave.log.end} of {self.master.log.end}: {slave.why}"
@@ -167,10 +167,10 @@ class HaJudge:
     def fail(self, promise: str, what: str) -> NoReturn:
         """Whoever may catch what this raises, the life has failed."""
         violation = Violation(f"{promise}: {what}")
-        self.found(violation)
+        self.report(violation)
         raise violation
 
-    def found(self, violation: Violation) -> None:
+    def report(self, violation: Violation) -> None:
         """Somebody else found one."""
         self._trace.note("VIOLATION", violation)
         self.violation = self.violation or str(violation)

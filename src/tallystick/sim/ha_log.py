@@ -56,7 +56,7 @@ class SimLog:
         self._slave, self.sync_flush = slave, sync_flush
         self._settings = replace(SETTINGS, sync_flush=sync_flush)
         self.data = bytearray()
-        self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
+        self._unsynced_puts: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
         self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
         self._number = 0
         self._opened_at = self._certain = (
@@ -129,7 +129,7 @@ class SimLog:
         queue = draft.topic, draft.queue_id
         if put.queue_offset < self._durable.get(queue, 0):
             raise Violation(f"queue: {queue} gave offset {put.queue_offset} twice")
-        self._given.append((put.end, queue, put.queue_offset + len(draft.messages)))
+        self._unsynced_puts.append((put.end, queue, put.queue_offset + len(draft.messages)))
 
     def copied(self, offset: int, size: int) -> None:
         self.on_copied(offset, size)
@@ -141,8 +141,8 @@ class SimLog:
             yield
         flushed = self.flushed
         self._certain = max(self._certain, before if flushed > before else 0)
-        while self._given and self._given[0][0] <= flushed:
-            _, queue, after = self._given.popleft()
+        while self._unsynced_puts and self._unsynced_puts[0][0] <= flushed:
+            _, queue, after = self._unsynced_puts.popleft()
             self._durable[queue] = max(self._durable.get(queue, 0), after)
 
     @contextlib.contextmanager
@@ -206,9 +206,10 @@ class SimLog:
 
     def restart(self, *, power_loss: bool) -> None:
         """The process, or the machine, died and is back."""
-        seen, first, kept = bytes(self.data), self.first, self.whole(self.flushed if power_loss else len(self.data))
+        data_before, first = bytes(self.data), self.first
+        whole_end = self.whole(self.flushed if power_loss else len(self.data))
         rotten = self._rotten()
-        self._given.clear()
+        self._unsynced_puts.clear()
         self.was_disturbed = False
         self._crash(power_loss=power_loss)
         if rotten is not None:
@@ -219,11 +220,13 @@ class SimLog:
                 break
             except Crashed:
                 self._crash(power_loss=power_loss)
-            except StorageError as refused:
-                raise Violation(f"restart: {refused}") from refused
+            except StorageError as error:
+                raise Violation(f"restart: {error}") from error
         self.see(self.first)
-        if kept > first and (self.end < kept or self.data[self.first : kept] != seen[self.first : kept]):
-            raise Violation(f"restart: the log was whole up to {kept} and is up to {self.end}")
+        if whole_end > first and (
+            self.end < whole_end or self.data[self.first : whole_end] != data_before[self.first : whole_end]
+        ):
+            raise Violation(f"restart: the log was whole up to {whole_end} and is up to {self.end}")
 
     def _rotten(self) -> tuple[int, int] | None:
         """A record that was synced, and a byte of its body; None for no rot this time."""

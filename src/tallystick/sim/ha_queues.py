@@ -40,34 +40,34 @@ def check_dispatch(log: SimLog) -> None:
             _check_key(log, one.message.topic, one.message.unique_key or "", IndexType.UNIQUE, [one])
 
 
-def _check_queue(log: SimLog, topic: str, queue_id: int, expected: Sequence[_Record]) -> None:
+def _check_queue(log: SimLog, topic: str, queue_id: int, records: Sequence[_Record]) -> None:
     first, end = log.store.queue_range(topic, queue_id)
-    numbers = [one.message.queue_offset for one in expected]
-    found: list[bytes] = []
+    numbers = [one.message.queue_offset for one in records]
+    messages: list[bytes] = []
     offset = first
     while offset < end:
-        got = log.store.get(topic, queue_id, offset, 32, _ALL)
-        if got.status is not GetStatus.FOUND and numbers:
-            raise Violation(f"queue: {topic}/{queue_id} has {got.status.name} at {offset}")
-        found += [bytes(view) for view in got.buffers]
-        offset = got.next_offset
+        batch = log.store.get(topic, queue_id, offset, 32, _ALL)
+        if batch.status is not GetStatus.FOUND and numbers:
+            raise Violation(f"queue: {topic}/{queue_id} has {batch.status.name} at {offset}")
+        messages += [bytes(view) for view in batch.buffers]
+        offset = batch.next_offset
     where = f"{topic}/{queue_id} from {first} to {end}"
     if numbers != list(range(numbers[0], numbers[-1] + 1) if numbers else ()):
         raise Violation(f"queue: the log has {numbers} for {topic}/{queue_id}")
-    if not _is_dispatched(log, b"".join(found), expected) or (numbers and first > numbers[0]):
+    if not _is_dispatched(log, b"".join(messages), records) or (numbers and first > numbers[0]):
         raise Violation(f"queue: {where} shows other messages than the log has, {numbers}")
 
 
-def _check_key(log: SimLog, topic: str, key: str, kind: IndexType, expected: Sequence[_Record]) -> None:
-    found = log.store.query(topic, key, 64, 0, 1 << 60, kind)
-    if len(expected) <= 64 and not _is_dispatched(log, b"".join(reversed(found)), expected):
-        where = [_decode(data).physical_offset for data in found]
-        wanted = [one.message.physical_offset for one in expected]
-        raise Violation(f"index: {topic}#{key} finds {where}, the log has {wanted}")
+def _check_key(log: SimLog, topic: str, key: str, kind: IndexType, records: Sequence[_Record]) -> None:
+    messages = log.store.query(topic, key, 64, 0, 1 << 60, kind)
+    if len(records) <= 64 and not _is_dispatched(log, b"".join(reversed(messages)), records):
+        where = [_decode(data).physical_offset for data in messages]
+        offsets = [one.message.physical_offset for one in records]
+        raise Violation(f"index: {topic}#{key} finds {where}, the log has {offsets}")
 
 
-def _is_dispatched(log: SimLog, found: bytes, expected: Sequence[_Record]) -> bool:
+def _is_dispatched(log: SimLog, dispatched_bytes: bytes, records: Sequence[_Record]) -> bool:
     """Whether all that was dispatched was found. More is right, too: a dispatch that a full disk interrupted."""
-    wanted = b"".join(one.data for one in expected)
-    sure = sum(len(one.data) for one in expected if one.message.physical_offset < log.store.reput_offset)
-    return wanted.startswith(found) and len(found) >= sure
+    log_bytes = b"".join(one.data for one in records)
+    sure = sum(len(one.data) for one in records if one.message.physical_offset < log.store.reput_offset)
+    return log_bytes.startswith(dispatched_bytes) and len(dispatched_bytes) >= sure

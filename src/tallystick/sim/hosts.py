@@ -163,7 +163,7 @@ class ClientHost(ABC, Generic[W, C]):
     def __init__(self, world: W, number: int, name: str) -> None:
         self._world, self.name, self.address = world, name, client_address(number)
         self.process = Process(world.loop, name, self.address)
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
 
     @abstractmethod
     def _client(self) -> C: ...
@@ -188,4 +188,4 @@ class ClientHost(ABC, Generic[W, C]):
     def kill(self) -> None:
         if self.process.alive:
             self._world.fabric.kill(self.process)
-            self.gone.set_result(None)
+            self.death.set_result(None)

@@ -16,7 +16,7 @@ class Judge(Protocol):
     """``violation`` is the first that it found."""
 
     violation: str | None
-    promised: int
+    promise_count: int
 
 
 def live(
@@ -27,8 +27,8 @@ def live(
     gc.disable()  # when it would close what nobody holds, no seed decides
     try:
         loop.run_until_complete(work)
-    except Violation as found:
-        violation = str(found)
+    except Violation as error:
+        violation = str(error)
     except Stuck as stuck:
         violation = f"{promise}: {stuck}"
     finally:
@@ -36,4 +36,4 @@ def live(
         trace.end()  # what comes now is only the clearing away
         loop.abandon()
         gc.enable()
-    return Outcome(seed, violation, judge.promised, trace.fingerprint, tuple(trace.lines or ()))
+    return Outcome(seed, violation, judge.promise_count, trace.fingerprint, tuple(trace.lines or ()))

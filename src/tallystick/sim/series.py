@@ -16,7 +16,7 @@ class Outcome:
 
     seed: int
     violation: str | None
-    promised: int  # what somebody was told is safe: with nothing of that, a pass proves nothing
+    promise_count: int  # what somebody was told is safe: with nothing of that, a pass proves nothing
     fingerprint: str  # equal for equal seeds, in every process
     trace: tuple[str, ...] = ()  # every step, if they were kept
 
@@ -32,8 +32,8 @@ class Summary:
     """What a series came to."""
 
     lives: int
-    promised: int
-    failed: tuple[Outcome, ...]
+    promise_count: int
+    failures: tuple[Outcome, ...]
     seconds: float
 
 
@@ -46,8 +46,8 @@ def run_many(
     progress: Callable[[int], None] | None = None,
 ) -> Summary:
     """Run seeds until they, the time, or the patience (``stop_at`` failures) are used up."""
-    started, lives, promised, failed = time.monotonic(), 0, 0, list[Outcome]()
-    reported = started
+    start_s, lives, promise_count, failures = time.monotonic(), 0, 0, list[Outcome]()
+    reported = start_s
     for seed in seeds:
         try:
             outcome = run(seed)
@@ -55,16 +55,16 @@ def run_many(
             error.add_note(f"in the life of seed {seed}")
             raise
         gc.collect(1)  # a life leaves cycles, which grew too old while it ran to be collected soon
-        lives, promised = lives + 1, promised + outcome.promised
+        lives, promise_count = lives + 1, promise_count + outcome.promise_count
         if outcome.violation:
-            failed.append(outcome)
+            failures.append(outcome)
         now = time.monotonic()
         if progress and now - reported >= 10.0:
             reported = now
             progress(lives)
-        if (seconds is not None and now - started >= seconds) or len(failed) >= stop_at:
+        if (seconds is not None and now - start_s >= seconds) or len(failures) >= stop_at:
             break
-    return Summary(lives, promised, tuple(failed), time.monotonic() - started)
+    return Summary(lives, promise_count, tuple(failures), time.monotonic() - start_s)
 
 
 def random_start() -> int:

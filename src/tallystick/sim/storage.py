@@ -62,14 +62,14 @@ class StorageLife:
         self.trace = Trace(lambda: float(self.disk.operations), keep=keep_trace)  # its time is the disk's work
         self.clock = TickingClock()
         self.books = {ledger: LedgerModel() for ledger in IDS}
-        self.promised = 0
+        self.promise_count = 0
         self.crashes = 0
         self._flaky = self.random.choice((0.0, 0.0, 0.01))
         self._staged_adds: list[tuple[int, int, int]] = []
         self._staged_fences: list[int] = []
         self._flight: Flight | None = None
         self._plan: Checkpoint | None = None
-        self._written = False
+        self._is_plan_written = False
         self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
         self.storage = self._open()
 
@@ -139,16 +139,16 @@ class StorageLife:
             (1 << 62) + 9, last + self.random.choice((1, 1, 1, 1, 2, 3, 5000 if self.random.random() < 0.1 else 1))
         )
 
-    def _sent(self, ledger: int, entry: int, data: bytes) -> None:
+    def _record_add(self, ledger: int, entry: int, data: bytes) -> None:
         self.trace.note("  added", ledger, entry, len(data))
-        self._staged_adds.append((ledger, entry, self.books[ledger].sent(entry, data)))
+        self._staged_adds.append((ledger, entry, self.books[ledger].add(entry, data)))
 
     def add_run(self) -> None:
         ledgers = [self.random.choice(IDS)] if self.random.random() < 0.7 else list(IDS)
         frames: list[tuple[int, int, bytes]] = []
         for _ in range(self.random.randint(1, 25)):
             ledger = self.random.choice(ledgers)
-            ahead = [entry for found, entry, _ in frames if found == ledger]
+            ahead = [entry for other_ledger, entry, _ in frames if other_ledger == ledger]
             entry = ahead[-1] + 1 if ahead and self.random.random() < 0.9 else self._new_id(self.books[ledger])
             frames.append((ledger, entry, self._entry(ledger, entry)))
         data = b"".join(v2.AddFrame(ledger, entry, key_of(ledger), body).encode() for ledger, entry, body in frames)
@@ -158,7 +158,7 @@ class StorageLife:
         for (ledger, entry, body), code in zip(frames, self.storage.add_run(data, run), strict=True):
             expect(code, Code.FENCED if refused[ledger] else Code.OK, "add", ledger, entry)
             if code == Code.OK:
-                self._sent(ledger, entry, body)
+                self._record_add(ledger, entry, body)
 
     def _refuses(self, ledger: int) -> bool:
         return self.books[ledger].fenced or self.books[ledger].deleting
@@ -171,7 +171,7 @@ class StorageLife:
         code = self.storage.add(ledger, entry, key_of(ledger), body, recovery=True)
         expect(code, Code.FENCED if self.books[ledger].deleting else Code.OK, "recovery add", ledger, entry)
         if code == Code.OK:
-            self._sent(ledger, entry, body)
+            self._record_add(ledger, entry, body)
 
     def fence(self) -> None:
         ledger = self.random.choice(IDS)
@@ -205,8 +205,8 @@ class StorageLife:
         for ledger, entry, version in self._flight.adds:
             book = self.books[ledger]
             if entry in book.entries:
-                self.promised += 1
-                book.entries[entry].promised = max(book.entries[entry].promised, version)
+                self.promise_count += 1
+                book.entries[entry].durable_version = max(book.entries[entry].durable_version, version)
         for ledger in self._flight.fences:
             self.books[ledger].fence_promised = True
         self._flight = None
@@ -221,27 +221,32 @@ class StorageLife:
                 self._plan = step()
             else:
                 self._begin_collect()
-        elif not self._written:
+        elif not self._is_plan_written:
             try:
                 self.storage.checkpoints.write(self._plan)
             except StorageError as error:
                 self._judge_refusal(self._plan, error)
                 self._plan = None
                 return
-            self._written = True
+            self._is_plan_written = True
         else:
             self._finish(self._plan)
 
     def _judge_refusal(self, plan: Checkpoint, error: StorageError) -> None:
         with self.disk.undisturbed():
-            kept = self.disk.open(SPARE).size() if self.disk.exists(SPARE) else 0
-        if plan.table is None and isinstance(error, DiskFull) and not self._flaky and kept >= len(plan.state.encode()):
+            spare_bytes = self.disk.open(SPARE).size() if self.disk.exists(SPARE) else 0
+        if (
+            plan.table is None
+            and isinstance(error, DiskFull)
+            and not self._flaky
+            and spare_bytes >= len(plan.state.encode())
+        ):
             raise Violation("a full disk refused to delete ledgers, though room was kept for it")
 
     def _begin_collect(self) -> None:
-        known = self.storage.ledger_ids()
+        ledger_ids = self.storage.ledger_ids()
         live = [ledger for ledger in IDS if self.random.random() < 0.8]
-        self._plan = self.storage.checkpoints.begin_collect(known, live)
+        self._plan = self.storage.checkpoints.begin_collect(ledger_ids, live)
         state = self._plan.state
         # What an earlier plan would have forgotten may be on the disk although its write failed, at its last sync.
         self._forgetting |= {n for n in IDS if n not in state.deleted and n not in state.ledgers}
@@ -250,11 +255,11 @@ class StorageLife:
 
     def _finish(self, plan: Checkpoint) -> None:
         self.storage.checkpoints.finish(plan)
-        self._plan, self._written = None, False
+        self._plan, self._is_plan_written = None, False
         self._forgetting.clear()
         for ledger in IDS:
             if self.books[ledger].deleting:
-                self.books[ledger].gone = True
+                self.books[ledger].is_gone = True
                 if ledger not in plan.state.deleted and ledger not in plan.state.ledgers:
                     self._forget(ledger)
         self.storage.checkpoints.sweep()
@@ -298,14 +303,14 @@ class StorageLife:
         self._staged_adds, self._staged_fences = [], []
         for book in self.books.values():
             for versions in book.entries.values():
-                versions.promised = len(versions.sent) - 1
+                versions.durable_version = len(versions.payloads) - 1
             book.fence_promised = book.fenced
         self._again()
 
     def _again(self) -> None:
         while True:
             self._flight = self._plan = None
-            self._written = False
+            self._is_plan_written = False
             self._staged_adds, self._staged_fences = [], []
             self.storage = self._open()
             try:
@@ -320,7 +325,7 @@ class StorageLife:
         """What is found after a restart is what is true from now on."""
         book = self.books[ledger]
         here = ledger in self.storage.ledger_ids()
-        if book.gone and here:
+        if book.is_gone and here:
             raise Violation(f"deleted ledger {ledger} is back")
         if book.deleting and not here:
             self._probe_deleted(ledger, book)
@@ -328,9 +333,9 @@ class StorageLife:
         book.deleting = False
         for entry, versions in list(book.entries.items()):
             code, data = self.storage.read(ledger, entry)
-            if code == Code.OK and data in versions.sent[max(0, versions.promised) :]:
+            if code == Code.OK and data in versions.payloads[max(0, versions.durable_version) :]:
                 book.entries[entry] = Versions([data], 0)
-            elif versions.promised < 0 and code in (Code.NO_ENTRY, Code.NO_LEDGER):
+            elif versions.durable_version < 0 and code in (Code.NO_ENTRY, Code.NO_LEDGER):
                 del book.entries[entry]
             else:
                 raise Violation(f"{ledger}:{entry} was promised and is {Code(code).name}")
@@ -340,21 +345,21 @@ class StorageLife:
         book.fence_promised = book.fenced
 
     def _probe_deleted(self, ledger: int, book: LedgerModel) -> None:
-        if ledger not in self._forgetting and (book.promised or book.gone):
-            book.gone = True
+        if ledger not in self._forgetting and (book.has_promises or book.is_gone):
+            book.is_gone = True
             expect(self.storage.fence(ledger, key_of(ledger)), Code.NO_LEDGER, "fence of a deleted ledger", ledger)
             return
         self.books[ledger] = LedgerModel()
         if not self._takes_an_add(ledger):
-            self.books[ledger] = LedgerModel(deleting=True, gone=True)
+            self.books[ledger] = LedgerModel(deleting=True, is_gone=True)
 
     def _takes_an_add(self, ledger: int) -> bool:
         """Ask in the way a writer does: with the newest version of an entry, or with a first entry."""
         versions = self.books[ledger].entries
-        entry, sent = next(iter(versions.items())) if versions else (0, Versions([self._entry(ledger, 0)]))
-        code = self.storage.add(ledger, entry, key_of(ledger), sent.sent[-1])
+        entry, entry_versions = next(iter(versions.items())) if versions else (0, Versions([self._entry(ledger, 0)]))
+        code = self.storage.add(ledger, entry, key_of(ledger), entry_versions.payloads[-1])
         if code == Code.OK:
-            self._sent(ledger, entry, sent.sent[-1])
+            self._record_add(ledger, entry, entry_versions.payloads[-1])
         return code == Code.OK
 
 
@@ -371,10 +376,10 @@ def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
     violation = None
     try:
         life.live()
-    except Violation as found:
-        violation = str(found)
-    except StorageError as found:
-        violation = f"refused: {found}"
+    except Violation as error:
+        violation = str(error)
+    except StorageError as error:
+        violation = f"refused: {error}"
     trace = life.trace
     lines = tuple(trace.lines or ())
-    return StorageOutcome(seed, violation, life.promised, trace.fingerprint, lines, crashes=life.crashes)
+    return StorageOutcome(seed, violation, life.promise_count, trace.fingerprint, lines, crashes=life.crashes)

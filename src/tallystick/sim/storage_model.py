@@ -27,10 +27,10 @@ IDS = (0, 1, 7, 1 << 60)
 
 @dataclass
 class Versions:
-    """What was sent for one entry, oldest first; from ``promised`` on each may be what is read after a crash."""
+    """What was sent for one entry, oldest first; from ``durable_version`` on each may be what is read after a crash."""
 
-    sent: list[bytes] = field(default_factory=list)
-    promised: int = -1  # the newest version that a commit made durable; -1: none, "no such entry" is right too
+    payloads: list[bytes] = field(default_factory=list)
+    durable_version: int = -1  # the newest version that a commit made durable; -1: none, "no such entry" is right too
 
 
 @dataclass
@@ -38,23 +38,23 @@ class LedgerModel:
     """One ledger as its clients see it."""
 
     entries: dict[int, Versions] = field(default_factory=dict)
-    fenced: bool = False  # told so by an answer
+    fenced: bool = False  # as a response said
     fence_promised: bool = False
     exists: bool = False  # here for certain
     deleting: bool = False  # a collection was begun; whether it took effect is seen after a crash
-    gone: bool = False  # it took effect
+    is_gone: bool = False  # it took effect
 
-    def sent(self, entry: int, data: bytes) -> int:
+    def add(self, entry: int, data: bytes) -> int:
         """The storage took an entry; the number of this version of it."""
         self.exists = True
         versions = self.entries.setdefault(entry, Versions())
-        versions.sent.append(data)
-        return len(versions.sent) - 1
+        versions.payloads.append(data)
+        return len(versions.payloads) - 1
 
     @property
-    def promised(self) -> bool:
+    def has_promises(self) -> bool:
         """Whether a crash may not take the ledger away."""
-        return self.fence_promised or any(versions.promised >= 0 for versions in self.entries.values())
+        return self.fence_promised or any(versions.durable_version >= 0 for versions in self.entries.values())
 
 
 class TickingClock:
@@ -75,14 +75,14 @@ def key_of(ledger: int) -> bytes:
     return master_key(b"%d" % ledger)
 
 
-def expect(code: int, expected: int, what: str, *where: int) -> None:
-    if code != expected:
-        raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected).name}")
+def expect(code: int, expected_code: int, what: str, *where: int) -> None:
+    if code != expected_code:
+        raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected_code).name}")
 
 
 def absent(book: LedgerModel) -> Code:
-    """The answer for a ledger that is deleted: a loss of power may bring it back until the deletion is durable."""
-    return Code.NO_LEDGER if book.gone else Code.IO_ERROR
+    """The response code for a deleted ledger: a loss of power may bring it back until the deletion is durable."""
+    return Code.NO_LEDGER if book.is_gone else Code.IO_ERROR
 
 
 def check_reads(storage: Storage, ledger: int, book: LedgerModel, rng: random.Random) -> None:
@@ -92,21 +92,21 @@ def check_reads(storage: Storage, ledger: int, book: LedgerModel, rng: random.Ra
         return
     for entry, versions in book.entries.items():
         code, data = storage.read(ledger, entry)
-        if code != Code.OK or data != versions.sent[-1]:
+        if code != Code.OK or data != versions.payloads[-1]:
             raise Violation(f"{ledger}:{entry} reads as {Code(code).name}")
         frames, count = storage.read_frames(ledger, entry, rng.randint(1, 30), 4096)
-        if frames != b"".join(_answer(ledger, entry + step, book) for step in range(count)):
+        if frames != b"".join(_response(ledger, entry + step, book) for step in range(count)):
             raise Violation(f"{ledger}:{entry} and {count - 1} more are not what the fast way gives")
-    if book.entries and storage.read(ledger, -1)[1] != book.entries[max(book.entries)].sent[-1]:
+    if book.entries and storage.read(ledger, -1)[1] != book.entries[max(book.entries)].payloads[-1]:
         raise Violation(f"{ledger}: the last entry is another")
     no = Code.NO_ENTRY if book.exists else Code.NO_LEDGER
     for entry in (at for at in (3, 4097, 1 << 61) if at not in book.entries):
         expect(storage.read(ledger, entry)[0], no, "read", ledger, entry)
 
 
-def _answer(ledger: int, entry: int, book: LedgerModel) -> bytes:
+def _response(ledger: int, entry: int, book: LedgerModel) -> bytes:
     versions = book.entries.get(entry)
-    return v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, versions.sent[-1]) if versions else b"?"
+    return v2.encode_response(v2.ReadFrame(ledger, entry), Code.OK, versions.payloads[-1]) if versions else b"?"
 
 
 def check_rot(
@@ -123,5 +123,5 @@ def check_rot(
     for ledger, book in books.items():
         for entry, versions in book.entries.items() if not book.deleting else ():
             code, data = storage.read(ledger, entry)
-            if code != Code.IO_ERROR and (code != Code.OK or data != versions.sent[-1]):
+            if code != Code.IO_ERROR and (code != Code.OK or data != versions.payloads[-1]):
                 raise Violation(f"{ledger}:{entry} reads as {Code(code).name} after a bit of {path} flipped")

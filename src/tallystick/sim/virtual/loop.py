@@ -158,10 +158,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _stuck(self, why: str) -> NoReturn:
-        waiting = Counter(_where(task) for task in self._unfinished)
-        rare_first = sorted(waiting.items(), key=lambda item: (item[1], item[0]))
-        listed = [f"{count} x {where}" if count > 1 else where for where, count in rare_first[:MAX_LISTED]]
-        raise Stuck("; ".join([f"{why}; these tasks wait", *listed]))
+        task_counts = Counter(_where(task) for task in self._unfinished)
+        rare_first = sorted(task_counts.items(), key=lambda item: (item[1], item[0]))
+        descriptions = [f"{count} x {where}" if count > 1 else where for where, count in rare_first[:MAX_LISTED]]
+        raise Stuck("; ".join([f"{why}; these tasks wait", *descriptions]))
 
 
 for _name in _OUTSIDE:

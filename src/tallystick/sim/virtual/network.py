@@ -271,11 +271,11 @@ class SimNetwork:
 
     def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> SimReservation:
         """It keeps nobody out: a process of a host is alone there, but for what listens already."""
-        found = port or self._fabric.new_port()
-        for number in (found, *(found + offset for offset in offsets)):
+        first_port = port or self._fabric.new_port()
+        for number in (first_port, *(first_port + offset for offset in offsets)):
             if self._fabric.is_bound(self._process.address, number):
                 raise UsageError(f"cannot listen{purpose}: address already in use", host=host, port=number)
-        return SimReservation(found)
+        return SimReservation(first_port)
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> SimListener:
         listener = SimListener(self._fabric, self._process, port or self._fabric.new_port(), factory, serving)

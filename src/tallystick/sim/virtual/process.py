@@ -36,8 +36,10 @@ class Process:
         self.context.run(PROCESS.set, self)
         self.on_death: list[Callable[[], None]] = []
         self._loop = loop
-        self._due: list[asyncio.Handle] = []  # while it is paused
-        self._lost: list[asyncio.Handle] = []  # kept: what nobody holds would be collected, and so run its ``finally``
+        self._due_handles: list[asyncio.Handle] = []  # while it is paused
+        self._lost_handles: list[
+            asyncio.Handle
+        ] = []  # kept: what nobody holds would be collected, and so run its ``finally``
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine in this process."""
@@ -46,9 +48,9 @@ class Process:
     def takes(self, handle: asyncio.Handle) -> bool:
         """Whether a callback that is due can run now."""
         if not self.alive:
-            self._lost.append(handle)
+            self._lost_handles.append(handle)
         elif self.paused:
-            self._due.append(handle)
+            self._due_handles.append(handle)
         return self.alive and not self.paused
 
     def pause(self) -> None:
@@ -57,8 +59,8 @@ class Process:
     def go_on(self) -> None:
         """Whatever became due meanwhile runs now, unless something that comes before it cancels it."""
         self.paused = False
-        due, self._due = self._due, []
-        for handle in due:
+        handles, self._due_handles = self._due_handles, []
+        for handle in handles:
             if not handle.cancelled():
                 self._loop.run_again(handle)
 

@@ -69,7 +69,7 @@ class SimTransport(asyncio.Transport):
         self._under_way = 0  # bytes that the peer has not read
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
         self._is_writing_paused = False
-        self._held: deque[bytes | tuple[End]] = deque()  # would have arrived, but for a cut
+        self._held_pieces: deque[bytes | tuple[End]] = deque()  # would have arrived, but for a cut
         self._arrived: deque[bytes] = deque()
         self._arrived_end: tuple[End] | None = None
         self._is_deaf = False  # nothing that comes now arrives
@@ -171,13 +171,13 @@ class SimTransport(asyncio.Transport):
 
     def arrive(self, data: bytes | tuple[End]) -> None:
         """For the network: bytes, or the end."""
-        self._held.append(data)
+        self._held_pieces.append(data)
         self.pass_held()
 
     def pass_held(self) -> None:
         """What a cut held up arrives, unless there still is one."""
-        while self._held and not self._path.is_cut(self):
-            data = self._held.popleft()
+        while self._held_pieces and not self._path.is_cut(self):
+            data = self._held_pieces.popleft()
             if self.is_over or not self.process.alive:
                 if isinstance(data, bytes) and not self.peer.is_over:
                     self._path.send_end(self, ConnectionResetError("nobody is there"))
@@ -247,15 +247,15 @@ class SimTransport(asyncio.Transport):
 
     # The end.
 
-    def _end(self, error: End, told: End, *, tell: bool = True) -> None:
-        """``told`` is what the peer hears of it, if it does."""
+    def _end(self, error: End, peer_end: End, *, tell: bool = True) -> None:
+        """``peer_end`` is what the peer hears of it, if it does."""
         if self.is_over:
             return
         self._is_closing = self.is_over = True
         self._unsent.clear()
         self._unsent_bytes = 0
         if tell:
-            self._path.send_end(self, told)
+            self._path.send_end(self, peer_end)
         self._path.gone(self)
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, error, context=self.process.context)

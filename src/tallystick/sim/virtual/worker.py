@@ -35,7 +35,7 @@ class DelayWorker(Worker):
         self._loop.call_at(self._free_at, self._next, context=self._process.context)
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """How many calls were given to it and have not taken effect."""
         return len(self._jobs)
 
@@ -50,8 +50,8 @@ class DelayWorker(Worker):
         call, done = self._jobs.popleft()
         try:
             result, error = call(), None
-        except Exception as failed:
-            result, error = None, failed
+        except Exception as failure:
+            result, error = None, failure
         self._told_at = max(self._told_at + LEAST_S, self._loop.time() + self._delay_s() / 4)
         self._loop.call_at(self._told_at, done, result, error, context=self._process.context)
 
