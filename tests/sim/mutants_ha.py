@@ -294,8 +294,8 @@ HA_MUTANTS = (
     Mutant(
         "a copy of topics has the version of another (H12)",
         BROKER + "master_tables.py",
-        "return TopicTable(found.version, found.topics)",
-        "return TopicTable(known, found.topics)",
+        "return TopicTable(table.version, table.topics)",
+        "return TopicTable(known_version, table.topics)",
         "sim metadata", 60,
     ),
     Mutant(

@@ -42,11 +42,13 @@ def admin_rooms(parts: Parts) -> Iterator[Mapping[int, Handler]]:
     instance = parts.identity.instance
     for room in _ROOMS:
         handlers = room(parts).handlers
-        yield {code: _of_slaves(made, instance) if code in OF_SLAVES else made for code, made in handlers.items()}
+        yield {
+            code: _of_slaves(handler, instance) if code in OF_SLAVES else handler for code, handler in handlers.items()
+        }
 
 
 def _of_slaves(handler: Handler, instance: str) -> Handler:
-    """The same, for a slave that means this process, and for whoever does not say whom."""
+    """Returns the handler for a slave that means this process, and for whoever does not say which."""
 
     def handle(link: Link, command: Command, reply: Reply) -> Command | None:
         if command.fields.get(INSTANCE, instance) != instance:

@@ -15,13 +15,13 @@ from tallystick.rocketmq.wire.values import ResponseCode
 
 @dataclass(frozen=True)
 class Attribute:
-    """``values``: which it may have; none: a number from -1 up. ``fixed``: set when the topic is made, or never."""
+    """``values``: which it may have; None: a number from -1 up. ``fixed``: set when the topic is made, or never."""
 
     values: frozenset[str] | None = None
     fixed: bool = False
 
 
-# Batch queues and compaction are not here: a topic that asked for them would not get what it was promised.
+# Batch queues and compaction are not here: a topic that asked for them would not get what it asked for.
 TOPIC: Mapping[str, Attribute] = {
     "queue.type": Attribute(frozenset({"SimpleCQ"}), fixed=True),
     "cleanup.policy": Attribute(frozenset({"DELETE"}), fixed=True),
@@ -39,35 +39,35 @@ def read_changes(text: str | None) -> dict[str, str]:
             continue
         name, equals, value = part.partition("=")
         if equals and "+" not in name:
-            raise _refused(f"add/alter attribute format is wrong: {name}")
+            raise _refusal(f"add/alter attribute format is wrong: {name}")
         if not equals and "-" not in name:
-            raise _refused(f"delete attribute format is wrong: {name}")
+            raise _refusal(f"delete attribute format is wrong: {name}")
         if name in changes:
-            raise _refused(f"key duplication: {name}")
+            raise _refusal(f"key duplication: {name}")
         changes[name] = value
     return changes
 
 
-def changed(
-    known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
+def apply_changes(
+    attributes: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes after the changes. ``current``: None for a topic that is new. Raises BrokerError."""
+    """Returns the attributes after the changes. ``current``: None for a topic that is new. Raises BrokerError."""
     after = dict(current or {})
     names = set()
     for signed, value in changes.items():
         sign, name = signed[:1], signed[1:]
         if not name or "+" in name or "-" in name:
-            raise _refused("kv string format wrong.")
+            raise _refusal("kv string format wrong.")
         if name in names:
-            raise _refused(f"alter duplication key. key: {name}")
+            raise _refusal(f"alter duplication key. key: {name}")
         names.add(name)
         if sign not in ("+", "-"):
-            raise _refused(f"wrong format key: {name}")
+            raise _refusal(f"wrong format key: {name}")
         if sign == "-" and current is None:
-            raise _refused(f"only add attribute is supported while creating topic. key: {name}")
+            raise _refusal(f"only add attribute is supported while creating topic. key: {name}")
         if sign == "-" and name not in after:
-            raise _refused(f"attempt to delete a nonexistent key: {name}")
-        _check(known, name, value if sign == "+" else None, is_new=current is None)
+            raise _refusal(f"attempt to delete a nonexistent key: {name}")
+        _check(attributes, name, value if sign == "+" else None, is_new=current is None)
         if sign == "+":
             after[name] = value
         else:
@@ -75,14 +75,14 @@ def changed(
     return after
 
 
-def _check(known: Mapping[str, Attribute], name: str, value: str | None, *, is_new: bool) -> None:
-    attribute = known.get(name)
+def _check(attributes: Mapping[str, Attribute], name: str, value: str | None, *, is_new: bool) -> None:
+    attribute = attributes.get(name)
     if attribute is None:
-        raise _refused(f"unsupported key: {name}")
+        raise _refusal(f"unsupported key: {name}")
     if attribute.fixed and not is_new:
-        raise _refused(f"attempt to update an unchangeable attribute. key: {name}")
+        raise _refusal(f"attempt to update an unchangeable attribute. key: {name}")
     if value is not None and not _allows(attribute, value):
-        raise _refused(f"value is not supported by this broker: {name}={value}")
+        raise _refusal(f"value is not supported by this broker: {name}={value}")
 
 
 def _allows(attribute: Attribute, value: str) -> bool:
@@ -92,5 +92,5 @@ def _allows(attribute: Attribute, value: str) -> bool:
     return value == "-1" or (number is not None and number < 2**63)
 
 
-def _refused(remark: str) -> BrokerError:
+def _refusal(remark: str) -> BrokerError:
     return BrokerError(remark, response_code=ResponseCode.SYSTEM_ERROR)

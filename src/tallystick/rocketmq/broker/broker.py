@@ -355,7 +355,7 @@ class Broker:
 
     def _connection_lost(self, address: str) -> None:
         if self._registrar is not None:
-            self._registrar.lost(address)
+            self._registrar.connection_lost(address)
 
     def _found(self, masters: Masters) -> None:
         """Name servers said where the master is."""

@@ -1,15 +1,15 @@
 """The broker as a whole: how it is doing, how it is set up, how its replication stands.
 
-Timers and delayed messages are not delivered here: whoever asks for their state gets the empty one.
+Timers and delayed messages are not delivered here: a request for their state gets an empty one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, refusal
 from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import OK, refusal
 from tallystick.rocketmq.broker.traffic import MINUTE_MS, SLOT_MS, SLOTS, Rate
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -19,7 +19,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
 
 VERSION_NAME = "V5_5_0"  # what VERSION stands for
-# The original's queues between its threads, which its tools print: here a request is answered when it is read.
+# The original's queues between its threads, which its tools print: here a request is processed when it is read.
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 
 
@@ -82,16 +82,16 @@ class BrokerRequests:
 
     def _log(self) -> dict[str, object]:
         store = self._parts.store
-        used = f"{store.disk_used_percent / 100:.2f}"
+        disk_ratio = f"{store.disk_used_percent / 100:.2f}"
         total, free = map(_readable, store.disk_bytes)
         return {
-            f"commitLogDiskRatio_{self._parts.settings.store_dir}/commitlog": used,
+            f"commitLogDiskRatio_{self._parts.settings.store_dir}/commitlog": disk_ratio,
             "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
             "startAcceptSendRequestTimeStamp": 0,
             "commitLogMinOffset": store.first,
             "commitLogMaxOffset": store.end,
-            "commitLogDiskRatio": used,
-            "consumeQueueDiskRatio": used,
+            "commitLogDiskRatio": disk_ratio,
+            "consumeQueueDiskRatio": disk_ratio,
             "dispatchBehindBytes": store.end - store.reput_offset,
             "remainHowManyDataToFlush": _readable(store.end - store.flushed),
             "earliestMessageTimeStamp": store.earliest_ms,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tallystick.errors import RemoteProtocolError, StorageError
-from tallystick.rocketmq.broker.answers import answer_in_slices
 from tallystick.rocketmq.broker.clients import MAX_GROUPS
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, id_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import respond_in_slices
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -186,7 +186,7 @@ class ClientRequests:
         if sum(map(len, ids)) <= IDS_AT_ONCE_CHARS:
             return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
         answer = command.response(ResponseCode.SUCCESS)
-        answer_in_slices(self._parts, answer, id_pieces(ids), f"the members of group {group}", reply)
+        respond_in_slices(self._parts, answer, id_pieces(ids), f"the members of group {group}", reply)
         return None
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command | None:
@@ -195,7 +195,7 @@ class ClientRequests:
         if known is None:
             return command.response(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
         answer = command.response(ResponseCode.SUCCESS)
-        answer_in_slices(self._parts, answer, consumer_pieces(known), f"the members of group {group}", reply)
+        respond_in_slices(self._parts, answer, consumer_pieces(known), f"the members of group {group}", reply)
         return None
 
     def _producers(self, link: Link, command: Command, reply: Reply) -> Command | None:
@@ -204,14 +204,14 @@ class ClientRequests:
         if members is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         answer = command.response(ResponseCode.SUCCESS)
-        answer_in_slices(self._parts, answer, producer_pieces(members), f"the members of group {group}", reply)
+        respond_in_slices(self._parts, answer, producer_pieces(members), f"the members of group {group}", reply)
         return None
 
     def _all_producers(self, link: Link, command: Command, reply: Reply) -> None:
         clock = self._parts.clock
         started_ms = clock.wall_ms() - int(clock.now() * 1000)  # when ``heard`` was 0
         pieces = all_producer_pieces(self._clients.producer_groups, started_ms)
-        answer_in_slices(self._parts, command.response(ResponseCode.SUCCESS), pieces, "all producers", reply)
+        respond_in_slices(self._parts, command.response(ResponseCode.SUCCESS), pieces, "all producers", reply)
 
     def _running_info(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """The consumer is asked; its answer is the answer."""
@@ -247,7 +247,7 @@ class ClientRequests:
         answer, then = command.response(ResponseCode.SUCCESS), self._when_saved(asked, reply)
         if len(asked.queues) > LOCK_AT_ONCE:
             pieces = self._locking(link, asked)
-            answer_in_slices(self._parts, answer, pieces, "the queues that are locked", reply, then=then)
+            respond_in_slices(self._parts, answer, pieces, "the queues that are locked", reply, then=then)
         else:
             answer.body = b"".join(self._locking(link, asked))
             then(answer)

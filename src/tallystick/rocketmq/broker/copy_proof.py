@@ -20,7 +20,7 @@ from tallystick.rocketmq.ha.status import FollowStatus
 
 @dataclass(frozen=True)
 class Proof:
-    """What speaks for the master when a round begins."""
+    """The evidence for the master when a round begins."""
 
     link: int  # of the HA link, 0: none is needed
     by_end: bool  # the end of the master's log is all that can be compared
@@ -28,7 +28,7 @@ class Proof:
 
 
 def proof_of(status: FollowStatus) -> Proof | str:
-    """What is to be held on to during a round, or why none may begin."""
+    """Returns what must hold during a round, or why none may begin."""
     if status.end == 0:
         return Proof(0, by_end=False, instance="")
     if not status.link:
@@ -39,7 +39,7 @@ def proof_of(status: FollowStatus) -> Proof | str:
 
 
 def objection(proof: Proof, status: FollowStatus, master_end: int | None) -> str | None:
-    """Why a table that came is not taken; None: nothing speaks against it.
+    """Returns why a table that came is not taken, or None if nothing speaks against it.
 
     ``master_end`` is where the master's log ends, asked after the table came; None if the proof does not need it.
     """

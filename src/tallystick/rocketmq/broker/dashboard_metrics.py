@@ -2,7 +2,7 @@
 
 Source: ``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``. Numbers by topic or group are given for the first
 ``MAX_SERIES`` of them, in the order of their names, and lags for as many as have ``MAX_LAG_QUEUES`` queues together: a
-scrape is answered on the loop. What this broker does not have,
+scrape is served on the loop. What this broker does not have,
 such as the queues between threads of the original, has no metric here.
 """
 
@@ -53,7 +53,7 @@ Series = tuple[list[str], float]
 
 
 class DashboardCollector:
-    """Of one broker; a scrape reads what its parts have."""
+    """Collects the metrics of one broker from its parts."""
 
     def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts = parts, counts
@@ -97,47 +97,47 @@ class DashboardCollector:
 
     def _clients(self) -> Iterator[Metric]:
         clients = self._parts.clients
-        made, consumed, seen = Counter[tuple[str, str]](), Counter[tuple[str, str, str, str]](), 0
+        producers, consumers, member_count = Counter[tuple[str, str]](), Counter[tuple[str, str, str, str]](), 0
         for members in list(clients.producer_groups.values()):
             for member in list(members.values()):
-                made[member.language.value.lower(), str(member.version)] += 1
-                seen += 1
-                if seen % STEP == 0:
+                producers[member.language.value.lower(), str(member.version)] += 1
+                member_count += 1
+                if member_count % STEP == 0:
                     yield pause()
-        found = [([*self._node, *key, "remoting"], count) for key, count in _first(made.items())]
-        yield _gauge("rocketmq_producer_connections", [*_NODE, "language", "version", "protocol_type"], found)
-        for group, known in list(clients.consumer_groups.items()):
-            for member in list(known.members.values()):
-                mode = _MODES.get(known.consume_type, "pull")
-                consumed[group, member.language.value.lower(), str(member.version), mode] += 1
-                seen += 1
-                if seen % STEP == 0:
+        series = [([*self._node, *key, "remoting"], count) for key, count in _first(producers.items())]
+        yield _gauge("rocketmq_producer_connections", [*_NODE, "language", "version", "protocol_type"], series)
+        for group, group_consumers in list(clients.consumer_groups.items()):
+            for member in list(group_consumers.members.values()):
+                mode = _MODES.get(group_consumers.consume_type, "pull")
+                consumers[group, member.language.value.lower(), str(member.version), mode] += 1
+                member_count += 1
+                if member_count % STEP == 0:
                     yield pause()
         labels = [*_NODE, "consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"]
-        found = [([*self._node, *key, "remoting", "false"], count) for key, count in _first(consumed.items())]
-        yield _gauge("rocketmq_consumer_connections", labels, found)
+        series = [([*self._node, *key, "remoting", "false"], count) for key, count in _first(consumers.items())]
+        yield _gauge("rocketmq_consumer_connections", labels, series)
 
     def _lags(self) -> Iterator[Metric]:
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
         behind, ages = list[Series](), list[Series]()
-        left = MAX_SERIES  # messages looked at for their age
-        left_queues, seen = MAX_LAG_QUEUES, 0
+        remaining_looks = MAX_SERIES  # messages looked at for their age
+        remaining_queues, queue_count = MAX_LAG_QUEUES, 0
         for key in parts.offsets.first_committed(MAX_SERIES):
             offsets = parts.offsets.committed_offsets[key]
-            left_queues -= len(offsets)
-            if left_queues < 0:
+            remaining_queues -= len(offsets)
+            if remaining_queues < 0:
                 break
             topic, _, group = key.partition("@")
             values = [*self._node, group, topic, _text(topic.startswith(RETRY_PREFIX)), self._is_system(topic)]
             lag, oldest_ms = 0, now_ms
             for queue_id, offset in list(offsets.items()):
-                seen += 1
-                if seen % STEP == 0:
+                queue_count += 1
+                if queue_count % STEP == 0:
                     yield pause()
                 end = parts.store.queue_range(topic, queue_id)[1]
                 lag += max(0, end - offset)
-                if offset < end and left:
-                    left -= 1
+                if offset < end and remaining_looks:
+                    remaining_looks -= 1
                     with suppress(QueueRebuilding):
                         stored_ms = parts.store.stored_at(topic, queue_id, offset)
                         oldest_ms = min(oldest_ms, stored_ms) if stored_ms > 0 else oldest_ms
@@ -176,16 +176,16 @@ def _first(values: Iterable[T]) -> list[T]:
 def _gauge(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
-    return _filled(GaugeMetricFamily(name, _MEANINGS[name], labels=labels), series)
+    return _with_series(GaugeMetricFamily(name, _MEANINGS[name], labels=labels), series)
 
 
 def _counter(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
-    return _filled(CounterMetricFamily(name, _MEANINGS[name], labels=labels), series)
+    return _with_series(CounterMetricFamily(name, _MEANINGS[name], labels=labels), series)
 
 
-def _filled(family: Any, series: Iterable[Series]) -> Metric:
+def _with_series(family: Any, series: Iterable[Series]) -> Metric:
     for labels, value in series:
         family.add_metric(labels, value)
     metric: Metric = family

@@ -13,7 +13,7 @@ from tallystick.runtime.clock import Clock
 
 
 class Delays:
-    """``dirty`` tells the saver that ``text`` differs from what it last took."""
+    """A slave's copy of the delay offsets. ``dirty`` tells the saver that ``text`` differs from what it wrote last."""
 
     def __init__(self, clock: Clock, saved: DelayTable | None = None) -> None:
         self.table = saved if saved is not None else DelayTable(DataVersion(0, clock.wall_ms(), 0), {})
@@ -21,6 +21,6 @@ class Delays:
         self.dirty = False
 
     def take(self, text: bytes, table: DelayTable) -> None:
-        """The master's, as it wrote it and as it reads."""
+        """Take the master's table: its text, and what was read from it."""
         self.dirty = self.dirty or text != self.text
         self.text, self.table = text, table

@@ -1,4 +1,4 @@
-"""Finishes deletions of topics on a worker: the loop serves on, and each answer waits for its own."""
+"""Finishes deletions of topics on a worker: the loop serves on, and each response waits for its deletion."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ class Finisher(Protocol):
     """Who finishes deletions."""
 
     @property
-    def waiting(self) -> int:
-        """How many are not finished."""
+    def pending_count(self) -> int:
+        """How many deletions are not finished."""
         ...
 
     def finish(self, deletion: Deletion, done: Done) -> None:
-        """Call ``done`` when it is durable, or with the reason why it is not."""
+        """Call ``done`` when the deletion is durable, or with the reason why it is not."""
         ...
 
 
 class Deletions(Finisher):
-    """``close`` it before the store and the worker."""
+    """Finishes deletions on the worker. ``close`` it before the store and the worker."""
 
-    waiting = 0
+    pending_count = 0
 
     def __init__(self, events: Events, worker: Worker) -> None:
         self._events, self._worker = events, worker
 
     def finish(self, deletion: Deletion, done: Done) -> None:
-        """The files go afterwards; nobody waits for that."""
-        self.waiting += 1
+        """The files are deleted afterwards; nobody waits for that."""
+        self.pending_count += 1
         self._worker.submit(deletion.note, lambda _, error: done(error))
         self._worker.submit(deletion.unlink, self._unlinked)
 
     def _unlinked(self, result: None, error: Exception | None) -> None:
-        self.waiting -= 1
+        self.pending_count -= 1
         if error is not None:
             self._events.emit("files of a deleted topic stay", reason=str(error))
 
     async def close(self) -> None:
-        """What was asked is done first."""
+        """Wait until all deletions are finished."""
         await self._worker.idle()
 
 
 class AtOnce(Finisher):
-    """Where nobody else waits."""
+    """Finishes each deletion at once, where nobody else waits."""
 
-    waiting = 0
+    pending_count = 0
 
     def finish(self, deletion: Deletion, done: Done) -> None:
         try:

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import (
-    MAX_LIST_BYTES,
-    MAX_TOLD,
-    OK,
-    answer_behind,
-    check_is_master,
-    check_list,
-    left_to_master,
-    refusal,
-)
 from tallystick.rocketmq.broker.config_pages import ConfigPages
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import (
+    MAX_EVENTS,
+    MAX_LIST_BYTES,
+    OK,
+    check_is_master,
+    check_list,
+    refusal,
+    respond_unchanged,
+    respond_when_done,
+)
 from tallystick.rocketmq.broker.topics import refusal_of_group
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -53,37 +53,39 @@ class GroupRequests:
         check_list(len(groups), "groups")
         return self._put(groups, link.peer, command)
 
-    def _put(self, asked: Sequence[GroupConfig], peer: str, command: Command) -> Command:
-        """All of them or, if one is refused, none. Their attributes are changes."""
+    def _put(self, requested: Sequence[GroupConfig], peer: str, command: Command) -> Command:
+        """Put all groups or, if one is refused, none. Their attributes are changes."""
         check_is_master(self._parts)
         groups = self._parts.groups
-        configs = [self._checked(config) for config in asked]
-        changed = [one for one in configs if one != groups.all.get(one.name) or one.name in groups.fresh]
-        if groups.more_places(changed) > groups.room():
+        configs = [self._checked(config) for config in requested]
+        changed_groups = [one for one in configs if one != groups.all.get(one.name) or one.name in groups.fresh]
+        if groups.more_places(changed_groups) > groups.room():
             remark = f"This broker has {len(groups.all)} groups: no more fit into {groups.most} places (maxGroups)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if changed:
-            groups.put(*changed)
-        if len(changed) > MAX_TOLD:
-            self._parts.events.emit("groups changed", groups=len(changed), first=changed[0].name, peer=peer)
+        if changed_groups:
+            groups.put(*changed_groups)
+        if len(changed_groups) > MAX_EVENTS:
+            self._parts.events.emit(
+                "groups changed", groups=len(changed_groups), first=changed_groups[0].name, peer=peer
+            )
         else:
-            for config in changed:
+            for config in changed_groups:
                 self._parts.events.emit("group changed", group=config.name, peer=peer)
         return command.response(OK)
 
-    def _checked(self, asked: GroupConfig) -> GroupConfig:
-        """The group as it is to be. Raises BrokerError."""
-        remark = refusal_of_group(asked.name)
+    def _checked(self, config: GroupConfig) -> GroupConfig:
+        """Returns the group as it is to be. Raises BrokerError."""
+        remark = refusal_of_group(config.name)
         if remark is not None:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        current = self._parts.groups.all.get(asked.name)
-        after = attributes.changed(attributes.GROUP, current.attributes if current else None, asked.attributes)
-        return msgspec.structs.replace(asked, attributes=after)
+        current = self._parts.groups.all.get(config.name)
+        after = attributes.apply_changes(attributes.GROUP, current.attributes if current else None, config.attributes)
+        return msgspec.structs.replace(config, attributes=after)
 
     def _delete(self, link: Link, command: Command, reply: Reply) -> Command | None:
         header = headers.DeleteGroupHeader.of(command)
         if self._parts.standing.is_slave:
-            return left_to_master(command)
+            return respond_unchanged(command)
         was_there = self._parts.groups.delete(header.group)
         if was_there:
             self._parts.events.emit("group deleted", group=header.group, peer=link.peer)
@@ -92,7 +94,7 @@ class GroupRequests:
         steps = offsets.forgetting_resets(header.group)
         if header.clean_offset:
             steps = offsets.forgetting_group(header.group, was_there=was_there)
-        answer_behind(self._parts, command.response(OK), steps, reply)
+        respond_when_done(self._parts, command.response(OK), steps, reply)
         return None
 
     def _all(self, link: Link, command: Command, reply: Reply) -> Command:
@@ -119,6 +121,6 @@ class GroupRequests:
         return command.response(OK, body=dialect.write(RequestModeTable()))
 
     def _topics(self, link: Link, command: Command, reply: Reply) -> Command:
-        """What the group ever consumed here."""
+        """The topics of which the group has offsets."""
         topics = self._parts.offsets.topics_of(headers.GroupHeader.of(command).group)
         return command.response(OK, body=dialect.write_strict(TopicNames(topics, self._parts.identity.address)))

@@ -7,11 +7,12 @@ from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX
 
 
 def make_room_for_groups(parts: Parts) -> None:
-    """From now on: without members, offsets, and messages that wait for a retry or are put aside."""
+    """Let idle groups make room for others from now on: those without members, offsets, and messages in their retry and
+    dead-letter topics."""
 
     def is_idle(group: str) -> bool:
-        known = parts.clients.consumers(group) is not None or parts.offsets.knows_group(group)
-        return not known and not any(parts.store.may_hold(prefix + group) for prefix in (RETRY_PREFIX, DLQ_PREFIX))
+        is_used = parts.clients.consumers(group) is not None or parts.offsets.knows_group(group)
+        return not is_used and not any(parts.store.may_hold(prefix + group) for prefix in (RETRY_PREFIX, DLQ_PREFIX))
 
     def went(groups: list[str]) -> None:
         parts.topics.delete(*[prefix + group for group in groups for prefix in (RETRY_PREFIX, DLQ_PREFIX)])

@@ -37,10 +37,10 @@ def _folder(key: str, value: str) -> str:
     return value.rstrip("/") or "/"
 
 
-def _check_store(given: Mapping[str, str]) -> None:
-    if given.get("storeType", "default") != "default":
-        raise UsageError("storeType is not supported: queues and messages are files", value=given["storeType"])
-    root, log = given.get("storePathRootDir", ""), given.get("storePathCommitLog")
+def _check_store(texts: Mapping[str, str]) -> None:
+    if texts.get("storeType", "default") != "default":
+        raise UsageError("storeType is not supported: queues and messages are files", value=texts["storeType"])
+    root, log = texts.get("storePathRootDir", ""), texts.get("storePathCommitLog")
     if log is not None and log.rstrip("/") != f"{root.rstrip('/')}/commitlog":
         raise UsageError("storePathCommitLog is the folder commitlog in storePathRootDir, and no other", value=log)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import OK, refusal, respond_in_slices
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
@@ -41,22 +41,22 @@ class MessageRequests:
         header = headers.QueryMessageHeader.of(command)
         kind = _INDEX_TYPES.get(header.index_type or "", IndexType.KEY)
         most = UNIQUE_KEY_MESSAGES if header.unique_key else max(0, header.max_num)
-        found = self._store.look_for(
+        matches = self._store.look_for(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp, kind
         )  # fmt: skip
-        answer = command.response(OK, None, headers.QueryMessageResponse(*self._store.indexed).to_fields())
-        pieces = _bounded(found)
+        response = command.response(OK, None, headers.QueryMessageResponse(*self._store.indexed).to_fields())
+        pieces = _bounded(matches)
         try:
             at_once = list(islice(pieces, _STEPS_AT_ONCE))
         except BrokerError as error:
-            answer.code, answer.remark = error.response_code, error.message
-            return answer
+            response.code, response.remark = error.response_code, error.message
+            return response
         if len(at_once) == _STEPS_AT_ONCE:
             too_long = f"the messages with key {header.key}; ask for fewer"
-            answer_in_slices(self._parts, answer, chain(at_once, pieces), too_long, reply)
+            respond_in_slices(self._parts, response, chain(at_once, pieces), too_long, reply)
             return None
-        answer.parts = [piece for piece in at_once if piece]
-        return answer
+        response.parts = [piece for piece in at_once if piece]
+        return response
 
     def _view(self, link: Link, command: Command, reply: Reply) -> Command:
         offset = headers.ViewMessageHeader.of(command).offset
@@ -91,13 +91,13 @@ class MessageRequests:
 
 
 def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same. Raises BrokerError when too many have no message, and at their end if none has."""
-    steps, found = 0, False
+    """Returns the pieces. Raises BrokerError when too many have no message, and at their end if none has."""
+    steps, has_message = 0, False
     for piece in pieces:
-        found, steps = found or bool(piece), steps + (not piece)
+        has_message, steps = has_message or bool(piece), steps + (not piece)
         if steps > MOST_STEPS:
             remark = "more than a million messages with such keys are later than these: ask for later ones"
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         yield piece
-    if not found:
+    if not has_message:
         raise refusal(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")

@@ -278,7 +278,7 @@ class _Round:
             if self._clock.now() >= ends_at:
                 left += 1
                 continue
-            answer, is_told = await self._master.tell(commit), True
+            answer, is_told = await self._master.send_commit(commit), True
             pause_at = self._clock.now() + SLICE_S
             if answer.code in _SETTLED:
                 offsets.disown(commit)

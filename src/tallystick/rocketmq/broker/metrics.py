@@ -46,7 +46,7 @@ class SlaveLag:
 
 @dataclass(frozen=True)
 class BrokerReadings:
-    """What a scrape asks the running broker."""
+    """What a scrape reads of the running broker."""
 
     counts: BrokerCounts
     log_range: Callable[[], tuple[int, int, int]]  # first, flushed, end
@@ -130,13 +130,13 @@ def _connections(view: BrokerReadings) -> Iterator[Metric]:
     left_out = view.locks.left_out
     yield CounterMetricFamily("broker_queue_locks_refused_total", "Locks for which there was no room", left_out)
     yield CounterMetricFamily("broker_malformed_total", "Connections closed for garbage", view.malformed())
-    held = GaugeMetricFamily(
+    memory_family = GaugeMetricFamily(
         "broker_held_bytes", "Held in memory for clients: of answers, of requests", labels=["kind"]
     )
-    held.add_metric(["unsent"], view.memory.unsent_bytes)
-    held.add_metric(["unfinished"], view.memory.unfinished_bytes)
-    held.add_metric(["kept"], view.memory.kept_bytes)
-    yield held
+    memory_family.add_metric(["unsent"], view.memory.unsent_bytes)
+    memory_family.add_metric(["unfinished"], view.memory.unfinished_bytes)
+    memory_family.add_metric(["kept"], view.memory.kept_bytes)
+    yield memory_family
     yield CounterMetricFamily(
         "broker_connections_dropped_total",
         "Connections closed for what they made it hold",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group_pieces
+from tallystick.rocketmq.broker.responses import OK, refusal, respond_in_slices
+from tallystick.rocketmq.broker.statistics import broker_pieces, consumed_topics, group_pieces
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import GetStatus
@@ -119,7 +119,7 @@ class OffsetRequests:
         too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
         pieces = dialect.write_lines(self._parts.offsets.table())
         failed = partial(self._report_too_long, link.peer)
-        answer_in_slices(self._parts, command.response(OK), pieces, too_long, reply, failed=failed)
+        respond_in_slices(self._parts, command.response(OK), pieces, too_long, reply, failed=failed)
 
     def _report_too_long(self, peer: str, remark: str) -> None:
         """Emit the event once a host: a slave asks every ten seconds."""
@@ -133,11 +133,11 @@ class OffsetRequests:
 
     def _stats(self, link: Link, command: Command, reply: Reply) -> None:
         header, parts = ConsumeStatsHeader.of(command), self._parts
-        pieces = group_pieces(parts, header.consumer_group, consumed(parts, header.consumer_group, header.topic))
+        pieces = group_pieces(parts, header.consumer_group, consumed_topics(parts, header.consumer_group, header.topic))
         too_long = f"the queues of group {header.consumer_group}; ask for one topic"
-        answer_in_slices(parts, command.response(OK), pieces, too_long, reply)
+        respond_in_slices(parts, command.response(OK), pieces, too_long, reply)
 
     def _broker_stats(self, link: Link, command: Command, reply: Reply) -> None:
         pieces = broker_pieces(self._parts, only_ordered=BrokerConsumeStatsHeader.of(command).is_order)
         too_long = "the queues of all groups; ask for one group"
-        answer_in_slices(self._parts, command.response(OK), pieces, too_long, reply)
+        respond_in_slices(self._parts, command.response(OK), pieces, too_long, reply)

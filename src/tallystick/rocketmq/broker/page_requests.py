@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import OK, refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.headers import TablePageHeader, TablePageResponse

@@ -23,13 +23,13 @@ class Page:
 
 
 class PagedTable(Protocol):
-    """What a master pages."""
+    """A table that a master sends in pages."""
 
     @property
     def snapshot(self) -> int:
-        """Steps when the table becomes another."""
+        """A number that steps when the table is replaced."""
         ...
 
     def page(self, start: int) -> Page:
-        """The entries from place ``start`` on, as many as take no more than some milliseconds."""
+        """Returns the entries from place ``start`` on, as many as take no more than some milliseconds."""
         ...

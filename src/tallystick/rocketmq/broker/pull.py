@@ -18,7 +18,7 @@ from tallystick.rocketmq.broker.hold import Held, HoldCore
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_reads import PullReads
-from tallystick.rocketmq.broker.pull_rules import Allowed, check, tag_codes
+from tallystick.rocketmq.broker.pull_rules import AllowedPull, check, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.saves import newest_since
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -255,7 +255,7 @@ class Pulls:
 
     # One pull
 
-    def _allowed(self, pull: _Pull) -> Allowed | None:
+    def _allowed(self, pull: _Pull) -> AllowedPull | None:
         """None: it was refused."""
         parts, header, before = self._parts, pull.header, self._parts.saves.changes
         allowed = check(
@@ -275,9 +275,9 @@ class Pulls:
             return None
         return allowed
 
-    def _serve(self, pull: _Pull, allowed: Allowed, *, first: bool) -> None:
+    def _serve(self, pull: _Pull, allowed: AllowedPull, *, first: bool) -> None:
         """Answer it, or ``first`` hold it when there is nothing to read."""
-        tags = tag_codes(allowed.wanted)
+        tags = tag_codes(allowed.subscription)
         answer = self._reads.read(pull.link, pull.command, pull.header, allowed, tags)
         if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, tags):
             return

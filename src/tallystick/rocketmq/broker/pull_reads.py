@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.pull_rules import Allowed, outcome
+from tallystick.rocketmq.broker.pull_rules import AllowedPull, outcome
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import GetResult, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
@@ -25,7 +25,7 @@ class PullReads:
         self.told_beyond = Once()
 
     def read(
-        self, link: Link, command: Command, header: PullHeader, allowed: Allowed, tags: frozenset[int] | None
+        self, link: Link, command: Command, header: PullHeader, allowed: AllowedPull, tags: frozenset[int] | None
     ) -> Command:
         """Messages, or why there are none; ``tags`` are codes. ``bytes`` grows by what is read."""
         parts = self._parts
@@ -49,7 +49,7 @@ class PullReads:
         self.bytes += found.size
         mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
         code, said = outcome(found, header, allowed, parts.settings, parts.standing, mark)
-        parts.traffic.pulled(found=found.count > 0, now_ms=parts.clock.wall_ms())
+        parts.traffic.pulled(has_messages=found.count > 0, now_ms=parts.clock.wall_ms())
         if found.count:
             self._counts.messages_out += found.count
             self._counts.bytes_out += found.size

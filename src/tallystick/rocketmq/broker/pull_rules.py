@@ -1,7 +1,7 @@
-"""Who may pull what, and what the answer is (``PullMessageProcessor``, ``DefaultPullMessageResultHandler``).
+"""Who may pull what, and what the response is (``PullMessageProcessor``, ``DefaultPullMessageResultHandler``).
 
-``check`` costs the same for any request. What grows with the number of tags is ``tag_codes``: bounded, and for a moment
-that has the time.
+``check`` costs the same for any request. What grows with the number of tags is ``tag_codes``: bounded, and called
+when there is time.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _CODES = {
 
 
 @dataclass(frozen=True)
-class Allowed:
-    """A pull may go on. ``wanted`` is an expression, or what a heartbeat said; None: all messages."""
+class AllowedPull:
+    """A pull may go on. ``subscription`` is an expression, or that of a heartbeat; None: all messages."""
 
     group: GroupConfig
     topic: TopicConfig
-    wanted: str | Subscription | None
+    subscription: str | Subscription | None
 
 
 def check(
     header: PullHeader, code: int, peer: str, settings: BrokerSettings, standing: Standing, topics: Topics,
     groups: Groups, clients: Clients[Any],
-) -> Allowed | Refusal:  # fmt: skip
-    """The checks in the original's order."""
+) -> AllowedPull | Refusal:  # fmt: skip
+    """Check a pull in the original's order. Returns why it is refused, or that it may go on."""
     here = settings.client_host
     if standing.is_slave and not settings.slave_read:
         return REJECTED
@@ -88,22 +88,27 @@ def check(
             f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[/{peer}]"
         )
         return Refusal(ResponseCode.INVALID_PARAMETER, remark)
-    wanted = _stated(header) if header.sys_flag & _SUBSCRIPTION else _subscribed(header, group, clients)
-    return wanted if isinstance(wanted, Refusal) else Allowed(group, topic, wanted)
+    subscription = (
+        _requested_subscription(header)
+        if header.sys_flag & _SUBSCRIPTION
+        else _group_subscription(header, group, clients)
+    )
+    return subscription if isinstance(subscription, Refusal) else AllowedPull(group, topic, subscription)
 
 
-def tag_codes(wanted: str | Subscription | None) -> frozenset[int] | None:
-    """The codes of the messages that are ``wanted``; None: all. It takes about a microsecond a tag."""
-    if wanted is None:
+def tag_codes(subscription: str | Subscription | None) -> frozenset[int] | None:
+    """Returns the codes of the tags of a subscription, or None if it is to all messages. It takes about a microsecond a
+    tag."""
+    if subscription is None:
         return None
-    if isinstance(wanted, Subscription):
-        return frozenset(wanted.codes) or java_hashes(wanted.tags)
-    tags = {tag.strip() for tag in wanted.split("||")}
+    if isinstance(subscription, Subscription):
+        return frozenset(subscription.codes) or java_hashes(subscription.tags)
+    tags = {tag.strip() for tag in subscription.split("||")}
     return java_hashes(tags - {""})
 
 
-def _stated(header: PullHeader) -> str | Refusal | None:
-    """What the request itself says that it wants."""
+def _requested_subscription(header: PullHeader) -> str | Refusal | None:
+    """Returns the subscription of the request itself; None: all messages."""
     expression, kind = header.subscription or "", header.expression_type
     if kind not in (None, TAG):
         if not expression:
@@ -118,26 +123,29 @@ def _stated(header: PullHeader) -> str | Refusal | None:
     return expression
 
 
-def _subscribed(header: PullHeader, group: GroupConfig, clients: Clients[Any]) -> Subscription | Refusal | None:
-    """What the group's heartbeats said that it wants."""
-    known = clients.consumers(group.name)
-    if known is None:
+def _group_subscription(header: PullHeader, group: GroupConfig, clients: Clients[Any]) -> Subscription | Refusal | None:
+    """Returns the subscription of the group's heartbeats; None: all messages."""
+    consumers = clients.consumers(group.name)
+    if consumers is None:
         return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-    if not group.consume_broadcast_enable and known.message_model == BROADCASTING:
+    if not group.consume_broadcast_enable and consumers.message_model == BROADCASTING:
         remark = f"the consumer group[{group.name}] can not consume by broadcast way"
         return Refusal(ResponseCode.NO_PERMISSION, remark)
-    found = known.subscriptions.get(header.topic)
-    if found is None:
+    subscription = consumers.subscriptions.get(header.topic)
+    if subscription is None:
         return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
-    if found.version < header.sub_version:
+    if subscription.version < header.sub_version:
         return Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    if found.kind != TAG:
-        return _tags_only(found.kind)
-    if found.class_filter or found.expression in ("", EVERYTHING):
+    if subscription.kind != TAG:
+        return _tags_only(subscription.kind)
+    if subscription.class_filter or subscription.expression in ("", EVERYTHING):
         return None
-    if max(len(found.codes), len(found.tags)) > MAX_TAGS or sum(map(len, found.tags)) > MAX_TAG_CHARS:
+    if (
+        max(len(subscription.codes), len(subscription.tags)) > MAX_TAGS
+        or sum(map(len, subscription.tags)) > MAX_TAG_CHARS
+    ):
         return _TOO_MANY_TAGS
-    return found
+    return subscription
 
 
 _TOO_MANY_TAGS = Refusal(
@@ -152,24 +160,24 @@ def _tags_only(kind: str) -> Refusal:
 
 
 def outcome(
-    found: GetResult,
+    result: GetResult,
     header: PullHeader,
-    allowed: Allowed,
+    pull: AllowedPull,
     settings: BrokerSettings,
     standing: Standing,
     mark: str | None = None,
 ) -> tuple[ResponseCode, PullResponse]:
-    """Code and header of the answer; its remark is the status."""
-    code = _CODES.get(found.status)
+    """Returns code and header of the response; its remark is the status."""
+    code = _CODES.get(result.status)
     if code is None:  # a queue without messages
         code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
     suggested = MASTER_ID
     if settings.slave_read:
-        suggested = allowed.group.slow_broker_id if found.far_behind else allowed.group.broker_id
+        suggested = pull.group.slow_broker_id if result.far_behind else pull.group.broker_id
     if code is ResponseCode.PULL_OFFSET_MOVED and standing.is_slave and not settings.store.offset_check_in_slave:
         # A slave may lag: it sends the reader back to the master and leaves its offset alone.
-        code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, allowed.group.broker_id
+        code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.group.broker_id
     return code, PullResponse(
-        suggest_which_broker_id=suggested, group_sys_flag=allowed.group.sys_flag, next_begin_offset=found.next_offset,
-        max_offset=found.max_offset, min_offset=found.min_offset, topic_sys_flag=allowed.topic.sys_flag, mark=mark,
+        suggest_which_broker_id=suggested, group_sys_flag=pull.group.sys_flag, next_begin_offset=result.next_offset,
+        max_offset=result.max_offset, min_offset=result.min_offset, topic_sys_flag=pull.topic.sys_flag, mark=mark,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from tallystick.rocketmq.wire.values import Int32, Int64
 
 QUEUE_ENDS = "queueEnds"
 PAGE_ENTRIES = 4096
-_DELETED = 1 << 40  # the place of the first deletion: whatever queues come meanwhile, it is theirs alone
+_DELETION_PLACES = 1 << 40  # the place of the first deletion: whatever queues come meanwhile, it is theirs alone
 
 
 class QueueEndsPage(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class QueueEndsPage(msgspec.Struct, frozen=True):
 
 
 class QueuePages:
-    """Queues in the order in which they came, and behind them deletions."""
+    """The pages of the ends of queues, in the order in which these came, and behind them those of deletions."""
 
     snapshot = 0  # it is the same table in the process's whole life
 
@@ -39,7 +39,7 @@ class QueuePages:
         self._store = store
 
     def page(self, start: int) -> Page:
-        store, first = self._store, 0 if start < _DELETED else _DELETED
+        store, first = self._store, 0 if start < _DELETION_PLACES else _DELETION_PLACES
         index = max(0, start - first - store.removals)
         ends: list[tuple[str, int, int]] = []
         deleted: dict[str, int] = {}
@@ -51,5 +51,5 @@ class QueuePages:
         index += len(ends) + len(deleted)
         at: int | None = first + index + store.removals
         if index >= len(store.deletions if first else store.next_offsets):
-            at = None if first or not store.deletions else _DELETED
+            at = None if first or not store.deletions else _DELETION_PLACES
         return Page(dialect.write_strict(QueueEndsPage(store.end, ends, deleted, store.first)), at)

@@ -11,7 +11,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 @dataclass(frozen=True)
 class Refusal:
-    """``checked``: a send came as far as to the checks of its topic; such answers say the region too."""
+    """``checked``: a send came as far as to the checks of its topic; such responses name the region too."""
 
     code: ResponseCode
     remark: str

@@ -40,12 +40,12 @@ async def fitting(table: TopicTable) -> TopicTable:
             await asyncio.sleep(0)
     if _fits(sum(size for size, _ in sizes.values()), sum(values for _, values in sizes.values())):
         return table
-    chosen, total, total_values = {}, 0, 0
+    topics, total, total_values = {}, 0, 0
     for name in sorted(table.topics, key=lambda name: name.startswith((RETRY_PREFIX, DLQ_PREFIX))):
         size, values = sizes[name]
         if _fits(total + size, total_values + values):
-            chosen[name], total, total_values = table.topics[name], total + size, total_values + values
-    return replace(table, topics=chosen)
+            topics[name], total, total_values = table.topics[name], total + size, total_values + values
+    return replace(table, topics=topics)
 
 
 def _fits(size: int, values: int) -> bool:

@@ -1,17 +1,19 @@
 """A broker makes itself known to each of its name servers, and a slave learns from them where its master is.
 
 At once at the start, when a topic changes and when the connection to a name server is lost, as one that was restarted
-knows nobody; and again every 30 s, as it forgets who is silent for 120 s (``BrokerController.registerBrokerAll``,
-``BrokerOuterAPI``). All topics go each time: where there are very many, changes wait some moments for each other. A
-first registration with exactly one topic would be refused there; a broker has its system topics from the start.
-Each name server has a task of its own: one that hangs keeps the others from nothing.
+knows no broker; and again every 30 s, as it forgets one that is silent for 120 s
+(``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``). All topics go each time: where there are very many,
+changes wait some moments for each other. A first registration with exactly one topic would be refused there; a broker
+has its system topics from the start. Each name server has a task of its own: one that hangs
+does not delay the others.
 
 A slave that is there before its master asks for its broker set every second, and registers again when the master is.
 
 What is registered of a topic is its permission as far as the whole broker has it (``brokerPermission``): so producers
 leave a broker that is only to be read, and consumers one that is only to be written.
 
-Who made a topic is answered when the name servers know it (``announced``): else it would ask one that does not.
+The response to a client that makes a topic is sent when the name servers know it (``announced``): else the client would
+ask one that does not.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
 PERIOD_S = 30.0
-SEARCH_S = 1.0  # how often a slave that was told of no master asks for its broker set
+SEARCH_S = 1.0  # how often a slave that knows no master asks for its broker set
 FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
 RETRY_S = 1.0  # at most, where it cannot be reached; one that refuses it is asked again after up to ``PERIOD_S``
 TOPICS_A_SECOND = 15_000  # that one name server is told: topics that come and go are told together
@@ -62,7 +64,7 @@ class Member(Identity):
 
 @dataclass(frozen=True)
 class Masters:
-    """What a slave was told: where its master answers requests, and where it feeds slaves. None: nobody knows."""
+    """Where a slave's master serves requests, and where it feeds slaves. None: no name server knows."""
 
     address: str | None = None
     ha_address: str | None = None
@@ -73,19 +75,19 @@ class _NameServer:
 
     def __init__(self) -> None:
         self.due = asyncio.Event()
-        self.lost = False  # its connection, and it will be due for that
-        self.refused = False  # by the last answer
+        self.connection_lost = False  # then it will be due
+        self.was_refused = False  # by the last response
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
-        self.topics = 0  # that it was told last
-        self.known = 0  # the number of the last change that it was told
-        self.answer: OwnRegisterBrokerResponse | None = None  # the last one, while it is registered there
+        self.topics = 0  # how many were registered there last
+        self.announced_change = 0  # the number of the last change that was registered there
+        self.response: OwnRegisterBrokerResponse | None = None  # the last one, while it is registered there
 
 
 class Registrar:
     """Registers in the background from ``start`` to ``close``.
 
-    ``found`` hears after each registration where the master is. What nobody knows any more keeps its last value: a name
-    server that was restarted, or has lost sight of the master, is no reason to leave it.
+    ``masters_changed`` is called after each registration with where the master is. An address that nobody knows any
+    more keeps its last value: a name server that was restarted, or does not see the master, is no reason to leave it.
     """
 
     def __init__(
@@ -95,19 +97,21 @@ class Registrar:
         member: Member,
         name_servers: Sequence[str],
         table: Callable[[], Awaitable[TopicTable]],
-        found: Callable[[Masters], None],
+        masters_changed: Callable[[Masters], None],
         timeout_s: float,
     ) -> None:
-        """``timeout_s``: how long a name server may take to answer, and how long ``announced`` waits at most."""
+        """``timeout_s``: how long a name server may take to respond, and how long ``announced`` waits at most."""
         self._client, self._events, self._member = client, events, member
-        self._table, self._found, self._timeout_s = table, found, timeout_s
+        self._table, self._masters_changed, self._timeout_s = table, masters_changed, timeout_s
         self._servers = {server: _NameServer() for server in name_servers}
         self.tasks: list[asyncio.Task[None]] = []  # what runs from ``start`` to ``close``
         self._masters = Masters()
         self._changes = 1
         self._left_out = 0  # topics that did not fit the last registration
-        self._rivals: dict[str, str] = {}  # by name server, what it said last
-        self._waiting: list[tuple[int, Callable[[], None]]] = []  # for which change, and whom to call then
+        self._rivals: dict[str, str] = {}  # by name server, the address that it named last
+        self._announcements: list[
+            tuple[int, Callable[[], None]]
+        ] = []  # the change that is to be announced, and what to call then
 
     @property
     def registered(self) -> dict[str, str]:
@@ -124,29 +128,29 @@ class Registrar:
         self.tasks = [loop.create_task(self._keep(name, server)) for name, server in self._servers.items()]
 
     def changed(self) -> None:
-        """The topics changed: tell everyone now."""
+        """The topics changed: register everywhere now."""
         self._changes += 1
         for server in self._servers.values():
             server.due.set()
 
-    def lost(self, address: str) -> None:
+    def connection_lost(self, address: str) -> None:
         """The connection to an address ended."""
         server = self._servers.get(address)
-        if server is not None and server.failure == "" and not server.lost:
-            server.lost = True
+        if server is not None and server.failure == "" and not server.connection_lost:
+            server.connection_lost = True
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, server.due.set)
 
     def announced(self, done: Callable[[], None]) -> None:
         """``done()`` is called once: when each name server that can be reached knows the topics as they are now, or
-        after the time-out. At once where there is none to tell."""
-        entry = (self._changes, done)
-        self._waiting.append(entry)
-        self._settle()
-        if entry in self._waiting:
-            asyncio.get_running_loop().call_later(self._timeout_s, self._give_up, entry)
+        after the time-out. At once where there is no name server."""
+        announcement = (self._changes, done)
+        self._announcements.append(announcement)
+        self._end_announcements()
+        if announcement in self._announcements:
+            asyncio.get_running_loop().call_later(self._timeout_s, self._give_up, announcement)
 
     async def become(self, member: Member) -> None:
-        """Be registered as this from now on, and as what it was no more."""
+        """Be registered as ``member`` from now on, and no more as before."""
         before, self._member = self._member, member
         await self._leave(before)
         self._masters = Masters()
@@ -172,25 +176,25 @@ class Registrar:
         retry_s = FIRST_RETRY_S
         while True:
             server.due.clear()
-            server.lost = False
+            server.connection_lost = False
             change = self._changes
-            server.answer = await self._register(name, server)
-            if server.answer is not None:
-                server.known, retry_s = change, FIRST_RETRY_S
-                self._masters = self._newest([each.answer for each in self._servers.values() if each.answer])
-                self._note_rival(name, server.answer.displaced)
-                self._found(self._masters)
-            self._settle()
+            server.response = await self._register(name, server)
+            if server.response is not None:
+                server.announced_change, retry_s = change, FIRST_RETRY_S
+                self._masters = self._newest([each.response for each in self._servers.values() if each.response])
+                self._note_rival(name, server.response.displaced)
+                self._masters_changed(self._masters)
+            self._end_announcements()
             with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
-                async with asyncio.timeout(PERIOD_S if server.answer is not None else retry_s):
+                async with asyncio.timeout(PERIOD_S if server.response is not None else retry_s):
                     await asyncio.sleep(server.topics / TOPICS_A_SECOND)
                     await self._until_due(name, server)
-            if server.answer is None:
-                retry_s = min(2 * retry_s, PERIOD_S if server.refused else RETRY_S)
+            if server.response is None:
+                retry_s = min(2 * retry_s, PERIOD_S if server.was_refused else RETRY_S)
 
     async def _until_due(self, name: str, server: _NameServer) -> None:
-        """Also when a master is there of which the last registration did not tell this slave."""
-        searches = self._member.id != MASTER_ID and server.answer is not None and not server.answer.master_addr
+        """Wait until a registration is due; a slave whose last one named no master waits for that as well."""
+        searches = self._member.id != MASTER_ID and server.response is not None and not server.response.master_addr
         while searches and not server.due.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEARCH_S):
@@ -202,50 +206,58 @@ class Registrar:
     async def _has_master(self, name: str) -> bool:
         fields = {"clusterName": self._member.cluster, "brokerName": self._member.name}
         try:
-            answer = await self._client.ask(name, request(RequestCode.GET_BROKER_MEMBER_GROUP, fields), self._timeout_s)
-            if answer.code != ResponseCode.SUCCESS:
+            response = await self._client.ask(
+                name, request(RequestCode.GET_BROKER_MEMBER_GROUP, fields), self._timeout_s
+            )
+            if response.code != ResponseCode.SUCCESS:
                 return False
-            return MASTER_ID in dialect.read_as(bytes(answer.body), MemberGroup).members.addresses
+            return MASTER_ID in dialect.read_as(bytes(response.body), MemberGroup).members.addresses
         except TallyError:
             return False
 
-    def _settle(self) -> None:
-        """Call those who wait for nothing any more: a name server that failed learns of the change when it is back."""
-        known = min((server.known for server in self._servers.values() if not server.failure), default=self._changes)
-        over = [entry for entry in self._waiting if entry[0] <= known]
-        self._waiting = [entry for entry in self._waiting if entry[0] > known]
-        for _, done in over:
+    def _end_announcements(self) -> None:
+        """Call those whose change is announced: a name server that failed learns of it when it is back."""
+        announced_change = min(
+            (server.announced_change for server in self._servers.values() if not server.failure), default=self._changes
+        )
+        ended = [announcement for announcement in self._announcements if announcement[0] <= announced_change]
+        self._announcements = [
+            announcement for announcement in self._announcements if announcement[0] > announced_change
+        ]
+        for _, done in ended:
             done()
 
-    def _give_up(self, entry: tuple[int, Callable[[], None]]) -> None:
-        if entry in self._waiting:
-            self._waiting.remove(entry)
-            entry[1]()
+    def _give_up(self, announcement: tuple[int, Callable[[], None]]) -> None:
+        if announcement in self._announcements:
+            self._announcements.remove(announcement)
+            announcement[1]()
 
-    def _newest(self, told: Sequence[OwnRegisterBrokerResponse]) -> Masters:
-        masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._member.address]
+    def _newest(self, responses: Sequence[OwnRegisterBrokerResponse]) -> Masters:
+        masters = [
+            response for response in responses if response.master_addr and response.master_addr != self._member.address
+        ]
         if not masters:
             return self._masters
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
 
     async def _register(self, name: str, server: _NameServer) -> OwnRegisterBrokerResponse | None:
-        server.refused = False
+        server.was_refused = False
         try:
             command = await self._request(server)
             timeout_s = self._timeout_s + server.topics / TOPICS_A_SECOND  # 50,000 are 16 MiB for it to read
-            answer = await self._client.ask(name, command, timeout_s)
-            server.refused = answer.code != ResponseCode.SUCCESS
-            if server.refused:
-                raise BrokerError(answer.remark or "refused", response_code=answer.code)
-            told = OwnRegisterBrokerResponse.of(answer)
+            response = await self._client.ask(name, command, timeout_s)
+            server.was_refused = response.code != ResponseCode.SUCCESS
+            if server.was_refused:
+                raise BrokerError(response.remark or "refused", response_code=response.code)
+            registration = OwnRegisterBrokerResponse.of(response)
         except TallyError as error:
-            self._note(name, server, str(error))
+            self._note_failure(name, server, str(error))
             return None
-        self._note(name, server, "")
-        return told
+        self._note_failure(name, server, "")
+        return registration
 
-    def _note(self, name: str, server: _NameServer, failure: str) -> None:
-        """Once when it begins to fail and once when it works: not every 30 s."""
+    def _note_failure(self, name: str, server: _NameServer, failure: str) -> None:
+        """Emit one event when registrations begin to fail and one when they work again: not one every 30 s."""
         before, server.failure = server.failure, failure
         if failure and not before:
             self._events.emit("cannot register with a name server", name_server=name, reason=failure)
@@ -253,7 +265,7 @@ class Registrar:
             self._events.emit("registered with a name server", name_server=name, broker=self._member.name)
 
     def _note_rival(self, name: str, rival: str | None) -> None:
-        """Once when it is there and once when it is gone."""
+        """Emit one event when a rival is there and one when it is gone."""
         before, me = self.rival, self._member
         if rival is None:
             self._rivals.pop(name, None)
@@ -267,7 +279,7 @@ class Registrar:
             self._events.emit("only broker of this id", broker=me.name, id=me.id, was=before)
 
     def _note_left_out(self, count: int) -> None:
-        """Once when topics do not fit any more and once when they do."""
+        """Emit one event when topics do not fit any more and one when they do."""
         before, self._left_out = self._left_out, count
         if count and not before:
             reason = "the names of all do not fit one registration"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import OK, refusal, respond_in_slices
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
@@ -48,10 +48,10 @@ class ResetRequests:
         parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=link.peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
         pieces = dialect.write_pieces(ResetOffsets(table))
-        answer_in_slices(parts, command.response(OK), pieces, f"the queues of topic {header.topic}", reply)
+        respond_in_slices(parts, command.response(OK), pieces, f"the queues of topic {header.topic}", reply)
 
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
-        """Offset by queue id. Raises BrokerError."""
+        """Returns the new offset by queue id. Raises BrokerError."""
         if header.queue_id < 0:
             most = MAX_QUEUES if header.timestamp < 0 else MAX_SEARCHED
             if config.read_queues > most:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting
+from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, DraftedSend, Drafting
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import Saves
-from tallystick.rocketmq.broker.sendback import Copied, SendBack
+from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -38,7 +38,7 @@ SENDS = frozenset(
 PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
-_Asked = tuple[Reply, Command, Drafted]
+_Asked = tuple[Reply, Command, DraftedSend]
 # An answer; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
 _Waiting = tuple[Reply, Command, bool, int | None]
 
@@ -94,10 +94,10 @@ class Sends:
     def take(self, link: Link, command: Command, reply: Reply) -> None:
         """A send; ``put`` is due behind the last one of a turn."""
         drafted = self._draft(link, command)
-        if isinstance(drafted, Copied):
+        if isinstance(drafted, ExistingCopy):
             self._wait_for(drafted, command, reply)
             return
-        if not isinstance(drafted, Drafted):
+        if not isinstance(drafted, DraftedSend):
             self._counts.sends_refused += 1
             self._refuse(command, drafted, reply)
             return
@@ -172,7 +172,7 @@ class Sends:
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
 
-    def _draft(self, link: Link, command: Command) -> Drafted | Copied | Refusal | None:
+    def _draft(self, link: Link, command: Command) -> DraftedSend | ExistingCopy | Refusal | None:
         if self._standing.is_slave:
             return REJECTED
         if self._waiting_count >= MAX_WAITING:
@@ -193,7 +193,7 @@ class Sends:
             self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
-    def _wait_for(self, copied: Copied, command: Command, reply: Reply) -> None:
+    def _wait_for(self, copied: ExistingCopy, command: Command, reply: Reply) -> None:
         """For the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
         answer, is_fresh = command.response(_SUCCESS), copied.topic in self._fresh
         if command.is_one_way:
@@ -227,7 +227,7 @@ class Sends:
         for topic, size in sizes.items():
             counts.bytes_by_topic[topic] = counts.bytes_by_topic.get(topic, 0) + size
 
-    def _answer_of(self, command: Command, drafted: Drafted, put: Put) -> Command:
+    def _answer_of(self, command: Command, drafted: DraftedSend, put: Put) -> Command:
         if put.status is not _OK:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:

@@ -1,8 +1,9 @@
-"""A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, is put aside.
+"""A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, to the
+dead-letter topic.
 
-The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once. It is
-answered when disk and slaves have the copy, as a send is: the group's offset passes over the message then. When they
-are late a consumer of ours asks again, and names the copy: that is waited for, and not made once more.
+The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once. The
+response is sent when disk and slaves have the copy, as with a send: the group's offset passes over the message then.
+When they are late a consumer of ours asks again, and names the copy: the broker waits for that, and makes no other.
 Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION, Drafted
+from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION, DraftedSend
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -32,11 +33,11 @@ from tallystick.rocketmq.wire.values import (
 )
 
 _ORIGIN = "ORIGIN_MESSAGE_ID"
-_KEPT_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
+_COPIED_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
 
 
-class Copied(NamedTuple):
-    """It is stored already, in this topic, from one physical offset to another: its answer has to wait, that is all."""
+class ExistingCopy(NamedTuple):
+    """The copy is stored already, in this topic, from one physical offset to another: the response waits for it."""
 
     topic: str
     offset: int
@@ -50,8 +51,8 @@ class SendBack:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._turn = 0
 
-    def draft(self, command: Command, peer: str) -> Drafted | Copied | Refusal | None:
-        """None: the group wants nothing again. Raises RemoteProtocolError."""
+    def draft(self, command: Command, peer: str) -> DraftedSend | ExistingCopy | Refusal | None:
+        """Returns what to store. Returns None if the group takes no message again. Raises RemoteProtocolError."""
         header = SendBackHeader.of(command)
         group = self._groups.get(header.group, peer)
         if group is None:
@@ -72,14 +73,14 @@ class SendBack:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark, checked=False)
         copy = self._record(header.copy) if header.copy is not None else None
         if copy is not None and _is_copy(copy, message, group.name):
-            return Copied(copy.topic, copy.physical_offset, copy.physical_offset + copy.size)
+            return ExistingCopy(copy.topic, copy.physical_offset, copy.physical_offset + copy.size)
         if message.reconsume_times >= _most(group, header, command.version) or header.delay_level < 0:
             return _again(message, self._topics.create_retry(DLQ_PREFIX + group.name).name, 0)
         self._turn += 1
         return _again(message, retry.name, self._turn % max(1, min(group.retry_queues, retry.write_queues)))
 
     def _message(self, header: SendBackHeader) -> StoredMessage | None:
-        """None: there is none at the offset, or it is not the one that the consumer has."""
+        """Returns None if there is no message at the offset, or not the one that the consumer has."""
         message = self._record(header.offset)
         return message if message is not None and _is_meant(message, header) else None
 
@@ -115,20 +116,20 @@ def _is_copy(copy: StoredMessage, message: StoredMessage, group: str) -> bool:
 
 
 def _most(group: GroupConfig, header: SendBackHeader, version: int) -> int:
-    """How often it may be tried."""
+    """Returns how often a message may be delivered again."""
     if version >= FIRST_MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
         return header.max_reconsume_times
     return group.retry_max_times
 
 
-def _again(message: StoredMessage, topic: str, queue_id: int) -> Drafted:
+def _again(message: StoredMessage, topic: str, queue_id: int) -> DraftedSend:
     properties = {name: value for name, value in message.properties.items() if name != DELAY}
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties.setdefault(_ORIGIN, message.offset_id)
     properties[WAIT] = "false"
     content = message.flag, message.stored_body, encode_properties(properties)
     draft = Draft(
-        topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _KEPT_FLAGS,
+        topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _COPIED_FLAGS,
         message.reconsume_times + 1,
     )  # fmt: skip
-    return Drafted(draft, True, None)
+    return DraftedSend(draft, True, None)

@@ -1,4 +1,4 @@
-"""How full queues are, and how far behind their groups: bodies of answers, piece by piece.
+"""How full queues are, and how far behind their groups: bodies of responses, piece by piece.
 
 There may be a million queues and offsets, and each piece may read the log: whoever makes them stops in between. A piece
 is about one queue, as it is at that moment.
@@ -43,7 +43,7 @@ def broker_pieces(parts: Parts, *, only_ordered: bool) -> Iterator[bytes]:
     for number, group in enumerate(list(parts.groups.all)):
         yield b"%s{%s:[" % (b"," if number else b"", dialect.write(group))
         is_first = True
-        for topic in consumed(parts, group, None):
+        for topic in consumed_topics(parts, group, None):
             config = parts.topics.get(topic)
             if config is not None and (config.order or not only_ordered):
                 yield b"" if is_first else b","
@@ -56,8 +56,8 @@ def broker_pieces(parts: Parts, *, only_ordered: bool) -> Iterator[bytes]:
     yield b'],"totalDiff":%d,"totalInflightDiff":%d}' % (sums.behind, sums.in_flight)
 
 
-def consumed(parts: Parts, group: str, topic: str | None) -> list[str]:
-    """The topics to report: of those asked for what the connected members want, if any are connected."""
+def consumed_topics(parts: Parts, group: str, topic: str | None) -> list[str]:
+    """Returns the topics to report: those asked for, if members are connected only those of their subscriptions."""
     topics = [topic] if topic and topic.strip() else parts.offsets.topics_of(group)
     connected = parts.clients.consumers(group)
     if connected is None or not connected.subscriptions:
@@ -85,11 +85,11 @@ def _of_group(parts: Parts, group: str, topics: Sequence[str], tps: float, sums:
 def _lags(parts: Parts, topic: str, group: str) -> Iterator[tuple[MessageQueue, QueueLag]]:
     config, offsets, store = parts.topics.get(topic), parts.offsets, parts.store
     for queue_id in range(config.read_queues if config is not None else 0):
-        committed = max(0, offsets.get(topic, group, queue_id) or 0)
-        pulled = max(committed, offsets.get_pull_offset(topic, group, queue_id) or 0)
+        commit_offset = max(0, offsets.get(topic, group, queue_id) or 0)
+        pull_offset = max(commit_offset, offsets.get_pull_offset(topic, group, queue_id) or 0)
         _, end = store.queue_range(topic, queue_id)
-        last_ms = max(0, store.stored_at(topic, queue_id, committed - 1)) if committed else 0
-        yield MessageQueue(topic, parts.identity.name, queue_id), QueueLag(end, committed, pulled, last_ms)
+        last_ms = max(0, store.stored_at(topic, queue_id, commit_offset - 1)) if commit_offset else 0
+        yield MessageQueue(topic, parts.identity.name, queue_id), QueueLag(end, commit_offset, pull_offset, last_ms)
 
 
 def _entry(queue: MessageQueue, value: QueueStats | QueueLag) -> bytes:

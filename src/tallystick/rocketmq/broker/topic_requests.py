@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import (
+from tallystick.rocketmq.broker.config_pages import ConfigPages
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import (
+    MAX_EVENTS,
     MAX_LIST_BYTES,
-    MAX_TOLD,
     NOT_SET,
     OK,
-    answer_after,
-    answer_in_slices,
     check_deletions,
     check_is_master,
     check_list,
-    left_to_master,
     refusal,
+    respond_after,
+    respond_in_slices,
+    respond_unchanged,
 )
-from tallystick.rocketmq.broker.config_pages import ConfigPages
-from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import topic_pieces
 from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -81,28 +81,28 @@ class TopicRequests:
         check_list(len(topics), "topics")
         self._put(topics, link.peer, command, reply)
 
-    def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command, reply: Reply) -> None:
-        """All of them or, if one is refused, none. Their attributes are changes.
+    def _put(self, requested: Sequence[TopicConfig], peer: str, command: Command, reply: Reply) -> None:
+        """Put all topics or, if one is refused, none. Their attributes are changes.
 
-        Answered when the name servers know it: who made a topic asks them for it next.
+        The response is sent when the name servers know them: the client asks those for the topic next.
         """
         check_is_master(self._parts)
         topics = self._parts.topics
-        configs = [self._checked(config) for config in asked]
-        changed = [one for one in configs if one != topics.get(one.name) or one.name in topics.fresh]
-        if topics.more_places(changed) > topics.room():
+        configs = [self._checked(config) for config in requested]
+        changed_topics = [one for one in configs if one != topics.get(one.name) or one.name in topics.fresh]
+        if topics.more_places(changed_topics) > topics.room():
             remark = f"This broker has {len(topics.all)} topics: no more fit into {topics.most} places (maxTopics)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if changed:
-            topics.put(*changed)
-        self._tell(changed, peer)
+        if changed_topics:
+            topics.put(*changed_topics)
+        self._emit_changes(changed_topics, peer)
         self._parts.announced(lambda: reply(command.response(OK, NOT_SET)))
 
-    def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
-        if len(changed) > MAX_TOLD:
-            self._parts.events.emit("topics changed", topics=len(changed), first=changed[0].name, peer=peer)
+    def _emit_changes(self, topics: Sequence[TopicConfig], peer: str) -> None:
+        if len(topics) > MAX_EVENTS:
+            self._parts.events.emit("topics changed", topics=len(topics), first=topics[0].name, peer=peer)
             return
-        for config in changed:
+        for config in topics:
             self._parts.events.emit(
                 "topic changed",
                 topic=config.name,
@@ -112,22 +112,22 @@ class TopicRequests:
                 peer=peer,
             )
 
-    def _checked(self, asked: TopicConfig) -> TopicConfig:
-        """The topic as it is to be. Raises BrokerError."""
-        remark = refusal_of_topic(asked.name)
-        if remark is None and self._parts.topics.is_system(asked.name):
-            remark = f"The topic[{asked.name}] is conflict with system topic."
-        if remark is None and asked.attributes.get("+message.type") == "MIXED":
+    def _checked(self, config: TopicConfig) -> TopicConfig:
+        """Returns the topic as it is to be. Raises BrokerError."""
+        remark = refusal_of_topic(config.name)
+        if remark is None and self._parts.topics.is_system(config.name):
+            remark = f"The topic[{config.name}] is conflict with system topic."
+        if remark is None and config.attributes.get("+message.type") == "MIXED":
             remark = "MIXED message type is not supported."
-        if remark is None and not all(0 <= count <= MAX_QUEUES for count in (asked.read_queues, asked.write_queues)):
-            remark = f"The topic[{asked.name}] may have 0 to {MAX_QUEUES} queues."
-        if remark is None and (asked.perm & ~_PERMS or asked.filter_type not in FILTER_TYPES):
-            remark = f"The topic[{asked.name}] has an unknown perm or filter type."
+        if remark is None and not all(0 <= count <= MAX_QUEUES for count in (config.read_queues, config.write_queues)):
+            remark = f"The topic[{config.name}] may have 0 to {MAX_QUEUES} queues."
+        if remark is None and (config.perm & ~_PERMS or config.filter_type not in FILTER_TYPES):
+            remark = f"The topic[{config.name}] has an unknown perm or filter type."
         if remark is not None:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        current = self._parts.topics.get(asked.name)
-        after = attributes.changed(attributes.TOPIC, current.attributes if current else None, asked.attributes)
-        return msgspec.structs.replace(asked, attributes=after)
+        current = self._parts.topics.get(config.name)
+        after = attributes.apply_changes(attributes.TOPIC, current.attributes if current else None, config.attributes)
+        return msgspec.structs.replace(config, attributes=after)
 
     def _delete(self, link: Link, command: Command, reply: Reply) -> Command | None:
         topic = headers.TopicHeader.of(command).topic
@@ -138,7 +138,7 @@ class TopicRequests:
             remark = f"The topic[{topic}] is conflict with system topic."
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if parts.standing.is_slave:
-            return left_to_master(command)
+            return respond_unchanged(command)
         check_deletions(parts)
         was_known = parts.topics.delete(topic)
         if was_known:
@@ -148,10 +148,10 @@ class TopicRequests:
         parts.traffic.forget_topics([topic])
         if not was_there:
             return command.response(OK)  # else each name that a stranger thinks of would be noted on the disk
-        answer_after(parts, parts.store.delete_topics([topic]), command.response(OK), reply)
+        respond_after(parts, parts.store.delete_topics([topic]), command.response(OK), reply)
         return None
 
-    # Questions
+    # Queries
 
     def _all(self, link: Link, command: Command, reply: Reply) -> Command:
         table = self._parts.topics.table()
@@ -185,13 +185,15 @@ class TopicRequests:
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         pieces = topic_pieces(self._parts, config)
-        answer_in_slices(self._parts, command.response(OK), pieces, f"the queues of topic {name}", reply)
+        respond_in_slices(self._parts, command.response(OK), pieces, f"the queues of topic {name}", reply)
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command:
         """Groups that are connected and want the topic, and those that once consumed it."""
         topic = headers.TopicHeader.of(command).topic
         connected = (
-            group for group, known in self._parts.clients.consumer_groups.items() if topic in known.subscriptions
+            group
+            for group, consumers in self._parts.clients.consumer_groups.items()
+            if topic in consumers.subscriptions
         )
         groups = dict.fromkeys([*connected, *self._parts.offsets.groups_of(topic)])
         return command.response(OK, body=dialect.write_strict(GroupNames(list(groups))))

@@ -20,22 +20,22 @@ class Rate:
     """Messages per second over some time up to ten minutes."""
 
     def __init__(self) -> None:
-        self._slots: deque[list[int]] = deque(maxlen=SLOTS)  # [when it began, messages], oldest first
+        self._slots: deque[list[int]] = deque(maxlen=SLOTS)  # [start in ms, messages], oldest first
         self.total = self.total_bytes = 0
 
     def add(self, count: int, now_ms: int, size: int = 0) -> None:
         """``size``: their bytes, where somebody asks for them."""
         self.total += count
         self.total_bytes += size
-        began = now_ms - now_ms % SLOT_MS
-        if self._slots and began <= self._slots[-1][0]:  # earlier: the clock stepped back
+        start_ms = now_ms - now_ms % SLOT_MS
+        if self._slots and start_ms <= self._slots[-1][0]:  # earlier: the clock stepped back
             self._slots[-1][1] += count
         else:
-            self._slots.append([began, count])
+            self._slots.append([start_ms, count])
 
     def per_second(self, now_ms: int, over_ms: int = MINUTE_MS) -> float:
         since = now_ms - over_ms
-        return sum(count for began, count in self._slots if began > since) * 1000 / over_ms
+        return sum(count for start_ms, count in self._slots if start_ms > since) * 1000 / over_ms
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Traffic:
     def __init__(self) -> None:
         self.puts, self.gets = Daily(), Daily()
         self.put_rate, self.get_rate = Rate(), Rate()
-        self.pull_rate, self.miss_rate = Rate(), Rate()  # of pulls, and of those that found nothing
+        self.pull_rate, self.miss_rate = Rate(), Rate()  # of pulls, and of those that got no message
         self._topics: dict[str, Rate] = {}
         self._groups: dict[tuple[str, str], Rate] = {}
 
@@ -74,10 +74,10 @@ class Traffic:
         self.put_rate.add(count, now_ms)
         self._topics.setdefault(topic, Rate()).add(count, now_ms)
 
-    def pulled(self, *, found: bool, now_ms: int) -> None:
+    def pulled(self, *, has_messages: bool, now_ms: int) -> None:
         """A pull was answered."""
         self.pull_rate.add(1, now_ms)
-        if not found:
+        if not has_messages:
             self.miss_rate.add(1, now_ms)
 
     def read(self, topic: str, group: str, count: int, size: int, now_ms: int) -> None:
@@ -108,10 +108,10 @@ class Traffic:
         return ((key, (rate.total, rate.total_bytes)) for key, rate in self._groups.items())
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        gone = frozenset(topics)
-        for topic in gone:
+        deleted_topics = frozenset(topics)
+        for topic in deleted_topics:
             self._topics.pop(topic, None)
-        for key in [key for key in self._groups if key[0] in gone]:
+        for key in [key for key in self._groups if key[0] in deleted_topics]:
             del self._groups[key]
 
     def forget_group(self, group: str) -> None:

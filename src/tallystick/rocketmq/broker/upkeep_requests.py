@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import (
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.responses import (
     OK,
-    answer_after,
     check_deletions,
     check_is_master,
     refusal,
+    respond_after,
 )
-from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
@@ -24,7 +24,7 @@ from tallystick.rocketmq.wire.operator_headers import QueryConsumeQueueHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
-MAX_UNITS = 2000  # of one answer
+MAX_UNITS = 2000  # of one response
 MAX_UNUSED = 250  # topics that go in one turn of the loop: some 50 us each, and their offsets
 
 
@@ -46,8 +46,8 @@ class UpkeepRequests:
         return command.response(OK)
 
     def _clean_topics(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """Queues of topics that the table does not have, and what groups had consumed of them. On a slave its master's
-        table says what there is."""
+        """Delete the queues of topics that the table does not have, and the offsets of groups in them. On a slave its
+        master's table says which topics there are."""
         check_is_master(self._parts)
         parts = self._parts
         check_deletions(parts)
@@ -59,9 +59,9 @@ class UpkeepRequests:
             parts.events.emit("queues of a deleted topic removed", topic=topic, peer=link.peer)
             parts.offsets.forget_topic(topic)
         parts.traffic.forget_topics(topics)
-        left = len(unused) - len(topics)
-        remark = f"{left} more topics are unused: ask again" if left else None
-        answer_after(parts, parts.store.delete_topics(topics), command.response(OK, remark), reply)
+        remaining_count = len(unused) - len(topics)
+        remark = f"{remaining_count} more topics are unused: ask again" if remaining_count else None
+        respond_after(parts, parts.store.delete_topics(topics), command.response(OK, remark), reply)
         return None
 
     def _queue(self, link: Link, command: Command, reply: Reply) -> Command:
@@ -70,12 +70,12 @@ class UpkeepRequests:
         units = parts.store.queue_units(header.topic, header.queue_id, header.index, count)
         if units is None:
             raise refusal(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
-        subscription = filtered = None
+        subscription = filter_text = None
         if header.consumer_group:
-            known = parts.clients.consumers(header.consumer_group)
-            subscription = known.subscriptions.get(header.topic) if known is not None else None
-            filtered = "null" if subscription else f"{header.consumer_group}@{header.topic} is not online!"
+            consumers = parts.clients.consumers(header.consumer_group)
+            subscription = consumers.subscriptions.get(header.topic) if consumers is not None else None
+            filter_text = "null" if subscription else f"{header.consumer_group}@{header.topic} is not online!"
         first, end = parts.store.queue_range(header.topic, header.queue_id)
-        body = QueueUnits(first, end, [QueueUnit(*unit) for unit in units], subscription, filtered)
+        body = QueueUnits(first, end, [QueueUnit(*unit) for unit in units], subscription, filter_text)
         remark = None if units else f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
         return command.response(OK, remark, body=dialect.write(body))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.broker.attributes import GROUP, TOPIC, changed, read_changes
+from tallystick.rocketmq.broker.attributes import GROUP, TOPIC, apply_changes, read_changes
 
 
 def test_changes_as_text() -> None:
@@ -25,13 +25,13 @@ def test_changes_that_are_none(text: str, why: str) -> None:
 
 
 def test_attributes_are_added_changed_and_deleted() -> None:
-    new = changed(TOPIC, None, {"+message.type": "FIFO", "+queue.type": "SimpleCQ"})
+    new = apply_changes(TOPIC, None, {"+message.type": "FIFO", "+queue.type": "SimpleCQ"})
     assert new == {"message.type": "FIFO", "queue.type": "SimpleCQ"}
-    assert changed(TOPIC, new, {"+message.type": "NORMAL", "+reserve.time": "-1"}) == new | {
+    assert apply_changes(TOPIC, new, {"+message.type": "NORMAL", "+reserve.time": "-1"}) == new | {
         "message.type": "NORMAL",
         "reserve.time": "-1",
     }
-    assert changed(TOPIC, new, {"-message.type": ""}) == {"queue.type": "SimpleCQ"}
+    assert apply_changes(TOPIC, new, {"-message.type": ""}) == {"queue.type": "SimpleCQ"}
     assert new["message.type"] == "FIFO"
 
 
@@ -54,11 +54,11 @@ def test_attributes_are_added_changed_and_deleted() -> None:
 )
 def test_what_is_refused(current: dict[str, str] | None, changes: dict[str, str], why: str) -> None:
     with pytest.raises(BrokerError) as refused:
-        changed(TOPIC, current, changes)
+        apply_changes(TOPIC, current, changes)
     assert refused.value.message.startswith(why)
     assert refused.value.response_code == 1
 
 
 def test_groups_have_no_attributes() -> None:
     with pytest.raises(BrokerError, match="unsupported key: x"):
-        changed(GROUP, None, {"+x": "1"})
+        apply_changes(GROUP, None, {"+x": "1"})

@@ -11,7 +11,7 @@ import pytest
 from support.admin_desk import Caller
 from support.brokers import Peer, benched
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, client_requests, locks
+from tallystick.rocketmq.broker import client_requests, locks, responses
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Reply
@@ -95,13 +95,13 @@ async def test_ids_of_very_many_members_are_listed_in_slices_and_refused_where_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4,800 ids of 1,006 characters that JSON escapes were 28 MB in one step of 75 ms, for each who asked."""
-    in_slices, sliced = answers.answer_in_slices, list[str]()
+    in_slices, sliced = responses.respond_in_slices, list[str]()
 
     def counted(parts: Parts, answer: Command, pieces: Iterable[bytes], too_long: str, reply: Reply) -> None:
         sliced.append(too_long)
         in_slices(parts, answer, pieces, too_long, reply)
 
-    monkeypatch.setattr(client_requests, "answer_in_slices", counted)
+    monkeypatch.setattr(client_requests, "respond_in_slices", counted)
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         peer, again = await bench.peer(broker), await bench.peer(broker)
@@ -112,5 +112,5 @@ async def test_ids_of_very_many_members_are_listed_in_slices_and_refused_where_t
         assert await ids(peer) == names and not sliced, "short ones at once: whoever is in the group asks"
         monkeypatch.setattr(client_requests, "IDS_AT_ONCE_CHARS", 1000)
         assert await ids(peer) == names and sliced == ["the members of group G"]
-        monkeypatch.setattr(answers, "MAX_BODY_BYTES", 5000)
+        monkeypatch.setattr(responses, "MAX_BODY_BYTES", 5000)
         assert await ids(peer) == "more than the 5000 bytes of a frame: the members of group G"

@@ -42,14 +42,14 @@ async def test_the_loop_goes_on_and_the_answer_waits_for_the_note_alone() -> Non
 
     deletions.finish(cast("Deletion", slow), done)
     await asyncio.sleep(0)
-    assert (outcome, slow.steps, deletions.waiting) == ([], [], 1)
+    assert (outcome, slow.steps, deletions.pending_count) == ([], [], 1)
     slow.may_note.set()
     await answered.wait()
-    assert (outcome, slow.steps, deletions.waiting) == ([None], ["noted"], 1)
+    assert (outcome, slow.steps, deletions.pending_count) == ([None], ["noted"], 1)
     slow.may_unlink.set()
     await deletions.close()
     worker.close()
-    assert slow.steps == ["noted", "unlinked"] and not deletions.waiting
+    assert slow.steps == ["noted", "unlinked"] and not deletions.pending_count
     assert [event.kind for event in told] == ["files of a deleted topic stay"]
 
 

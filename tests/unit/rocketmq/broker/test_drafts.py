@@ -10,7 +10,7 @@ import pytest
 
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting, value_of
+from tallystick.rocketmq.broker.drafts import MAX_BATCH, DraftedSend, Drafting, value_of
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import BrokerQueueLocks
 from tallystick.rocketmq.broker.refusals import Refusal
@@ -38,12 +38,12 @@ class Desk:
         keys = UniqueKeys(b"\x7f\0\0\1", 1, 2)
         self.drafting = Drafting(settings, self.topics, self.groups, self.locks, clock, keys)
 
-    def of(self, *args: Any, **send: Any) -> Drafted | Refusal:
+    def of(self, *args: Any, **send: Any) -> DraftedSend | Refusal:
         return self.drafting.draft(send_command(*args, **send), "1.2.3.4:5", HOST)
 
-    def drafted(self, *args: Any, **send: Any) -> Drafted:
+    def drafted(self, *args: Any, **send: Any) -> DraftedSend:
         found = self.of(*args, **send)
-        assert isinstance(found, Drafted), found
+        assert isinstance(found, DraftedSend), found
         return found
 
     def code(self, *args: Any, **send: Any) -> ResponseCode | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.admin_desk import MASTER, SLAVE, Desk
-from tallystick.rocketmq.broker.answers import MAX_LIST
+from tallystick.rocketmq.broker.responses import MAX_LIST
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.remoting import Command

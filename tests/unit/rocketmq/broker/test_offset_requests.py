@@ -9,7 +9,7 @@ import pytest
 from support.admin_desk import MASTER, SLAVE, Desk
 from support.copied_offsets import lacking
 from support.message_stores import SMALL
-from tallystick.rocketmq.broker import answers
+from tallystick.rocketmq.broker import responses
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
@@ -227,7 +227,7 @@ def test_a_full_table_of_offsets_takes_those_that_it_has() -> None:
 
 
 def test_a_table_that_fits_no_frame_is_refused_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(responses, "MAX_BODY_BYTES", 1000)
     desk = Desk()
     for number in range(100):
         desk.tables.offsets.commit("T", f"g{number}", 0, 1)

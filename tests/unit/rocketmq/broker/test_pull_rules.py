@@ -11,7 +11,7 @@ from support.brokers import pull_command
 from tallystick.codec.records import java_hash
 from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.pull_rules import MAX_TAG_CHARS, MAX_TAGS, Allowed, check, outcome, tag_codes
+from tallystick.rocketmq.broker.pull_rules import MAX_TAG_CHARS, MAX_TAGS, AllowedPull, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -49,7 +49,7 @@ class Desk:
         group = ConsumerGroup("G", message_model=model, subscriptions=subscriptions)
         self.clients.heard("link", Heartbeat("c", (), (group,)), (group,), Language.JAVA, 513, 0.0)
 
-    def check(self, **pull: Any) -> Allowed | Refusal:
+    def check(self, **pull: Any) -> AllowedPull | Refusal:
         command = pull_command(**pull)
         header = PullHeader.of(command)
         standing = Standing(self.settings.role)
@@ -63,8 +63,8 @@ class Desk:
 
     def tags(self, **pull: Any) -> Set[int] | None:
         found = self.check(**pull)
-        assert isinstance(found, Allowed)
-        return tag_codes(found.wanted)
+        assert isinstance(found, AllowedPull)
+        return tag_codes(found.subscription)
 
 
 def test_what_is_missing_or_forbidden_has_its_code() -> None:
@@ -146,7 +146,7 @@ def answer(
     header = PullHeader.of(pull_command(offset=offset))
     group = GroupConfig("G", broker_id=0, slow_broker_id=1)
     found = GetResult(status, 3, 1, 9, far_behind=far)
-    code, said = outcome(found, header, Allowed(group, TopicConfig("T"), None), settings, Standing(settings.role))
+    code, said = outcome(found, header, AllowedPull(group, TopicConfig("T"), None), settings, Standing(settings.role))
     assert (said.next_begin_offset, said.min_offset, said.max_offset) == (3, 1, 9)
     return int(code), said.suggest_which_broker_id
 

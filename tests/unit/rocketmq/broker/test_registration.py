@@ -43,7 +43,7 @@ class Announced:
         )
 
     def _lost(self, address: str) -> None:
-        self.registrar.lost(address)
+        self.registrar.connection_lost(address)
 
     def _changed(self) -> None:
         self.registrar.changed()
@@ -226,10 +226,10 @@ async def test_a_connection_that_is_lost_again_and_again_is_not_made_without_pau
     broker.registrar.start()
     await until(lambda: broker.registrar.registered == {server.address: ""})
     for _ in range(100):
-        broker.registrar.lost(server.address)
+        broker.registrar.connection_lost(server.address)
     await until(lambda: len(broker.found) > 1)
     assert len(broker.found) == 2
-    broker.registrar.lost("127.0.0.1:1")
+    broker.registrar.connection_lost("127.0.0.1:1")
     await broker.close()
 
 
@@ -395,7 +395,7 @@ async def test_each_loss_of_a_connection_brings_a_registration(slow: SlowNameSer
         slow.asked[-1].set_result(None)
         await until(lambda: registrar.registered == {"n:9876": ""})
         await asyncio.sleep(0)
-        registrar.lost("n:9876")
+        registrar.connection_lost("n:9876")
     await slow.was_asked(4)
     assert not slow.asked[3].done() and registrar.registered == {"n:9876": ""}
 
@@ -416,8 +416,8 @@ async def test_who_waited_for_a_name_server_until_the_time_out_is_called_once() 
     registrar.announced(lambda: called.append(None))
     await until(lambda: bool(called))
     for server in registrar._servers.values():
-        server.known = registrar._changes
-    registrar._settle()
+        server.announced_change = registrar._changes
+    registrar._end_announcements()
     assert called == [None]
     await broker.close()
 

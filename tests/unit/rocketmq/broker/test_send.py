@@ -10,13 +10,13 @@ import pytest
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
-from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting
+from tallystick.rocketmq.broker.drafts import MAX_BATCH, DraftedSend, Drafting
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
-from tallystick.rocketmq.broker.sendback import Copied, SendBack
+from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -67,7 +67,7 @@ class FakeLog:
 class FakeDrafting:
     key = "key"
 
-    def draft(self, command: Command, peer: str, host: bytes) -> Drafted | Refusal:
+    def draft(self, command: Command, peer: str, host: bytes) -> DraftedSend | Refusal:
         match bytes(command.body):
             case b"bad":
                 raise RemoteProtocolError("broken")
@@ -75,16 +75,16 @@ class FakeDrafting:
                 raise ZeroDivisionError("ours")
             case b"no":
                 return Refusal(ResponseCode.NO_PERMISSION, "no")
-        return Drafted(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", self.key)
+        return DraftedSend(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", self.key)
 
 
 class FakeSendBack:
     """Each message that is given back is as long as one append may be, and stored already if the request says where."""
 
-    def draft(self, command: Command, peer: str) -> Drafted | Copied:
+    def draft(self, command: Command, peer: str) -> DraftedSend | ExistingCopy:
         if "tallyCopy" in command.fields:
-            return Copied("T", int(command.fields["tallyCopy"]), 340)
-        return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
+            return ExistingCopy("T", int(command.fields["tallyCopy"]), 340)
+        return DraftedSend(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
 
 
 class FakeSaves:

@@ -163,7 +163,7 @@ async def test_a_request_that_wants_no_answer_gets_none_whenever_that_would_be_r
         for _ in range(2):  # the second changes no table that would have to be saved first
             peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
         await until(lambda: TOPIC in read_queue_state(OsDisk(), broker.settings.store_dir).deletions)
-        await until(lambda: not broker.parts.deletions.waiting)
+        await until(lambda: not broker.parts.deletions.pending_count)
         answer = await peer.ask(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T0"}))
         assert peer.order == [answer]
         assert len(looked) < 10, "statistics that nobody waits for are not made"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.admin_desk import Desk
-from tallystick.rocketmq.broker import answers
+from tallystick.rocketmq.broker import responses
 from tallystick.rocketmq.broker.statistics import broker_pieces, group_pieces, topic_pieces
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, TopicConfig
@@ -45,7 +45,7 @@ def test_a_piece_is_about_one_queue_and_all_are_one_text(desk: Desk) -> None:
 
 
 def test_no_piece_is_made_after_the_one_that_no_frame_has_room_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(responses, "MAX_BODY_BYTES", 1000)
     looked: list[int] = []
     queue_range = desk.parts.store.queue_range
 

@@ -8,7 +8,7 @@ import pytest
 from support.admin_desk import MASTER, SLAVE, Desk
 from support.message_stores import ROOT
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.answers import MAX_DELETIONS, MAX_LIST
+from tallystick.rocketmq.broker.responses import MAX_DELETIONS, MAX_LIST
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTable
@@ -163,7 +163,7 @@ def test_a_deletion_that_could_not_be_noted_is_noted_when_it_is_asked_for_again(
 def test_a_deletion_is_refused_while_many_wait_for_the_disk(code: int) -> None:
     desk = Desk()
     desk.ask(CREATE, wanted(topic="T"))
-    cast("Any", desk.parts.deletions).waiting = MAX_DELETIONS
+    cast("Any", desk.parts.deletions).pending_count = MAX_DELETIONS
     answer = desk.ask(code, {"topic": "T"})
     assert (answer.code, answer.remark) == (2, "too many deletions wait for the disk: ask again later")
     assert desk.tables.topics.get("T") is not None and not desk.shelf.store.deletions

@@ -12,16 +12,16 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 
 OK = ResponseCode.SUCCESS
-NOT_SET = "not set any response code"  # the remark of some good answers of the original
+NOT_SET = "not set any response code"  # the remark of some successful responses of the original
 MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
 MAX_DELETIONS = 64  # that wait for the disk
 MAX_LIST = 1000  # topics or groups that one request makes: it is done in one turn of the loop
 MAX_LIST_BYTES = 1024 * 1024  # of such a list
-MAX_TOLD = 100  # of a list that are told one by one
+MAX_EVENTS = 100  # entries of a list with an event each
 
 
 def refusal(code: ResponseCode, remark: str) -> BrokerError:
-    """To raise: it becomes the answer."""
+    """Returns an error to raise: it becomes the response."""
     return BrokerError(remark, response_code=code)
 
 
@@ -39,79 +39,79 @@ def check_list(count: int, what: str) -> None:
         raise refusal(ResponseCode.INVALID_PARAMETER, remark)
 
 
-def left_to_master(command: Command) -> Command:
-    """What a slave says to a deletion; nothing is changed here.
+def respond_unchanged(command: Command) -> Command:
+    """Returns a slave's response to a deletion; nothing is changed here.
 
     The original's tools ask each broker in turn, so it is no refusal. Only the master knows which records are from
-    before a deletion: what it tells of comes with the next copy of the tables, and of nothing else.
+    before a deletion: its deletions come with the next copy of the tables.
     """
     return command.response(OK, "This is a slave: it deletes what its master deletes.")
 
 
 def check_deletions(parts: Parts) -> None:
     """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
-    if parts.deletions.waiting >= MAX_DELETIONS or parts.store.remembers_no_more:
+    if parts.deletions.pending_count >= MAX_DELETIONS or parts.store.remembers_no_more:
         remark = "too many deletions wait for the disk: ask again later"
         raise refusal(ResponseCode.SYSTEM_BUSY, remark)
 
 
-def answer_after(parts: Parts, deletion: Deletion, answer: Command, reply: Reply) -> None:
-    """The answer when the deletion is durable; it says so if it cannot be."""
+def respond_after(parts: Parts, deletion: Deletion, response: Command, reply: Reply) -> None:
+    """Respond when the deletion is durable; the response says so if it cannot be."""
 
     def done(error: Exception | None) -> None:
         if error is not None:
-            answer.code = ResponseCode.SYSTEM_ERROR
-            answer.remark = f"it was done, but cannot be made durable: {error}"
-        reply(answer)
+            response.code = ResponseCode.SYSTEM_ERROR
+            response.remark = f"it was done, but cannot be made durable: {error}"
+        reply(response)
 
     parts.deletions.finish(deletion, done)
 
 
-def answer_behind(parts: Parts, answer: Command, steps: Iterable[None], reply: Reply) -> None:
-    """The answer when these steps, which change something, are done; others have their turns in between. It says so if
-    they are not: then the same can be asked again."""
+def respond_when_done(parts: Parts, response: Command, steps: Iterable[None], reply: Reply) -> None:
+    """Respond when these steps, which change something, are done; others have their turns in between. The response
+    says so if they fail: then the same can be asked again."""
 
-    def done(made: list[None] | Exception) -> None:
-        if isinstance(made, Exception):
-            _failed(answer, made)
-        reply(answer)
+    def done(outcome: list[None] | Exception) -> None:
+        if isinstance(outcome, Exception):
+            _failed(response, outcome)
+        reply(response)
 
     parts.sliced(reply.steps(steps), done, reply.link.host)
 
 
-def answer_in_slices(
-    parts: Parts, answer: Command, pieces: Iterable[bytes], too_long: str, reply: Reply, *,
+def respond_in_slices(
+    parts: Parts, response: Command, pieces: Iterable[bytes], too_long: str, reply: Reply, *,
     failed: Callable[[str], None] = lambda _: None, then: Callable[[Command], None] | None = None,
 ) -> None:  # fmt: skip
-    """The answer whose body are the pieces, each made in well under a millisecond; others have their turns in between.
+    """Respond with the pieces as the body, each made in well under a millisecond; others have their turns in between.
 
-    It is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes; and not made where
-    nobody waits for it. ``failed`` hears the remark of an answer without a body. ``then`` gets the answer first, and
-    gives it to ``reply``.
+    The request is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes; no body is
+    made where nobody waits for it. ``failed`` gets the remark of a response without a body. ``then`` gets the response
+    first, and passes it to ``reply``.
     """
 
-    def made(pieces: list[bytes] | Exception) -> None:
+    def done(outcome: list[bytes] | Exception) -> None:
         if not reply.is_wanted:
             return
-        if isinstance(pieces, Exception):
-            _failed(answer, pieces)
-            failed(answer.remark or "")
+        if isinstance(outcome, Exception):
+            _failed(response, outcome)
+            failed(response.remark or "")
         else:
-            answer.body = b"".join(pieces)
-        (then or reply)(answer)
+            response.body = b"".join(outcome)
+        (then or reply)(response)
 
-    parts.sliced(_bounded(reply.steps(pieces), too_long, reply), made, reply.link.host)
+    parts.sliced(_bounded(reply.steps(pieces), too_long, reply), done, reply.link.host)
 
 
-def _failed(answer: Command, error: Exception) -> None:
+def _failed(response: Command, error: Exception) -> None:
     if isinstance(error, BrokerError):
-        answer.code, answer.remark = error.response_code, error.message
+        response.code, response.remark = error.response_code, error.message
     else:
-        answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, repr(error)
+        response.code, response.remark = ResponseCode.SYSTEM_ERROR, repr(error)
 
 
 def _bounded(pieces: Iterable[bytes], too_long: str, reply: Reply) -> Iterator[bytes]:
-    """They end when nobody waits for them. Raises BrokerError when they are more than a frame takes."""
+    """Returns the pieces while somebody waits for them. Raises BrokerError when they are more than a frame takes."""
     size = 0
     for piece in pieces:
         if not reply.is_wanted:

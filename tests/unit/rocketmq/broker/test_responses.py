@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.admin_desk import Caller
-from tallystick.rocketmq.broker import answers
-from tallystick.rocketmq.broker.answers import answer_in_slices
+from tallystick.rocketmq.broker import responses
+from tallystick.rocketmq.broker.responses import respond_in_slices
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.slices import at_once
 from tallystick.rocketmq.wire.remoting import request
@@ -31,18 +31,18 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
             made.append(number)
             yield b"%d" % number
 
-    answer_in_slices(parts, ASKED.response(0), pieces(), "too long", reply_to(asker), failed=refused.append)
+    respond_in_slices(parts, ASKED.response(0), pieces(), "too long", reply_to(asker), failed=refused.append)
     assert (made, asker.sent, refused) == ([0, 1, 2, 3, 4, 5, 6], [], [])
     asker.alive = True
-    answer_in_slices(parts, ASKED.response(0), [b"a", b"b"], "too long", reply_to(asker))
+    respond_in_slices(parts, ASKED.response(0), [b"a", b"b"], "too long", reply_to(asker))
     assert [bytes(answer.body) for answer in asker.sent] == [b"ab"]
 
 
 @pytest.mark.parametrize(("last", "code"), [(b"bc", 0), (b"bcd", 1)])
 def test_an_answer_may_fill_a_frame_and_not_more(monkeypatch: pytest.MonkeyPatch, last: bytes, code: int) -> None:
-    monkeypatch.setattr(answers, "MAX_BODY_BYTES", 3)
+    monkeypatch.setattr(responses, "MAX_BODY_BYTES", 3)
     parts, asker, refused = cast("Parts", SimpleNamespace(sliced=at_once)), Caller(), list[str]()
-    answer_in_slices(parts, ASKED.response(0), [b"a", last], "too long", reply_to(asker), failed=refused.append)
+    respond_in_slices(parts, ASKED.response(0), [b"a", last], "too long", reply_to(asker), failed=refused.append)
     (answer,) = asker.sent
     assert (bytes(answer.body), answer.code, len(refused)) == (b"" if code else b"abc", code, code)
 
