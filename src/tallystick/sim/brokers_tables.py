@@ -214,8 +214,13 @@ class TableUses:
             self._set_to.pop(place, None)
             self._own.setdefault(node.id, {})[place] = min(offset, _end(node, place))
 
-    def setting(self, place: Place) -> None:
-        """An operator is about to set a group elsewhere, or a request was lost: nothing is sure of it any more."""
+    def setting(self, place: Place, offset: int) -> None:
+        """An operator is about to set a group there, whatever it consumed, and be it of a log that was lost."""
+        self._consumed_offsets[place] = max(self._consumed_offsets.get(place, 0), offset)
+        self.in_doubt(place)
+
+    def in_doubt(self, place: Place) -> None:
+        """A request was made, or lost: nothing is sure of it any more."""
         self._set_to.pop(place, None)
         self._counters[place] = _ANY
         for own in self._own.values():

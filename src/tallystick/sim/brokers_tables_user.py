@@ -109,7 +109,7 @@ class TablesUser:
         offset = self._random.randint(0, self._positions.get((topic, queue_id), 0))
         place, master, tables = (topic, group, queue_id), self._brokers[0], self._judge.tables
         header = ResetOffsetHeader(topic=topic, group=group, timestamp=0, queue_id=queue_id, offset=offset)
-        tables.setting(place)
+        tables.setting(place, offset)
         command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_fields())
         try:
             response = await self._ask(client, master, command)
@@ -151,7 +151,7 @@ class TablesUser:
             if await self._commit_at(client, host, commit, went_back=offset < before):
                 self._judge.tables.committed(host, place, offset, has_heard=has_heard)
         except _Unknown as unknown:
-            self._judge.tables.setting(place)
+            self._judge.tables.in_doubt(place)
             if unknown.is_late:
                 self._begin_anew()
 
