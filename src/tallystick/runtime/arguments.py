@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from inspect import iscoroutinefunction
 from operator import index
 from typing import Any, TypeVar
 
@@ -106,6 +107,14 @@ def listener(value: Callable[..., Any] | None, what: str) -> None:
     """None, or what can be called."""
     if value is not None and not callable(value):
         raise UsageError(f"{what} is a function", given=_description(value))
+
+
+def plain_function(value: Callable[..., Any], what: str) -> None:
+    """What can be called, and does its work in the call: what a coroutine function returns would never run."""
+    if not callable(value):
+        raise UsageError(f"{what} is a function", given=_description(value))
+    if iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__):
+        raise UsageError(f"{what} is a function, no coroutine function: nobody would await it")
 
 
 def check_settings(settings: Any, *, may_be_zero: Iterable[str] = ()) -> None:

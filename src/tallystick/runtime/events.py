@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tallystick.runtime.arguments import plain_function
+
 
 @dataclass(frozen=True)
 class Event:
@@ -23,6 +25,9 @@ class Events:
     """Where the shells report. Listeners run at once, in order, on the reporting thread; they must not raise."""
 
     def __init__(self, *listeners: Callable[[Event], None]) -> None:
+        """Raises UsageError for what is no plain function."""
+        for listener in listeners:
+            plain_function(listener, "a listener of events")
         self._listeners = list(listeners)
 
     def emit(self, kind: str, **fields: Any) -> None:
@@ -33,7 +38,8 @@ class Events:
 
     @contextlib.contextmanager
     def listening(self, listener: Callable[[Event], None]) -> Iterator[None]:
-        """Hear events for a while."""
+        """Hear events for a while. Raises UsageError for what is no plain function."""
+        plain_function(listener, "a listener of events")
         self._listeners.append(listener)
         try:
             yield

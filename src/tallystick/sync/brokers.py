@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from tallystick.codec.records import Buffer
+from tallystick.errors import UsageError
 from tallystick.rocketmq.client import client, consumer, producer, rebalancing
 from tallystick.rocketmq.client.consumer import ConsumerLag
 from tallystick.rocketmq.client.received import ReceivedMessage
@@ -17,7 +19,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
-from tallystick.runtime.arguments import listener, payload_bytes
+from tallystick.runtime.arguments import payload_bytes, plain_function
 from tallystick.runtime.events import Events
 from tallystick.sync.connection import BlockingClient
 from tallystick.sync.loop import LoopThread, alone
@@ -29,9 +31,18 @@ QueueListener = Callable[[list[MessageQueue]], None]
 
 
 def _on_thread(queue_listener: QueueListener | None, what: str) -> rebalancing.QueueListener | None:
-    """It may use the blocking client, which waits for the loop. Raises UsageError for what cannot be called."""
-    listener(queue_listener, what)
-    return None if queue_listener is None else lambda queues: asyncio.to_thread(queue_listener, queues)
+    """It may use the blocking client, which waits for the loop. Raises UsageError for what is no plain function."""
+    if queue_listener is None:
+        return None
+    plain_function(queue_listener, what)
+
+    async def call(queues: list[MessageQueue]) -> None:
+        result: object = await asyncio.to_thread(queue_listener, queues)
+        if inspect.iscoroutine(result):  # a lambda may make one
+            result.close()
+            raise UsageError(f"{what} is a function, and does its work when it is called: nobody awaits a coroutine")
+
+    return call
 
 
 def _share_of_chunk(message: ReceivedMessage) -> float:

@@ -165,7 +165,8 @@ def cluster(
     count = arguments.whole(bookies, "bookies", most=MOST_NODES)
     arguments.optional(brokers, str, "brokers")
     arguments.instance(seed, int, "seed")
-    arguments.listener(listener, "listener")
+    if listener is not None:
+        arguments.plain_function(listener, "listener")
 
     async def start() -> Cluster:
         return await Cluster(InProcessWorld(seed, listener), count, brokers).__aenter__()

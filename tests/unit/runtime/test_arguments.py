@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,9 +17,11 @@ from tallystick.runtime.arguments import (
     mapping,
     number,
     payload_bytes,
+    plain_function,
     text,
     whole,
 )
+from tallystick.runtime.events import Events
 
 
 @pytest.mark.parametrize("data", [b"ab", bytearray(b"ab"), memoryview(b"xabx")[1:3], array("B", b"ab")])
@@ -83,6 +88,44 @@ def test_texts_lists_and_mappings() -> None:
         mapping([1], "properties")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^on_revoked is a function \(given=5\)$"):
         listener(5, "on_revoked")  # type: ignore[arg-type]
+
+
+class Asked:
+    def __call__(self, queues: list[str]) -> None: ...
+
+    async def later(self, queues: list[str]) -> None: ...
+
+
+class AskedLater:
+    async def __call__(self, queues: list[str]) -> None: ...
+
+
+async def later(queues: list[str]) -> None: ...
+
+
+@pytest.mark.parametrize("given", [later, partial(later, []), Asked().later, AskedLater()])
+def test_a_coroutine_function_is_refused_where_nobody_awaits_what_it_returns(given: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"^on_revoked is a function, no coroutine function"):
+        plain_function(given, "on_revoked")
+    listener(given, "on_revoked")
+
+
+def test_events_take_what_hears_them_at_once() -> None:
+    events, wrong = Events(print), list[Any]([later, 5])
+    for given in wrong:
+        with pytest.raises(UsageError, match=r"^a listener of events is a function"):
+            Events(print, given)
+        with pytest.raises(UsageError, match=r"^a listener of events is a function"), events.listening(given):
+            pass
+
+
+def test_whatever_works_when_it_is_called_is_a_plain_function() -> None:
+    functions: list[Callable[..., Any]] = [print, Asked(), Asked, [].append, partial(print, 1), lambda: None]
+    for given in functions:
+        plain_function(given, "on_revoked")
+    for wrong in (5, None):
+        with pytest.raises(UsageError, match=rf"^on_revoked is a function \(given={wrong}\)$"):
+            plain_function(wrong, "on_revoked")  # type: ignore[arg-type]
 
 
 def test_long_texts_are_shown_in_part_and_secrets_not_at_all() -> None:

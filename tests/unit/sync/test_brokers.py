@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -156,3 +157,26 @@ def test_a_listener_may_close_what_is_being_closed(address: str) -> None:
         next(iter(consumer))
         consumer.close()
         assert closed == [True]
+
+
+async def listener(queues: list[MessageQueue]) -> None:
+    """As the asynchronous client takes it."""
+
+
+@pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
+def test_a_listener_that_nobody_would_await_is_refused_at_the_call(address: str, name: str) -> None:
+    """It was taken, and never ran: what it was to save before queues went was lost."""
+    wrong: Any = {name: listener}
+    with (
+        sync.topics(address) as mq,
+        pytest.raises(UsageError, match=f"{name} is a function, no coroutine function"),
+    ):
+        mq.consumer("g", "T", **wrong)
+
+
+def test_a_listener_that_returns_a_coroutine_ends_the_loop(address: str) -> None:
+    with sync.topics(address) as mq:
+        mq.producer("p").send("T", b"x")
+        consumer = mq.consumer("g", "T", start="first", on_assigned=lambda queues: listener(queues))  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="nobody awaits"):
+            next(iter(consumer))

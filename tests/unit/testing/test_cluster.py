@@ -307,7 +307,7 @@ async def test_wrong_arguments() -> None:
                 c.bookies["bookie-1"].corrupt(content)  # type: ignore[arg-type]
     wrong: list[dict[str, Any]] = [
         {"bookies": -1}, {"brokers": "many"}, {"bookies": 190, "brokers": "9+2"}, {"brokers": 1}, {"listener": 3},
-        {"seed": "a"},
+        {"seed": "a"}, {"listener": asyncio.sleep},
     ]  # fmt: skip
     for arguments in wrong:
         with pytest.raises(UsageError):
