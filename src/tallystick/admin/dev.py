@@ -84,7 +84,7 @@ def running_name_server(directory: str) -> str | None:
 
 
 def find_uri(environment: Mapping[str, str] = os.environ) -> str:
-    """The ledgers that are meant when nothing was said: ``TALLY_URI``, else the running cluster of the default folder.
+    """Returns the URI where none is given: ``TALLY_URI``, else that of the default folder's running cluster.
 
     Raises UsageError when there is neither.
     """
@@ -163,7 +163,7 @@ class DevCluster:
         self._report = report
 
     def load(self) -> DevState | None:
-        """What was last written, with what its nodes have said since; None where no cluster was started."""
+        """Returns the state, with the ports that nodes have printed since. Returns None if no cluster was started."""
         path = self._path("dev.json")
         if not self._disk.exists(path):
             return None
@@ -270,7 +270,7 @@ class DevCluster:
         write_atomic(self._disk, self._path("dev.json"), msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
     def _choose(self, state: DevState, ids: Sequence[str]) -> list[DevNode]:
-        """``2`` is short for ``bookie-2``."""
+        """Returns the nodes with these ids; ``2`` is short for ``bookie-2``."""
         nodes = []
         for name in ids:
             node = state.find(f"bookie-{name}" if name.isdecimal() else name)
@@ -358,13 +358,13 @@ class DevCluster:
             return b""
 
     def _with_ports(self, node: DevNode) -> DevNode:
-        """With the ports that it says it listens on, if it has."""
+        """Returns the node with the ports on which it listens, once it has printed them."""
         if node.log_start is None or not (match := _READY.search(self._printed(node))):
             return node
         return replace(node, port=int(match[1]), ha_port=int(match[2] or 0), log_start=None)
 
     def _await_ready(self, node: DevNode) -> DevNode:
-        """Until it listens, with its ports."""
+        """Wait until the node listens, and return it with its ports."""
         deadline = time.monotonic() + READY_S
         while True:
             dead = not node.runs  # before the log: what a dead process wrote is all there

@@ -130,7 +130,10 @@ def bookie_ids(count: int) -> list[str]:
 
 
 def broker_ids(shape: str) -> list[str]:
-    """With their name server. ``2+1``: two masters with one slave each; ``2``: without slaves. Raises UsageError."""
+    """Returns the ids of brokers and their name server: ``2+1`` is two masters with one slave each, ``2`` is without.
+
+    Raises UsageError.
+    """
     match = re.fullmatch(r"(\d{1,2})(?:\+(\d))?", shape)
     masters, slaves = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
     if not 1 <= masters <= len(string.ascii_lowercase):

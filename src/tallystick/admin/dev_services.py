@@ -27,7 +27,7 @@ async def ensure_metadata(uri: str) -> None:
 
 
 async def registered(state: DevState) -> dict[str, bool]:
-    """Who is registered where it belongs, as far as that can be learned."""
+    """Returns whether each node is registered; a node is left out where its service does not respond."""
     is_registered: dict[str, bool] = {}
     if bookies := state.of(NodeKind.BOOKIE):
         with contextlib.suppress(TallyError):
@@ -59,7 +59,7 @@ async def _registered_brokers(name_server: str) -> set[str]:
 
 
 async def await_brokers(name_server: str, nodes: Collection[str], timeout_s: float) -> None:
-    """Until they are registered, and those of them that are slaves in sync. Goes on without when that takes long."""
+    """Wait until brokers are registered, and the slaves among them in sync; give up after ``timeout_s``."""
     from tallystick.admin import brokers, ha
 
     with contextlib.suppress(TimeoutError):

@@ -52,7 +52,10 @@ async def list_groups(operator: Operator) -> list[GroupStatus]:
 
 
 async def group_lag(operator: Operator, group: str) -> list[QueueBehind]:
-    """Queue by queue, by topic. Raises NotFound for a group that never consumed, BrokerError, Unavailable."""
+    """Returns how far a group is behind in each queue, sorted by topic.
+
+    Raises NotFound for a group that never consumed, BrokerError, Unavailable.
+    """
     queues = await _lags(operator, await _brokers(operator), group)
     if not queues:
         raise NotFound(
@@ -63,7 +66,7 @@ async def group_lag(operator: Operator, group: str) -> list[QueueBehind]:
 
 
 async def _brokers(operator: Operator) -> Mapping[str, Sequence[str]]:
-    """By broker set its addresses, the master's first; slaves know the same, up to 10 s old."""
+    """Returns the addresses of each broker set, the master's first; slaves have its tables, up to 10 s old."""
     addresses: dict[str, list[str]] = {}
     for process in await list_processes(operator):
         addresses.setdefault(process.broker, []).append(process.address)

@@ -55,7 +55,7 @@ class _StatusResponse:
 
 
 async def ha_status(operator: Operator, expected_brokers: Collection[str] = ()) -> list[Replication]:
-    """All slaves of all brokers. Raises Unavailable when no name server answers.
+    """Returns the replication of each slave of all brokers. Raises Unavailable when no name server responds.
 
     ``expected_brokers``: names of broker sets. One of which no process is registered gets a row that says so, as the
     name server knows nothing of it.
@@ -121,7 +121,7 @@ async def _alone(operator: Operator, broker: str, master: _StatusResponse | None
 
 
 def pair_links(broker: str, slaves: Sequence[int], links: Sequence[SlaveLink]) -> dict[int, SlaveLink]:
-    """Which connection of the master belongs to which slave."""
+    """Returns the master's connection to each slave, by broker id, as far as that can be told."""
     link_by_slave_id = {link.slave_id: link for link in links if link.slave_id is not None}
     link_by_slave = {
         slave: link_by_slave_id[f"{broker}:{slave}"] for slave in slaves if f"{broker}:{slave}" in link_by_slave_id

@@ -99,7 +99,7 @@ def _header(topic: str, read_queues: int, write_queues: int) -> CreateTopicHeade
 
 
 async def _there(operator: Operator, topic: str) -> dict[str, TopicAt]:
-    """How a topic is at each broker that has it."""
+    """Returns the topic's route at each broker that has it, by broker name."""
     try:
         return {each.broker: each for each in await topic_route(operator, topic)}
     except NoSuchTopic:
@@ -159,7 +159,7 @@ async def list_topics(operator: Operator, *, system: bool = False) -> list[Topic
 
 
 async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
-    """Which brokers have it, by name. Raises NoSuchTopic, Unavailable."""
+    """Returns what each broker has of a topic, sorted by broker name. Raises NoSuchTopic, Unavailable."""
     response = await operator.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, True))
     route = dialect.read_as(bytes(response.body), TopicRoute)
     addresses = {broker.name: broker.addresses for broker in route.brokers}
@@ -180,7 +180,7 @@ async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
 
 
 async def topic_queues(operator: Operator, topic: str) -> list[QueueOffsets]:
-    """What is in each queue, told by masters, or where one is away or silent by a slave.
+    """Returns the offsets of each queue, from its master, or from a slave where the master does not respond.
 
     Raises NoSuchTopic, BrokerError, Unavailable.
     """
@@ -206,7 +206,7 @@ async def topic_stats(operator: Operator, addresses: Sequence[str], topic: str) 
 
 
 async def delete_topic(operator: Operator, topic: str) -> list[str]:
-    """With its messages and all offsets of groups in it, at all brokers that have it; their names.
+    """Delete a topic with its messages and its groups' offsets at all brokers that have it. Returns their names.
 
     First at the masters, then at all name servers: a master that was not asked would make it known again. Raises
     NoSuchTopic, BrokerError, and Unavailable for a master that is away: then nothing is deleted.

@@ -71,9 +71,9 @@ def up(
         output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})
         return
     if stores:
-        print(f"{output.counted(len(stores), 'bookie', 'bookies')} at {state.uri}")
+        print(f"{output.quantity(len(stores), 'bookie', 'bookies')} at {state.uri}")
     if servers:
-        print(f"{output.counted(len(servers), 'broker', 'brokers')}, name server at {state.name_server}")
+        print(f"{output.quantity(len(servers), 'broker', 'brokers')}, name server at {state.name_server}")
 
 
 @app.command
@@ -115,7 +115,7 @@ def down(
     from tallystick.cli import output
 
     process_count = _cluster(dir).down(delete=delete)
-    print(f"{output.counted(process_count, 'process', 'processes')} stopped{'; data deleted' if delete else ''}")
+    print(f"{output.quantity(process_count, 'process', 'processes')} stopped{'; data deleted' if delete else ''}")
 
 
 @app.command

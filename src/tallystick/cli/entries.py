@@ -157,11 +157,11 @@ async def recover(uri: str, ledger: LedgerId, password: bytes, *, explain: bool,
 
 
 def _entries(last: EntryId) -> str:
-    return output.counted(last + 1, "entry", "entries")
+    return output.quantity(last + 1, "entry", "entries")
 
 
 def _bytes(number: int) -> str:
-    return output.counted(number, "byte", "bytes")
+    return output.quantity(number, "byte", "bytes")
 
 
 def printer(*, ids: bool, hex_: bool, json: bool) -> Show:

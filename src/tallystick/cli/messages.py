@@ -122,7 +122,7 @@ def _print_places(results: Sequence[SendResult], *, json: bool) -> None:
 
 def _summary(statuses: Counter[SendStatus]) -> str:
     late = [f"{count} {status.name}" for status, count in statuses.items() if status is not SendStatus.SEND_OK]
-    return f"{output.counted(statuses.total(), 'message', 'messages')} sent" + "".join(f", {one}" for one in late)
+    return f"{output.quantity(statuses.total(), 'message', 'messages')} sent" + "".join(f", {one}" for one in late)
 
 
 def _place(queue: MessageQueue, offset: int) -> str:
@@ -130,7 +130,7 @@ def _place(queue: MessageQueue, offset: int) -> str:
 
 
 async def read(servers: str, selection: MessageSelection, show: Show) -> None:
-    """What is there now, queue by queue; or, to follow, from there on for ever, as it comes."""
+    """Show the messages that are there now, queue by queue; to follow, show those that come, for ever."""
     async with telling_no_brokers(servers), tallystick.topics(servers) as mq:
         queues = _queues((await mq.topic(selection.topic)).readable, selection)
         limits = await together((_limits(mq, queue, selection) for queue in queues), QUEUES_AT_ONCE)
@@ -196,7 +196,7 @@ def _milliseconds(time: str) -> int:
 async def _follow(
     mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: MessageSelection
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """For ever, from all queues as messages come."""
+    """Yields the messages of all queues as they come, for ever."""
     arrived = asyncio.Queue[ReceivedMessage | TallyError](FOLLOWED_AHEAD)
 
     async def pump(queue: MessageQueue, first: int) -> None:

@@ -59,7 +59,7 @@ def json_line(values: Mapping[str, Any]) -> None:
     print(line)
 
 
-def counted(number: int, one: str, more: str) -> str:
+def quantity(number: int, one: str, more: str) -> str:
     """``1 entry``, ``2 entries``."""
     return f"{number} {one if number == 1 else more}"
 

@@ -50,7 +50,7 @@ def create(
         return
     for one in brokers_with_topic:
         more = f"; {one.read_queues} are read, as it had so many" if one.read_queues > one.write_queues else ""
-        print(f"topic {topic} with {output.counted(one.write_queues, 'queue', 'queues')} at {one.broker}{more}")
+        print(f"topic {topic} with {output.quantity(one.write_queues, 'queue', 'queues')} at {one.broker}{more}")
 
 
 @app.command(name="list")

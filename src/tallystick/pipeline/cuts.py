@@ -38,7 +38,10 @@ class Limits:
 
 
 def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, Stretch]]]:
-    """By partition: which stretch, and what of it. Each item comes once and in order; no items are no partition."""
+    """Returns the pieces of each partition, each with its stretch's number.
+
+    Each item comes once and in order; without items there is no partition.
+    """
     sizes = [stretch.size for stretch in stretches]
     total = sum(sizes)
     partition_count = max(limits.min_partitions, -(-total // limits.max_partition_bytes), 1)

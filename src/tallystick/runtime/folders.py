@@ -28,7 +28,7 @@ def make_folder(disk: Disk, path: str) -> None:
 
 
 def _above(folder: str) -> list[str]:
-    """The root first."""
+    """Returns the folders above this one, the root first."""
     folders: list[str] = []
     while (parent := os.path.dirname(folder)) != folder:
         folders.insert(0, parent)

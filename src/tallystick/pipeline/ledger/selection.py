@@ -75,14 +75,14 @@ class Selection:
         return None
 
     def with_ledgers(self, spans: Sequence[IdSpan]) -> Selection:
-        """Only ledgers that are in ``spans`` too."""
+        """Returns the selection without the ledgers outside of ``spans``."""
         both = [mine & other for mine in self.ledgers for other in _merged(spans)]
         ledgers = _merged([span for span in both if not span.is_empty])
         named_ledgers = tuple(ledger for ledger in self.named_ledgers if any(ledger in span for span in ledgers))
         return replace(self, ledgers=ledgers, named_ledgers=named_ledgers)
 
     def with_entries(self, span: IdSpan) -> Selection:
-        """Only entries that are in ``span`` too."""
+        """Returns the selection without the entries outside of ``span``."""
         return replace(self, entries=self.entries & span)
 
 

@@ -53,7 +53,9 @@ class Bound:
             raise UsageError("the topic has no such queue to read", broker=unknown[0][0], queue=unknown[0][1])
 
     def offset(self, queue: MessageQueue, first: int, end: int, timed: int | None) -> int:
-        """In a queue with messages from ``first`` to before ``end``; ``timed`` is what its broker says of the time.
+        """Returns the bound's offset in a queue with messages from ``first`` to before ``end``.
+
+        ``timed`` is the offset that the queue's broker has for the bound's store time.
 
         Raises NoSuchMessage for a named offset that is outside.
         """
