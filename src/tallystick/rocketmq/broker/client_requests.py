@@ -157,7 +157,7 @@ class ClientRequests:
                 self._server_requests.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
             if groups:
                 self._to_tell[link] = groups
-        is_more = self._changed or self._to_tell
+        is_more = bool(self._changed or self._to_tell)  # as it is now: those that wait are put there again
         for link, groups in waiting.items():
             self._to_tell.setdefault(link, {}).update(groups)
         if is_more or waiting:
