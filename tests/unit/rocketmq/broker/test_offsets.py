@@ -60,6 +60,9 @@ def test_what_is_forgotten_is_gone_from_everywhere() -> None:
     forget_group(offsets, "h")
     saved = offsets.to_save()
     assert (saved.offsets, saved.pull_offsets, saved.own) == ({"U@g": {0: 1}}, {"U@g": {0: 1}}, {"U@g": {0: 1}})
+    assert saved.own_resets is not None and list(saved.own_resets) == ["U@g"]
+    saved_again = Offsets(SteppingClock(), endless, saved, standing=Standing(Role.SLAVE))
+    assert saved_again.knows_group("g") and not saved_again.knows_group("h")
 
 
 def test_a_master_knows_no_commits_of_its_own() -> None:
@@ -137,6 +140,18 @@ def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> N
     offsets.commit("T", "g", 0, 21)
     offsets.disown(OffsetCommit("T", "g", 0, 21))
     assert lacking(offsets, master(q0=5), ResetTable()) == []
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("went_back", [False, True])
+def test_h13_what_a_crash_would_set_on_is_saved_at_once_whoever_says_that_it_went_back(went_back: bool) -> None:
+    saves: list[int] = []
+    offsets = Offsets(SteppingClock(), endless, save_now=lambda: saves.append(1))
+    offsets.commit("T", "g", 0, 10)
+    offsets.commit("T", "g", 0, 20)
+    assert len(saves) == 1, "that the group has begun; what comes again after a crash may wait"
+    offsets.commit("T", "g", 0, 5, went_back=went_back)
+    assert len(saves) == 2
 
 
 def test_the_saver_is_told_only_of_changes() -> None:

@@ -380,6 +380,19 @@ async def test_a_lock_counts_from_when_it_was_asked_for(cluster: FakeCluster, mq
     assert locks.live([queue]) == []
 
 
+async def test_a_lock_that_was_given_back_is_not_there_while_its_master_is_away(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """Another member may have it, however short a time it is since this one asked for it."""
+    fake = await cluster.add(queues=1)
+    locks, queue = locking.QueueLocks(mq._context, "g"), MessageQueue("T", "b", 0)
+    assert await locks.lock([queue], set()) == [queue]
+    await locks.unlock([queue])
+    assert locks.live([queue]) == []
+    fake.react[LOCK] = lambda link, command: command.response(ResponseCode.SYSTEM_BUSY, "busy")
+    assert await locks.lock([queue], {queue}) == []
+
+
 async def test_a_queue_that_stays_after_all_is_pulled_again(cluster: FakeCluster, mq: RocketMQ) -> None:
     """Its reader waited, and nobody acknowledges anything that would wake it."""
     fake = await cluster.add(queues=2)

@@ -23,7 +23,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
-COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+PULL, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 def test_all_who_ask_wait_for_the_same_moment_and_longer_each_time() -> None:
@@ -52,6 +52,12 @@ def test_it_is_told_once_a_minute_how_often_it_failed_also_of_what_comes_and_goe
     assert away.failed("other", 1.0) == 1
 
 
+def test_what_failed_once_and_was_told_is_over_for_those_who_heard_of_it() -> None:
+    away = Outages()
+    assert away.failed("b", 0.0) == 1
+    assert away.ended("b") and not away.ended("b")
+
+
 def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "MAX_KEYS", 10)
     away = Outages()
@@ -74,7 +80,7 @@ async def test_a_queue_is_pulled_less_and_less_often_while_its_broker_fails(
         link.close()
         return None
 
-    fake.react[RequestCode.PULL_MESSAGE] = fail
+    fake.react[PULL] = fail
     async with mq.consumer("g", "T", start="first"):
         await until(lambda: len(times) == 8)
     pauses = [min(FIRST_PAUSE_S * 2**number, MAX_PAUSE_S) for number in range(7)]
@@ -95,7 +101,7 @@ async def test_a_queue_that_is_refused_beside_busy_ones_is_asked_less_often_and_
         times.append(asyncio.get_running_loop().time())
         return command.response(ResponseCode.SYSTEM_ERROR, "not now")
 
-    fake.react[RequestCode.PULL_MESSAGE] = pull
+    fake.react[PULL] = pull
     async with mq.consumer("g", "T", start="first") as consumer:
         for number in range(180):
             fill(fake, number + 1, 0)
@@ -105,6 +111,62 @@ async def test_a_queue_that_is_refused_beside_busy_ones_is_asked_less_often_and_
     kinds = Counter(event.kind for event in told)
     assert 1 <= kinds["pull refused"] <= 4 and kinds["pulls answered again"] <= kinds["pull refused"], kinds
     assert max(late - early for early, late in pairwise(times)) >= MAX_PAUSE_S
+
+
+async def test_a_queue_that_is_answered_again_is_told_of_once_whatever_was_wrong(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Event]
+) -> None:
+    """Its broker was away, and then refused it: both are over with the first answer."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 1)
+
+    def fail(link: Link, command: Command) -> Command | None:
+        if fake.count(PULL) > 1:
+            fake.react.pop(PULL)
+            return command.response(ResponseCode.SYSTEM_ERROR, "not now")
+        link.close()
+        return None
+
+    fake.react[PULL] = fail
+    async with mq.consumer("g", "T", start="first") as consumer:
+        for number in range(2, 5):
+            await take(consumer, 1)
+            await until(lambda: fake._held)
+            fill(fake, number)
+            fake.wake()
+    kinds = [event.kind for event in told if event.kind.startswith("pull")]
+    assert kinds == ["pull failed", "pull refused", "pulls answered again"]
+
+
+@pytest.mark.parametrize("is_sought", [False, True])
+async def test_a_queue_whose_outage_is_over_is_asked_again_soon_when_it_is_refused_once_more(
+    cluster: FakeCluster, mq: RocketMQ, is_sought: bool
+) -> None:
+    """It was answered in between; or its reader is another one, and what that is refused is the first refusal."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 1)
+    times: list[float] = []
+
+    def refuse(link: Link, command: Command) -> Command:
+        times.append(asyncio.get_running_loop().time())
+        return command.response(ResponseCode.SYSTEM_ERROR, "not now")
+
+    fake.react[PULL] = refuse
+    async with mq.consumer("g", "T", start="first") as consumer:
+        await until(lambda: len(times) == 7, 100.0)
+        if is_sought:
+            consumer.seek(consumer.queues[0], 0)
+        else:
+            del fake.react[PULL]
+            await take(consumer, 1)
+            await until(lambda: fake._held)
+            fake.react[PULL] = refuse
+            [(link, command)] = fake._held
+            link.send(refuse(link, command))
+        await until(lambda: len(times) == 9, 100.0)
+    *_, before, refused, again = times
+    assert refused - before < MAX_PAUSE_S or not is_sought
+    assert REFUSED_PAUSE_S <= again - refused < MAX_PAUSE_S / 2
 
 
 @testing.virtual_time
