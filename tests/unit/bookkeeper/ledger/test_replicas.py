@@ -219,6 +219,21 @@ def test_what_lags_for_a_place_that_is_given_up_is_let_go_at_once() -> None:
     assert replicas.lagging_bytes == 0
 
 
+@pytest.mark.rule("P1")
+def test_p1_who_was_met_in_a_place_is_known_while_nothing_is_sent_to_it() -> None:
+    """Nobody asked when it was chosen: the one that was met first has what was acknowledged."""
+    bookies = SlowBookies()
+    replicas = lagging(bookies)
+    assert replicas.believes("b1", 7) and replicas.believes("b1", 8)
+    bookies.belief.linked()
+    bookies.belief.identified(7)
+    for _ in range(2):
+        assert replicas.believes("b1", 7) and not replicas.believes("b1", 8)
+        replicas.suspend(0)
+    replicas.resume(0)
+    assert replicas.believes("b1", 7) and not replicas.believes("b1", 8)
+
+
 async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster) -> None:
     writer, stopped = await with_one_stopped(cluster)
     appends = asyncio.create_task(append_all(writer, bytes(ENTRY)))

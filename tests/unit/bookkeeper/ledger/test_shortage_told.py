@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -55,4 +56,38 @@ async def test_a_ledger_is_restored_when_its_bookie_takes_entries_though_nobody_
     assert "ledger restored" not in cluster.kinds(), "it may refuse every entry"
     back.release()
     await until(lambda: "ledger restored" in cluster.kinds())
+    await writer.close()
+
+
+@pytest.mark.rule("P1")
+async def test_p1_another_bookie_in_a_missing_ones_place_is_told_of_again_when_that_was_back_meanwhile(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
+    gone, is_another = writer.metadata.ensemble[1], False
+    driver = writer._writers.context.driver
+    creation = driver.bookie_creation
+
+    async def who(bookie: str) -> int | None:
+        return 10_000 if is_another and bookie == gone else await creation(bookie)
+
+    def stores(entry: int) -> bool:
+        return gone in cluster.holders(writer.id, entry)
+
+    monkeypatch.setattr(driver, "bookie_creation", who)
+    for times in (1, 2):
+        entry = await writer.append(b"x")
+        await until(partial(stores, entry))
+        await cluster.down(gone)
+        await writer.append(b"without it")
+        await until(lambda: writer.missing == (gone,))
+        is_another = True
+        await cluster.up(gone)
+        await until(lambda: "bookie not believed" in cluster.kinds())
+        await asyncio.sleep(60)  # it is tried again and again
+        assert cluster.kinds().count("bookie not believed") == times
+        is_another = False
+        await cluster.down(gone)
+        await cluster.up(gone)
+        await until(lambda: writer.missing == ())
     await writer.close()

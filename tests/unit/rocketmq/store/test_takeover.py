@@ -137,3 +137,28 @@ def test_a_master_that_follows_dispatches_what_it_has_not_synced_and_goes_on_as_
     assert other.bodies() == BODIES[:20]
     take_over(other)
     assert other.send(b"new")[0].queue_offset == 20
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_where_the_log_of_its_first_master_began_is_nothing_to_a_store_that_was_a_master_itself(runs: bool) -> None:
+    """As a slave once more it has all there is of the log that it went on with, until its new master says otherwise."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*BODIES * 3)
+    for at in range(4096, master.store.end, 4096):
+        slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
+    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end, master.store.first)
+    slave.settle()
+    assert slave.store.lacks_beginning("Topic", 0)
+    if runs:
+        take_over(slave)
+    else:
+        slave.disk.kill()
+        slave.open(slave=False)
+    slave.send(b"new")
+    slave.settle()
+    for _ in range(2):
+        slave.disk.kill()
+        slave.open(slave=True)
+        assert not slave.store.lacks_beginning("Topic", 0)
+    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end, 0)
+    assert slave.store.lacks_beginning("Topic", 0)
