@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "acks at one less than the quorum (Q5)",
         LEDGER + "add.py",
-        "missing = max(marks[self.striping.ack_quorum - 1], self.lac + 1)",
-        "missing = max(marks[max(0, self.striping.ack_quorum - 2)], self.lac + 1)",
+        "first_unacked = max(marks[self.striping.ack_quorum - 1], self.lac + 1)",
+        "first_unacked = max(marks[max(0, self.striping.ack_quorum - 2)], self.lac + 1)",
     ),
     Mutant(
         "entries are confirmed during an ensemble change (Q8)",
@@ -108,29 +108,30 @@ MUTANTS = (
     Mutant(
         "the ensemble changes though another client recovers the ledger (P2)",
         LEDGER + "changes.py",
-        "        _require_open(ledger, stored)\n        if not any(",
+        "        _require_open(ledger, metadata)\n        if not any(",
         "        if not any(",
         killer="tests/unit/bookkeeper/ledger/test_changes.py",
     ),
     Mutant(
         "a writer closes a ledger that another client recovers (P3)",
         LEDGER + "changes.py",
-        "        _require_open(ledger, stored)\n        return stored.closed(last_entry, length)",
-        "        return stored.closed(last_entry, length)",
+        "        _require_open(ledger, metadata)\n        return metadata.closed(last_entry, length)",
+        "        return metadata.closed(last_entry, length)",
         killer="tests/unit/bookkeeper/ledger/test_changes.py",
     ),
     Mutant(
         "recovery stores an end that it found in another ensemble (Q16)",
         LEDGER + "changes.py",
-        "if stored.state is not LedgerState.IN_RECOVERY or stored.fragments[-1] != began.value.fragments[-1]:",
-        "if stored.state is not LedgerState.IN_RECOVERY:",
+        "if metadata.state is not LedgerState.IN_RECOVERY or metadata.fragments[-1] != base.value.fragments[-1]:",
+        "if metadata.state is not LedgerState.IN_RECOVERY:",
         killer="tests/unit/bookkeeper/ledger/test_changes.py",
     ),
     Mutant(
         "a missing bookie counts as an ack (P1)",
         LEDGER + "add.py",
         "acked = [self._watermark(slot) for slot in range(size)]",
-        "acked = [self._next if b in self._missing else self._watermark(s) for s, b in enumerate(self.ensemble)]",
+        "lost, mark = self._missing_bookies, self._watermark\n"
+        "        acked = [self._next if b in lost else mark(s) for s, b in enumerate(self.ensemble)]",
     ),
     Mutant(
         "a bookie that is back does not get the unconfirmed entries (P9)",

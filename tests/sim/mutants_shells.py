@@ -14,31 +14,31 @@ SHELL_MUTANTS = (
         "what a rival closed is closed again (P3)",
         LEDGER + "changes.py",
         (
-            "        if stored.is_closed:\n"
+            "        if metadata.is_closed:\n"
             "            return None\n"
-            "        if stored.state is not LedgerState.IN_RECOVERY or "
+            "        if metadata.state is not LedgerState.IN_RECOVERY or "
         ),
         "        if ",
     ),
     _planted(
         "a change whose answer was lost is taken for made (P3)",
         LEDGER + "changes.py",
-        "if lost and _is_made(wanted, found.value):",
-        "if lost:",
+        "if doubtful_writes and _is_made(new_metadata, newest.value):",
+        "if doubtful_writes:",
         schedules=300,
     ),
     Mutant(
         "the fragments of a recovery are not stored (P7)",
         LEDGER + "changes.py",
-        "        for fragment in fragments:\n            stored =",
-        "        for fragment in ():\n            stored =",
+        "        for fragment in fragments:\n            metadata =",
+        "        for fragment in ():\n            metadata =",
         killer="tests/unit/bookkeeper/ledger/test_recover.py",
     ),
     _planted(
         "a new fragment begins one entry late (P8)",
         LEDGER + "changes.py",
-        "return stored.with_fragment(first, await",
-        "return stored.with_fragment(first + 1, await",
+        "return metadata.with_fragment(first, await",
+        "return metadata.with_fragment(first + 1, await",
     ),
     _planted(
         "a new bookie in a place gets no channel of its own (P1)",
@@ -49,20 +49,20 @@ SHELL_MUTANTS = (
     _planted(
         "only what was sent last is sent again (P9)",
         LEDGER + "replicas.py",
-        "        for kept in self._kept:\n            low, high",
-        "        for kept in list(self._kept)[-1:]:\n            low, high",
+        "        for run in self._sent_runs:\n            low, high",
+        "        for run in list(self._sent_runs)[-1:]:\n            low, high",
     ),
     _planted(
         "frames are dropped with the first of them confirmed (P9)",
         LEDGER + "replicas.py",
-        "if kept.first + len(kept.frames) - 1 > lac:",
-        "if kept.first > lac:",
+        "if run.first + len(run.frames) - 1 > lac:",
+        "if run.first > lac:",
     ),
     _planted(
         "what a connection owes when it ends is nobody's (P9)",
         LEDGER + "link.py",
-        "        unanswered = [*self._outstanding.take_all(), *untold]\n",
-        "        unanswered = untold\n",
+        "        unanswered_entries = [*self._outstanding.take_all(), *untold]\n",
+        "        unanswered_entries = untold\n",
     ),
     _planted(
         "the beginning of a frame is lost between two reads (P9)",
@@ -144,8 +144,8 @@ SHELL_MUTANTS = (
     _planted(
         "an entry is acknowledged with the one before it (P4)",
         LEDGER + "pending.py",
-        "while waiting and waiting[0][0] <= lac:",
-        "while waiting and waiting[0][0] <= lac + 1:",
+        "while appends and appends[0][0] <= lac:",
+        "while appends and appends[0][0] <= lac + 1:",
     ),
     _planted(
         "a close waits for nothing that is under way (P2)",

@@ -65,7 +65,7 @@ class Replace:
     Then call ensemble_changed, no_replacement (only when the metadata is certainly as it was) or change_failed.
     """
 
-    failed: tuple[BookieId, ...]
+    failed_bookies: tuple[BookieId, ...]
     first: EntryId
 
 
@@ -102,41 +102,42 @@ class AddCore:
     """Decide when the entries of one ledger are confirmed. Entries come in runs; slots are places in its ensemble."""
 
     def __init__(
-        self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY, failed: tuple[BookieId, ...] = ()
+        self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY, failed_bookies: tuple[BookieId, ...] = ()
     ) -> None:
-        """``failed``: those of the ensemble that the next append replaces, as ``failed_bookies`` of the last core."""
+        """``failed_bookies``: those of the ensemble that the next append replaces, as the last core had them."""
         self.striping, self.ensemble, self.lac = striping, ensemble, lac
         self.failure: Reason | None = None
         self._next: EntryId = lac + 1
         self._acked: list[EntryId] = [lac + 1] * len(ensemble)  # by slot: the first entry of its stripe not yet acked
         self._early: dict[Slot, set[EntryId]] = {}  # acks beyond a gap: normally none
-        self._failed = failed
-        self._missing: tuple[BookieId, ...] = ()  # the first of the failed: nothing could replace them
+        self._failed_bookies = failed_bookies
+        self._missing_bookies: tuple[BookieId, ...] = ()  # the first of the failed: nothing could replace them
         self._changing = False  # a Replace is under way
 
     @property
-    def missing(self) -> tuple[BookieId, ...]:
+    def missing_bookies(self) -> tuple[BookieId, ...]:
         """The bookies that failed and that nothing could replace; while there are any, the ledger is degraded."""
-        return self._missing
+        return self._missing_bookies
 
     @property
     def failed_bookies(self) -> tuple[BookieId, ...]:
         """The bookies of the ensemble that failed."""
-        return self._failed
+        return self._failed_bookies
 
     @property
     def is_quiet(self) -> bool:
         """All entries are confirmed, and nothing is missing: a new core with the same ``failed`` goes on alike."""
-        return self._next == self.lac + 1 and not (self._missing or self._changing or self.failure)
+        return self._next == self.lac + 1 and not (self._missing_bookies or self._changing or self.failure)
 
     @property
     def starved(self) -> bool:
         """The oldest unconfirmed entry cannot reach its ack quorum while the missing bookies are."""
         entry = self.lac + 1
-        if not self._missing or entry == self._next:
+        if not self._missing_bookies or entry == self._next:
             return False
         possible = sum(
-            self._has(slot, entry) or self.ensemble[slot] not in self._missing for slot in self.striping.slots(entry)
+            self._has(slot, entry) or self.ensemble[slot] not in self._missing_bookies
+            for slot in self.striping.slots(entry)
         )
         return possible < self.striping.ack_quorum
 
@@ -164,8 +165,8 @@ class AddCore:
             return []
         if code in UNRECOVERABLE:
             return self._fail(UNRECOVERABLE[code])
-        if self.ensemble[slot] not in self._failed:
-            self._failed += (self.ensemble[slot],)
+        if self.ensemble[slot] not in self._failed_bookies:
+            self._failed_bookies += (self.ensemble[slot],)
         # Past its ack quorum an entry can wait: the next append replaces the bookie (Q7).
         return self._replace() if self.lac < entry < self._next and not self._has_quorum(entry) else []
 
@@ -173,14 +174,14 @@ class AddCore:
         """The metadata names ``ensemble`` from this LAC + 1 on."""
         if self.failure:
             return []
-        changed = [slot for slot, bookie in enumerate(ensemble) if bookie != self.ensemble[slot]]
-        for slot in changed:  # what a replaced bookie acked counts no more
+        changed_slots = [slot for slot, bookie in enumerate(ensemble) if bookie != self.ensemble[slot]]
+        for slot in changed_slots:  # what a replaced bookie acked counts no more
             self._acked[slot] = self.lac + 1
             self._early.pop(slot, None)
         self.ensemble, self._changing = ensemble, False
-        self._failed = tuple(bookie for bookie in self._failed if bookie in ensemble)
-        self._missing = tuple(bookie for bookie in self._missing if bookie in ensemble)
-        resends = [Resend(slot, self.lac + 1, self._next - 1) for slot in changed if self._next > self.lac + 1]
+        self._failed_bookies = tuple(bookie for bookie in self._failed_bookies if bookie in ensemble)
+        self._missing_bookies = tuple(bookie for bookie in self._missing_bookies if bookie in ensemble)
+        resends = [Resend(slot, self.lac + 1, self._next - 1) for slot in changed_slots if self._next > self.lac + 1]
         return [*resends, *self._replace(), *self._confirm()]
 
     def no_replacement(self) -> list[Action]:
@@ -191,23 +192,27 @@ class AddCore:
         """
         if self.failure:
             return []
-        lost, self._missing, self._changing = self._failed[len(self._missing) :], self._failed, False
-        suspended = [Suspend(slot) for slot, bookie in enumerate(self.ensemble) if bookie in lost]
+        newly_missing, self._missing_bookies, self._changing = (
+            self._failed_bookies[len(self._missing_bookies) :],
+            self._failed_bookies,
+            False,
+        )
+        suspended = [Suspend(slot) for slot, bookie in enumerate(self.ensemble) if bookie in newly_missing]
         return [*suspended, *self._confirm()]
 
     def retry(self) -> list[Action]:
         """Another bookie may be had for the missing ones now."""
-        if self.failure or self._changing or not self._missing:
+        if self.failure or self._changing or not self._missing_bookies:
             return []
         self._changing = True
-        return [Replace(self._failed, first=self.lac + 1)]
+        return [Replace(self._failed_bookies, first=self.lac + 1)]
 
     def resumed(self, bookie: BookieId) -> list[Action]:
         """A missing bookie answers again. It gets what is unconfirmed; what was confirmed meanwhile it lacks."""
-        if self.failure or self._changing or bookie not in self._missing:
+        if self.failure or self._changing or bookie not in self._missing_bookies:
             return []
-        self._missing = tuple(other for other in self._missing if other != bookie)
-        self._failed = tuple(other for other in self._failed if other != bookie)
+        self._missing_bookies = tuple(other for other in self._missing_bookies if other != bookie)
+        self._failed_bookies = tuple(other for other in self._failed_bookies if other != bookie)
         slot = self.ensemble.index(bookie)
         resend = [Resend(slot, self.lac + 1, self._next - 1)] if self._next > self.lac + 1 else []
         return [Resume(slot), *resend]
@@ -240,10 +245,10 @@ class AddCore:
         acked = [self._watermark(slot) for slot in range(size)]
         for first_slot in range(size):
             marks = sorted((acked[slot] for slot in self.striping.slots(first_slot)), reverse=True)
-            missing = max(marks[self.striping.ack_quorum - 1], self.lac + 1)
+            first_unacked = max(marks[self.striping.ack_quorum - 1], self.lac + 1)
             if not self.striping.striped:  # all entries share this write set
-                return min(end, missing)
-            end = min(end, missing + (first_slot - missing) % size)
+                return min(end, first_unacked)
+            end = min(end, first_unacked + (first_slot - first_unacked) % size)
         return end
 
     def _watermark(self, slot: Slot) -> EntryId:
@@ -262,7 +267,7 @@ class AddCore:
         return self._acked[slot] > entry or entry in self._early.get(slot, ())
 
     def _replace(self) -> list[Action]:
-        if self._changing or len(self._failed) == len(self._missing):  # nothing failed, or nothing new
+        if self._changing or len(self._failed_bookies) == len(self._missing_bookies):  # nothing failed, or nothing new
             return []
         self._changing = True
-        return [Replace(self._failed, first=self.lac + 1)]
+        return [Replace(self._failed_bookies, first=self.lac + 1)]

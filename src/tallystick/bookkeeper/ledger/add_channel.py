@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
+from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import Lane
-from tallystick.bookkeeper.ledger.link import Link
+from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.outgoing import Piece
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
@@ -19,11 +19,11 @@ from tallystick.errors import TallyError
 class Peer(Protocol):
     """A bookie, as the channels to it see it."""
 
-    def link(self) -> Link:
+    def link(self) -> BookieLink:
         """The living connection, a new one that is being made, or one that is about to fail."""
         ...
 
-    def identify(self, link: Link, answered: Answered) -> None:
+    def identify(self, link: BookieLink, callback: IdentityCallback) -> None:
         """Tell who is at the other end of the living link."""
         ...
 
@@ -45,7 +45,7 @@ class AddListener(Protocol):
 
 
 class AddChannel:
-    """The ADDs of one attempt of one slot: its answers are told apart from those of any other channel.
+    """The ADDs of one attempt of one slot: its responses are told apart from those of any other channel.
 
     After ``close`` the listener hears nothing more.
     """
@@ -57,7 +57,7 @@ class AddChannel:
     ) -> None:
         self._listener, self._slot = listener, slot
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
-        self._link: Link | None = None
+        self._link: BookieLink | None = None
         self._lane: Lane[Owner] | None = None
         self.belief = belief
         self._closed = False
@@ -67,7 +67,7 @@ class AddChannel:
         """What is sent now will stay in the queue for a while."""
         return self._link is None or not self._link.alive or self._link.blocked
 
-    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Piece]) -> Queued:
+    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Piece]) -> QueuedFrames:
         """Queue ADD frames, one for each entry; they leave with the next loop tick, once connected.
 
         ``frames``: in any number of pieces, which are kept as they are until the bookie takes them.
@@ -81,10 +81,10 @@ class AddChannel:
         link.send_adds(
             self._lane, entries, (Piece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
         )
-        return Queued(self, link, link.queued)
+        return QueuedFrames(self, link, link.queued_bytes)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._closed
 
     @property
@@ -97,14 +97,14 @@ class AddChannel:
         if not self._closed and (counts := self.belief.acked(entries)) is not None:
             self._report(counts, entries)
 
-    def _identified(self, link: Link, identity: Identity) -> None:
+    def _identified(self, link: BookieLink, identity: Identity) -> None:
         if self._closed or link is not self._link:
             return
-        counts, held = self.belief.identified(identity)
+        counts, entries = self.belief.identified(identity)
         if not counts and link.alive:
             self._peer.doubted(self._ledger, identity)
-        if held:
-            self._report(counts, held)
+        if entries:
+            self._report(counts, entries)
 
     def _report(self, counts: bool, entries: list[EntryId]) -> None:
         if counts:
@@ -123,23 +123,23 @@ class AddChannel:
             self._listener.on_failed(self._slot, entries, None)
 
     def close(self) -> None:
-        """Late answers are dropped from now on."""
+        """Late responses are dropped from now on."""
         self._closed = True
         if self._link is not None and self._lane is not None:
             self._link.forget(self._lane)
 
 
-class Queued(NamedTuple):
+class QueuedFrames(NamedTuple):
     """Frames of one ``send``, which are held for as long as they are not written."""
 
     channel: AddChannel
-    link: Link
+    link: BookieLink
     position: int
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """They wait for the bookie to take what was queued before. A channel that was closed holds nothing up."""
-        return self.link.written < self.position and self.link.alive and not self.channel.closed
+        return self.link.written_bytes < self.position and self.link.alive and not self.channel.is_closed
 
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call back, on the loop, when they are held no more because they were written or the connection ended."""

@@ -66,7 +66,7 @@ class AddSession:
     def __init__(self, writers: Writers, state: WriterState, owner: SessionOwner) -> None:
         self._writers, self._context, self.state, self._owner = writers, writers.context, state, owner
         self._digest, self._key, striping = state.digest(), state.key(), state.striping
-        self._core = AddCore(striping, state.ensemble, state.lac, state.failed)
+        self._core = AddCore(striping, state.ensemble, state.lac, state.failed_bookies)
         self._replicas = Replicas(self._context.bookies, state.id, striping, state.ensemble, self, state.identities)
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
@@ -79,9 +79,9 @@ class AddSession:
         self._shortage: Shortage | None = None  # once bookies are missing
 
     @property
-    def missing(self) -> tuple[BookieId, ...]:
+    def missing_bookies(self) -> tuple[BookieId, ...]:
         """Bookies of the ensemble that failed and could not be replaced."""
-        return self._core.missing
+        return self._core.missing_bookies
 
     def append(self, payloads: Collection[bytes], size: int) -> asyncio.Future[EntryId]:
         """Queue entries of ``size`` bytes together, at least one; a future of the last one's id."""
@@ -148,7 +148,7 @@ class AddSession:
         if not self.is_quiet:
             return False
         self.state.meet(self._core.ensemble, self._replicas.identities)
-        self.state.failed = self._core.failed_bookies
+        self.state.failed_bookies = self._core.failed_bookies
         self._stop()
         return True
 
@@ -158,14 +158,14 @@ class AddSession:
             self._shortage.ended()
 
     @property
-    def _failed(self) -> FailedBookies:
+    def _failed_bookies(self) -> FailedBookies:
         if self._failures is None:
             self._failures = FailedBookies()
         return self._failures
 
     def _is_full(self) -> bool:
-        held = self._pending.inflight_bytes + self._replicas.lagging_bytes
-        return held >= self._context.settings.max_inflight_bytes and self.state.failure is None
+        held_bytes = self._pending.inflight_bytes + self._replicas.lagging_bytes
+        return held_bytes >= self._context.settings.max_inflight_bytes and self.state.failure is None
 
     def flush(self) -> None:
         """For the writers: the tick in which ``append`` queued is over."""
@@ -183,51 +183,51 @@ class AddSession:
             self._perform(actions)
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
-        self._failed.failed(self._core.ensemble[slot], code)
+        self._failed_bookies.failed(self._core.ensemble[slot], code)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
 
-    def _quarantine(self, wanted: Replace) -> None:
+    def _quarantine(self, action: Replace) -> None:
         """One event a bookie: it may have failed in thousands of ledgers, each of which tells what became of it."""
-        for bookie in wanted.failed:
+        for bookie in action.failed_bookies:
             if self._writers.placement.quarantine.add(bookie):
-                answer = self._failed.answers().get(bookie)
-                self._emit("bookie failed", bookie=bookie, first=wanted.first, answer=answer)
+                response = self._failed_bookies.last_responses().get(bookie)
+                self._emit("bookie failed", bookie=bookie, first=action.first, answer=response)
 
-    async def _change(self, wanted: Replace) -> None:
+    async def _change(self, action: Replace) -> None:
         placement, state = self._writers.placement, self.state
         identities: Identities = {}
 
-        async def replace(failed: Collection[BookieId], stored: LedgerMetadata) -> Ensemble:
+        async def replace(failed_bookies: Collection[BookieId], metadata: LedgerMetadata) -> Ensemble:
             nonlocal identities
-            never = {*stored.avoided, *self._failed.tried}
-            chosen = await placement.without(failed, stored.ensemble, never=never)
-            identities = await placement.identities(chosen)
-            return chosen
+            never = {*metadata.avoided, *self._failed_bookies.tried_bookies}
+            ensemble = await placement.without(failed_bookies, metadata.ensemble, never=never)
+            identities = await placement.identities(ensemble)
+            return ensemble
 
         try:
             async with placement.changes:
-                stored = await changes.change_ensemble(
-                    self._context.driver, state.id, state.stored, wanted.failed, wanted.first, replace
+                versioned = await changes.change_ensemble(
+                    self._context.driver, state.id, state.versioned, action.failed_bookies, action.first, replace
                 )
-                state.store(stored)
+                state.store(versioned)
         except Exception as error:  # whatever it is, nobody may wait for ever
             if self._context.settings.degraded_writes and changed_nothing(error):
-                self._lacking().began(error)
+                self._begin_shortage().began(error)
             else:
                 self._perform(self._core.change_failed(), error)
             return
-        ensemble = stored.value.ensemble
-        self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
+        ensemble = versioned.value.ensemble
+        self._emit("ensemble changed", first=action.first, failed=action.failed_bookies, ensemble=ensemble)
         self._replicas.replace(ensemble, identities)
         self._perform(self._core.ensemble_changed(ensemble))
 
-    def _lacking(self) -> Shortage:
+    def _begin_shortage(self) -> Shortage:
         if self._shortage is None:
             self._shortage = Shortage(
                 self.state.id, self._core, self._perform, self._emit, self._writers.placement, self._writers.restorer,
                 self._context.clock, self._context.settings.no_quorum_s, self._replicas.believes,
-                self.state.metadata.avoided, self._failed,
+                self.state.metadata.avoided, self._failed_bookies,
             )  # fmt: skip
         return self._shortage
 

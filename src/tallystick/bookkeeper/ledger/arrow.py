@@ -4,7 +4,7 @@
 
     ledger int64 | entry int64 | lac int64 | length int64 | payload binary       none is ever null
 
-The only copy of a payload is the one from the answers' buffers, where headers lie between payloads, into the one buffer
+The only copy of a payload is the one from the responses' buffers, with headers between payloads, into the one buffer
 that Arrow's binary layout needs. Import this module only where Arrow is wanted: it is slow to load.
 """
 

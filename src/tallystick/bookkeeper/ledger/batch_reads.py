@@ -17,7 +17,7 @@ RETRY_S = 1800.0
 
 @dataclass(slots=True)
 class _Evidence:
-    closed: int = 0
+    closed_connections: int = 0
     connection: int = 0  # the newest that was counted: all batch reads of one are lost with it
     single_until: float = 0.0
 
@@ -29,8 +29,8 @@ class BatchReads:
         self._evidence: dict[BookieId, _Evidence] = {}
 
     def allowed(self, bookie: BookieId, now: float) -> bool:
-        found = self._evidence.get(bookie)
-        return found is None or found.single_until <= now
+        evidence = self._evidence.get(bookie)
+        return evidence is None or evidence.single_until <= now
 
     def answered(self, bookie: BookieId) -> None:
         """It answered a batch read, whatever it said."""
@@ -38,10 +38,10 @@ class BatchReads:
 
     def closed(self, bookie: BookieId, connection: int, now: float) -> None:
         """It closed this connection on a batch read, and then answered a single one."""
-        found = self._evidence.setdefault(bookie, _Evidence())
-        if connection <= found.connection:
+        evidence = self._evidence.setdefault(bookie, _Evidence())
+        if connection <= evidence.connection:
             return
-        found.connection = connection
-        found.closed += 1
-        if found.closed >= CLOSED_CONNECTIONS:  # also when it was tried again and nothing has changed
-            found.single_until = now + RETRY_S
+        evidence.connection = connection
+        evidence.closed_connections += 1
+        if evidence.closed_connections >= CLOSED_CONNECTIONS:  # also when it was tried again and nothing has changed
+            evidence.single_until = now + RETRY_S

@@ -87,7 +87,7 @@ class BookKeeper:
 
         chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
         instance(accept_silent_bookies, bool, "accept_silent_bookies")
-        wanted = LedgerMetadata(
+        template = LedgerMetadata(
             ensemble_size=whole(ensemble, "ensemble", least=1),
             write_quorum=whole(write_quorum, "write_quorum", least=1),
             ack_quorum=whole(ack_quorum, "ack_quorum", least=1),
@@ -100,7 +100,7 @@ class BookKeeper:
         async def create() -> LedgerWriter:
             self._require_open()
             clock, random = self._context.clock, self._context.random
-            metadata = replace(wanted, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
+            metadata = replace(template, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
             if chosen_id is not None and (silent := await self._require_unused(chosen_id, accept_silent_bookies)):
                 metadata = metadata.avoiding(silent)
             return await self._create(metadata, chosen_id)
@@ -108,11 +108,11 @@ class BookKeeper:
         return Opening(create, "bk.create_ledger(…)")
 
     async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None) -> LedgerWriter:
-        chosen = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
-        identities = await self._placement.identities(chosen)  # before anybody can find, recover and close the ledger
-        metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
+        ensemble = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
+        identities = await self._placement.identities(ensemble)  # before anybody can find, recover and close the ledger
+        metadata = replace(sizes_checked, fragments=(Fragment(0, ensemble),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
-        self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
+        self._context.events.emit("ledger created", ledger=created.value, ensemble=ensemble)
         return LedgerWriter(self._writers, created.value, Versioned(metadata, created.version), identities)
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:
@@ -122,21 +122,21 @@ class BookKeeper:
             raise LedgerExists(ledger=ledger)
         registered = await self._directory.current()
         joined = {*registered.writable, *registered.read_only, *await driver.cookies()}
-        found = await holders(self._context, ledger, sorted(joined))
-        if found.known:
+        ledger_holders = await holders(self._context, ledger, sorted(joined))
+        if ledger_holders.bookies:
             raise LedgerExists(
                 "bookies still hold a deleted ledger of this id; they give it up when they have collected, in minutes",
                 ledger=ledger,
-                bookies=found.known,
+                bookies=ledger_holders.bookies,
             )
-        if found.silent and not accept_silent:
+        if ledger_holders.silent_bookies and not accept_silent:
             raise LedgerExists(
                 "bookies that do not answer may still hold a deleted ledger of this id: start them, or forget those "
                 "that are gone for good (tally bookie forget), or accept them (accept_silent_bookies)",
                 ledger=ledger,
-                bookies=found.silent,
+                bookies=ledger_holders.silent_bookies,
             )
-        return found.silent
+        return ledger_holders.silent_bookies
 
     def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> Opening[LedgerReader]:
         """Open a ledger to read it: ``async with bk.open_ledger(7) as reader``, or ``await`` it.
@@ -154,11 +154,11 @@ class BookKeeper:
             self._require_open()
             if not recover:
                 return await LedgerReader.open(self._context, id, password=key)
-            stored = await self._context.driver.read_ledger(id)
-            with_password(id, stored.value, key)
-            closed = await recover_ledger(self._context, self._placement, id, stored, key)
-            known = Versioned(with_password(id, closed.value, key), closed.version)
-            return LedgerReader(self._context, id, known)
+            versioned = await self._context.driver.read_ledger(id)
+            with_password(id, versioned.value, key)
+            recovered = await recover_ledger(self._context, self._placement, id, versioned, key)
+            opened = Versioned(with_password(id, recovered.value, key), recovered.version)
+            return LedgerReader(self._context, id, opened)
 
         return Opening(open_, "bk.open_ledger(…)")
 
@@ -172,8 +172,8 @@ class BookKeeper:
         self._require_open()
         unfenced: list[BookieId] = []
         try:
-            stored = await self._context.driver.read_ledger(ledger)
-            unfenced = await fence_all(self._context, ledger, stored.value)
+            versioned = await self._context.driver.read_ledger(ledger)
+            unfenced = await fence_all(self._context, ledger, versioned.value)
         except MetadataUnavailable:  # who the bookies are can be asked again
             raise
         except MetadataError:  # what is stored names no bookies that anybody could read
@@ -198,7 +198,7 @@ class BookKeeper:
 
     def degraded(self) -> dict[LedgerId, tuple[BookieId, ...]]:
         """The ledgers that this client writes without some of their bookies now, and which those are."""
-        return {writer.id: writer.missing for writer in self._restorer.writers}
+        return {writer.id: writer.missing_bookies for writer in self._restorer.writers}
 
     @property
     def degraded_total(self) -> int:
@@ -237,15 +237,15 @@ class BookKeeper:
             raise UsageError("this client is closed")
 
 
-def _custom(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
-    if not given:
+def _custom(custom: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
+    if not custom:
         return NO_CUSTOM
-    if AVOIDED_KEY in mapping(given, "custom_metadata"):
+    if AVOIDED_KEY in mapping(custom, "custom_metadata"):
         raise UsageError(f"{AVOIDED_KEY} in custom_metadata is set by the client itself")
     return MappingProxyType(
         {
             text(name, "a name in custom_metadata"): payload_bytes(value, "a value in custom_metadata")
-            for name, value in given.items()
+            for name, value in custom.items()
         }
     )
 

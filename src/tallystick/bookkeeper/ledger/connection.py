@@ -1,9 +1,9 @@
 """The bookies as a client talks to them: one connection each, made when first needed.
 
 A bookie is named by its id; where it listens is asked again at each connect, since a restarted bookie may have moved.
-What has no answer (refused, lost, timed out, not registered) is unknown, never a "no" (Q15). A bookie whose connection
-could not be made is not tried again for a short, growing while: requests meanwhile fail at once. Only an attempt that
-was really made lengthens that while; a request that came too early does not.
+What has no response (refused, lost, timed out, not registered) is unknown, never a "no" (Q15). A bookie whose
+connection could not be made is not tried again for a short, growing while: requests meanwhile fail at once. Only an
+attempt that was really made lengthens that while; a request that came too early does not.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
-    Answered,
     Belief,
     Identify,
     Identity,
+    IdentityCallback,
     LinkIdentity,
     Unidentified,
 )
-from tallystick.bookkeeper.ledger.link import Link
-from tallystick.bookkeeper.ledger.owners import BookieReply, Waiter
+from tallystick.bookkeeper.ledger.link import BookieLink
+from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
@@ -36,8 +36,8 @@ Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
 
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
-# An answer's frame can be longer than any request's: a batch answer has a length in front of each entry.
-ANSWER_SLACK_BYTES = 16 * 1024
+# A response's frame can be longer than any request's: a batch response has a length in front of each entry.
+RESPONSE_SLACK_BYTES = 16 * 1024
 
 
 class BookieClient:
@@ -54,7 +54,7 @@ class BookieClient:
         self._identify = identify
         self.batch_reads = BatchReads()  # kept by readers
         self._outside, self._resolve = outside, resolve
-        self._peers: dict[BookieId, _Peer] = {}
+        self._peers: dict[BookieId, _BookiePeer] = {}
         self._closed = False
 
     async def read(
@@ -65,15 +65,15 @@ class BookieClient:
         *,
         master_key: bytes | None = None,
         high_priority: bool = False,
-    ) -> BookieReply:
-        """One entry, whatever the reply's code; ``entry`` -1 asks for the highest one stored.
+    ) -> BookieResponse:
+        """Read one entry, whatever the response's code; ``entry`` -1 asks for the highest one stored.
 
         With a key the ledger is fenced first. Raises BookieUnavailable, RequestTimeout.
         """
         return await self._ask(bookie, ReadRequest(ledger, entry, master_key, high_priority))
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
-        """As a plain ``read``, as a future of the reply. Cancel it to give the question up."""
+        """As a plain ``read``, as a future of the response. Cancel it to give the request up."""
         return self._ask(bookie, ReadRequest(ledger, entry))
 
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
@@ -85,8 +85,8 @@ class BookieClient:
 
     async def batch_read(
         self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int
-    ) -> BookieReply:
-        """Up to ``max_count`` entries from ``first``, whatever the reply's code.
+    ) -> BookieResponse:
+        """Read up to ``max_count`` entries from ``first``, whatever the response's code.
 
         A good one has at least one, even if that is longer than ``max_bytes``. Raises BookieUnavailable (also from a
         bookie that does not know batch reads: it closes the connection), RequestTimeout.
@@ -123,16 +123,16 @@ class BookieClient:
     def _ask(self, bookie: BookieId, request: BookieRequest) -> Waiter:
         return self._peer(bookie).link().ask(request, self.settings.read_timeout_s)
 
-    def _peer(self, bookie: BookieId) -> _Peer:
+    def _peer(self, bookie: BookieId) -> _BookiePeer:
         peer = self._peers.get(bookie)
         if peer is None:
-            peer = _Peer(bookie, self._outside, self._resolve, self.settings, self._identify)
-            peer.closed = self._closed
+            peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify)
+            peer.is_closed = self._closed
             self._peers[bookie] = peer
         return peer
 
 
-class _Peer:
+class _BookiePeer:
     """One bookie: its link, and when the next attempt to connect is allowed."""
 
     def __init__(
@@ -144,27 +144,27 @@ class _Peer:
         identify: Identify | None,
     ) -> None:
         self.bookie = bookie
-        self.closed = False
+        self.is_closed = False
         self.links = 0  # made so far
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._resolve, self._settings = resolve, settings
-        self._link: Link | None = None
+        self._link: BookieLink | None = None
         self._attempt: asyncio.Task[None] | None = None  # to connect the living link; None once it ended or succeeded
         self._backoff_s = 0.0
         self._retry_at = self._clock.now()
         self._reason = ""  # why the last attempt failed
 
-    def link(self) -> Link:
+    def link(self) -> BookieLink:
         """The living link, a new one that is being connected, or one that is about to fail."""
         if self._link is not None and self._link.alive:
             return self._link
-        limit = self._settings.max_frame_bytes + ANSWER_SLACK_BYTES
-        link = Link(self.bookie, self._clock, self._events, limit, self._ended, ClientWireV2)
+        limit = self._settings.max_frame_bytes + RESPONSE_SLACK_BYTES
+        link = BookieLink(self.bookie, self._clock, self._events, limit, self._ended, ClientWireV2)
         self._link, self._identity = link, None
         self.links += 1
-        if self.closed:
+        if self.is_closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
         elif self._clock.now() < self._retry_at:
             asyncio.get_running_loop().call_soon(link.end, f"it could not be reached a moment ago: {self._reason}")
@@ -172,15 +172,15 @@ class _Peer:
             self._attempt = asyncio.create_task(self._connect(link))
         return link
 
-    def identify(self, link: Link, answered: Answered) -> None:
+    def identify(self, link: BookieLink, callback: IdentityCallback) -> None:
         """Tell who is at the other end of the living link."""
         assert link is self._link, "an older link has no channel"
         if self._identify is None:
-            answered(None)
+            callback(None)
             return
         if self._identity is None:
             self._identity = LinkIdentity(self.bookie, self._identify, self._connected, self._settings.add_timeout_s)
-        self._identity.ask(answered)
+        self._identity.ask(callback)
 
     async def _connected(self) -> None:
         if self._attempt is not None:
@@ -194,7 +194,7 @@ class _Peer:
             reason = ANOTHER_BOOKIE
         self._events.emit("bookie not believed", bookie=self.bookie, ledger=ledger, reason=reason)
 
-    async def _connect(self, link: Link) -> None:
+    async def _connect(self, link: BookieLink) -> None:
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._resolve(self.bookie)
@@ -214,20 +214,20 @@ class _Peer:
         self._attempt, self._reason = None, reason
         self._backoff_s = min(max(self._backoff_s * 2, FIRST_BACKOFF_S), MAX_BACKOFF_S)
         self._retry_at = self._clock.now() + self._backoff_s
-        if not self.closed:
+        if not self.is_closed:
             self._events.emit("bookie not reached", bookie=self.bookie, reason=reason)
 
-    def _ended(self, link: Link, reason: str) -> None:
+    def _ended(self, link: BookieLink, reason: str) -> None:
         if self._identity is not None and link is self._link:
             self._identity.close()
         if self._attempt is not None and link is self._link:  # nobody waits for it any longer
             self._attempt.cancel()
             self._failed(reason)
-        elif not link.gone.is_set() and not self.closed:
+        elif not link.disconnected.is_set() and not self.is_closed:
             self._events.emit("bookie connection ended", bookie=self.bookie, reason=reason)
 
     async def close(self) -> None:
-        self.closed = True
+        self.is_closed = True
         link, attempt = self._link, self._attempt
         if link is not None:
             link.end("this client is closed")
@@ -235,4 +235,4 @@ class _Peer:
             await asyncio.gather(attempt, return_exceptions=True)
         if link is not None:
             link.tell_all()
-            await link.gone.wait()
+            await link.disconnected.wait()

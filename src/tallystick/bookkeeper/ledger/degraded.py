@@ -55,28 +55,28 @@ class FailedBookies:
 
     def __init__(self) -> None:
         self._codes: dict[BookieId, Code | None] = {}
-        self._tried: set[BookieId] = set()
+        self._tried_bookies: set[BookieId] = set()
 
     @property
-    def tried(self) -> Collection[BookieId]:
+    def tried_bookies(self) -> Collection[BookieId]:
         """Those that are not taken now."""
-        return self._tried
+        return self._tried_bookies
 
     def failed(self, bookie: BookieId, code: Code | None) -> None:
         """It answered an add with ``code``, or (None) not at all."""
         self._codes[bookie] = code
-        self._tried.add(bookie)
+        self._tried_bookies.add(bookie)
 
     def confirmed(self) -> None:
         """An entry has its ack quorum."""
         self._codes.clear()
-        self._tried.clear()
+        self._tried_bookies.clear()
 
     def again(self) -> None:
         """Each may be tried once more."""
-        self._tried.clear()
+        self._tried_bookies.clear()
 
-    def answers(self) -> dict[BookieId, str]:
+    def last_responses(self) -> dict[BookieId, str]:
         """What each answered last, for people."""
         return {bookie: "no answer" if code is None else code.name for bookie, code in self._codes.items()}
 
@@ -85,29 +85,29 @@ class Retries:
     """When each missing bookie of a client is due to be tried again. One place for all writers of the client."""
 
     def __init__(self) -> None:
-        self._due: dict[BookieId, float] = {}
+        self._due_at: dict[BookieId, float] = {}
         self._pauses: dict[BookieId, float] = {}
 
     def missed(self, bookie: BookieId, now: float) -> None:
         """A writer lacks this bookie."""
-        if self._due.get(bookie, 0.0) + FORGET_S < now:
+        if self._due_at.get(bookie, 0.0) + FORGET_S < now:
             self._pauses.pop(bookie, None)
-        if self._due.get(bookie, 0.0) <= now:
-            self._due[bookie] = now + self._pauses.setdefault(bookie, FIRST_RETRY_S)
+        if self._due_at.get(bookie, 0.0) <= now:
+            self._due_at[bookie] = now + self._pauses.setdefault(bookie, FIRST_RETRY_S)
 
     def changed(self, now: float) -> None:
         """The registered bookies changed: each may be back."""
-        self._due = dict.fromkeys(self._due, now)
+        self._due_at = dict.fromkeys(self._due_at, now)
 
-    def due(self, missing: Collection[BookieId], now: float) -> list[BookieId]:
+    def take_due(self, missing_bookies: Collection[BookieId], now: float) -> list[BookieId]:
         """Those of the missing that are to be tried now; the next try of each is set."""
-        tried = [bookie for bookie in missing if self._due.get(bookie, now) <= now]
-        for bookie in tried:
+        due_bookies = [bookie for bookie in missing_bookies if self._due_at.get(bookie, now) <= now]
+        for bookie in due_bookies:
             pause = self._pauses.get(bookie, FIRST_RETRY_S)
             self._pauses[bookie] = min(2 * pause, MAX_RETRY_S)
-            self._due[bookie] = now + self._pauses[bookie]
-        return tried
+            self._due_at[bookie] = now + self._pauses[bookie]
+        return due_bookies
 
-    def wake_at(self, missing: Collection[BookieId]) -> float | None:
+    def wake_at(self, missing_bookies: Collection[BookieId]) -> float | None:
         """When the next of the missing is due; None when none is missing."""
-        return min((self._due.get(bookie, 0.0) for bookie in missing), default=None)
+        return min((self._due_at.get(bookie, 0.0) for bookie in missing_bookies), default=None)

@@ -19,7 +19,7 @@ from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import TallyError
 
-ANSWER_S = 2.0  # no bookie is waited for longer
+RESPONSE_TIMEOUT_S = 2.0  # no bookie is waited for longer
 
 _REFUSES = (*NO_CODES, Code.OK)  # it is fenced, or was deleted there and refuses adds too
 
@@ -27,7 +27,7 @@ _REFUSES = (*NO_CODES, Code.OK)  # it is fenced, or was deleted there and refuse
 async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMetadata) -> list[BookieId]:
     """Fence every bookie that may hold entries, the newest ensemble first; those that did not say that they did."""
     newest_first = [bookie for fragment in reversed(metadata.fragments) for bookie in fragment.bookies]
-    codes = await _ask(context, ledger, newest_first, master_key(metadata.password))
+    codes = await _read_last_entries(context, ledger, newest_first, master_key(metadata.password))
     return [bookie for bookie, code in codes.items() if code not in _REFUSES]
 
 
@@ -35,33 +35,33 @@ async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMe
 class Holders:
     """Bookies that know a ledger of some id, with entries or a fence; and those that did not say so or not."""
 
-    known: tuple[BookieId, ...]
-    silent: tuple[BookieId, ...]
+    bookies: tuple[BookieId, ...]
+    silent_bookies: tuple[BookieId, ...]
 
 
 async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId]) -> Holders:
     """Ask all of these."""
-    codes = await _ask(context, ledger, bookies, None)
+    codes = await _read_last_entries(context, ledger, bookies, None)
     return Holders(
         tuple(bookie for bookie, code in codes.items() if code not in (None, Code.NO_LEDGER)),
         tuple(bookie for bookie, code in codes.items() if code is None),
     )
 
 
-async def _ask(
+async def _read_last_entries(
     context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId], key: bytes | None
 ) -> dict[BookieId, Code | None]:
-    """What each says to a read of its last entry, with a key to a fencing one; None without an answer in time."""
+    """What each says to a read of its last entry, with a key to a fencing one; None without a response in time."""
 
     async def code(bookie: BookieId) -> Code | None:
         with suppress(TallyError):
             return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key)).code
         return None
 
-    asked = {bookie: asyncio.ensure_future(code(bookie)) for bookie in dict.fromkeys(bookies)}
-    if asked:
-        _, late = await asyncio.wait(asked.values(), timeout=ANSWER_S)
+    reads = {bookie: asyncio.ensure_future(code(bookie)) for bookie in dict.fromkeys(bookies)}
+    if reads:
+        _, late = await asyncio.wait(reads.values(), timeout=RESPONSE_TIMEOUT_S)
         for each in late:
             each.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-    return {bookie: None if each.cancelled() else each.result() for bookie, each in asked.items()}
+    return {bookie: None if each.cancelled() else each.result() for bookie, each in reads.items()}

@@ -22,7 +22,7 @@ class BookieDirectory:
 
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
-        self._known: RegisteredBookies | None = None
+        self._bookies: RegisteredBookies | None = None
         self._reading: asyncio.Task[RegisteredBookies] | None = None
         self._identities: dict[BookieId, Creation | None] = {}
         self._identifying: dict[BookieId, asyncio.Task[Creation | None]] = {}
@@ -31,7 +31,7 @@ class BookieDirectory:
         self._watch = driver.watch_bookies(self._changed)
 
     def _changed(self) -> None:
-        self._known, self._identities, self._identifying = None, {}, {}
+        self._bookies, self._identities, self._identifying = None, {}, {}
         self._changes += 1
         for listener in self._listeners:
             listener()
@@ -42,20 +42,20 @@ class BookieDirectory:
 
     async def current(self) -> RegisteredBookies:
         """All that are registered. Raises MetadataError."""
-        if self._known is not None:
-            return self._known
+        if self._bookies is not None:
+            return self._bookies
         if self._reading is None:
-            self._reading = _begun(self._read())
+            self._reading = _shared_read(self._read())
         return await asyncio.shield(self._reading)
 
     async def _read(self) -> RegisteredBookies:
         try:
             while True:
                 changes = self._changes
-                found = await self._driver.bookies()
+                bookies = await self._driver.bookies()
                 if changes == self._changes:  # else it changed while it was read
-                    self._known = found
-                    return found
+                    self._bookies = bookies
+                    return bookies
         finally:
             self._reading = None
 
@@ -76,20 +76,20 @@ class BookieDirectory:
 
         Whoever takes the place of one later has another identity. Raises MetadataError.
         """
-        known = self._identities
-        if all([bookie in known for bookie in bookies]):
-            return {bookie: known[bookie] for bookie in bookies}
-        unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in known]
-        read = await asyncio.gather(*(asyncio.shield(self._creation(bookie)) for bookie in unknown))
-        found = {**self._identities, **dict(zip(unknown, read, strict=True))}
-        if any(bookie not in found for bookie in bookies):  # they were forgotten meanwhile
+        cached = self._identities
+        if all([bookie in cached for bookie in bookies]):
+            return {bookie: cached[bookie] for bookie in bookies}
+        unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in cached]
+        creations = await asyncio.gather(*(asyncio.shield(self._creation(bookie)) for bookie in unknown))
+        identities = {**self._identities, **dict(zip(unknown, creations, strict=True))}
+        if any(bookie not in identities for bookie in bookies):  # they were forgotten meanwhile
             return await self.identities(bookies)
-        return {bookie: found[bookie] for bookie in bookies}
+        return {bookie: identities[bookie] for bookie in bookies}
 
     def _creation(self, bookie: BookieId) -> asyncio.Task[Creation | None]:
         """A reading of it that began since the registrations changed."""
         if bookie not in self._identifying:
-            self._identifying[bookie] = _begun(self._read_creation(bookie, self._changes))
+            self._identifying[bookie] = _shared_read(self._read_creation(bookie, self._changes))
         return self._identifying[bookie]
 
     async def _read_creation(self, bookie: BookieId, changes: int) -> Creation | None:
@@ -106,8 +106,8 @@ class BookieDirectory:
         self._watch.cancel()
 
 
-def _begun(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def _shared_read(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """As a task of its own: whoever began it may be cancelled, and all who wait may be."""
     task = asyncio.create_task(read)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    task.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
     return task

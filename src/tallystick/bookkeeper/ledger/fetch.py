@@ -3,7 +3,7 @@
 ::
 
     ranges ──▶ pieces of consecutive entries, several in flight, delivered in order, as many bytes as the read window
-    piece, not striped   one batch read from one replica, the one of the piece before; what its answer leaves out is
+    piece, not striped   one batch read from one replica, the one of the piece before; what its response leaves out is
                          asked for again
     piece, striped       single reads, all sent at once, each to a replica of its own write set (see read_shares.py)
 
@@ -55,13 +55,13 @@ async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGene
     Raises, when an entry has no good replica: NoSuchEntry if all of them said so, else DigestMismatch, Unauthorized,
     Unavailable or one of its kinds. Close the iterator when leaving early.
     """
-    reading = _Reading(client)
-    pieces = reading.pieces(ranges)
+    reader = _RangeReader(client)
+    pieces = reader.pieces(ranges)
     running: deque[asyncio.Task[list[EntryRun]]] = deque()
     try:
         while True:
-            while len(running) < reading.depth and (piece := next(pieces, None)) is not None:
-                running.append(asyncio.create_task(reading.fetch(piece)))
+            while len(running) < reader.depth and (piece := next(pieces, None)) is not None:
+                running.append(asyncio.create_task(reader.fetch(piece)))
             if not running:
                 return
             for run in await running[0]:
@@ -73,7 +73,7 @@ async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGene
         await asyncio.gather(*running, return_exceptions=True)
 
 
-class _Reading:
+class _RangeReader:
     """One read: how large its pieces are, and which bookies it found wanting."""
 
     def __init__(self, client: BookieClient) -> None:
@@ -110,7 +110,7 @@ class _Reading:
         size = 64 * entries + sum(sum(map(len, run.payloads)) for run in runs)
         fitting = (
             self._piece_bytes * entries * 7 // (size * 8)
-        )  # sizes vary: aim a little lower than the answer's limit
+        )  # sizes vary: aim a little lower than the response's limit
         self._count = max(1, min(fitting, self._count * MAX_GROWTH, MAX_PIECE_ENTRIES))
         self.depth = max(1, min(self._settings.read_window_bytes // self._piece_bytes, MAX_PIECES))
 
@@ -128,7 +128,7 @@ class _Reading:
             return await self._ask_singles(piece, bookie)
         connection = self._client.connection(bookie)
         try:
-            reply = await self._client.batch_read(
+            response = await self._client.batch_read(
                 bookie,
                 piece.ledger,
                 piece.first,
@@ -141,8 +141,8 @@ class _Reading:
             batch_reads.closed(bookie, connection, self._client.now())
             return run
         batch_reads.answered(bookie)
-        check_code(reply.code, piece, bookie)
-        run = self._open(piece, reply.entries[: piece.last - piece.first + 1])
+        check_code(response.code, piece, bookie)
+        run = self._open(piece, response.entries[: piece.last - piece.first + 1])
         if not len(run):
             raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **about(piece))
         self._reading_from = bookie
@@ -156,8 +156,8 @@ class _Reading:
             await reads.done
         finally:
             reads.close()
-        run = self._open(piece, _leading([reads.found.get(entry) for entry in entries]))
-        return run if len(run) else self._failed(piece, bookie, reads)
+        run = self._open(piece, _leading([reads.stored_entries.get(entry) for entry in entries]))
+        return run if len(run) else self._raise_failure(piece, bookie, reads)
 
     # Each entry on its write set
 
@@ -165,23 +165,27 @@ class _Reading:
         """At least one entry; up to as many as may be in flight, all asked for at once, each at its first replica."""
         entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
         shares = self._shares(piece, entries)
-        asked = {bookie: self._client.read_run(bookie, piece.ledger, share) for bookie, share in shares.items()}
+        reads_by_bookie = {
+            bookie: self._client.read_run(bookie, piece.ledger, share) for bookie, share in shares.items()
+        }
         runs: list[EntryRun] = []
         try:
-            await asyncio.wait([reads.done for reads in asked.values()], timeout=self._settings.speculative_read_s)
-            found: dict[EntryId, Buffer] = {}
-            for reads in asked.values():
-                found.update(reads.found)
-            data = [found.get(entry) for entry in entries]
+            await asyncio.wait(
+                [reads.done for reads in reads_by_bookie.values()], timeout=self._settings.speculative_read_s
+            )
+            stored_entries: dict[EntryId, Buffer] = {}
+            for reads in reads_by_bookie.values():
+                stored_entries.update(reads.stored_entries)
+            data = [stored_entries.get(entry) for entry in entries]
             while sum(map(len, runs)) < len(entries):
                 rest = piece._replace(first=piece.first + sum(map(len, runs)))
                 run = self._open(rest, _leading(data[rest.first - piece.first :]))
                 if not len(run):  # this one needs another replica; those behind it may be good again
                     bookie = next(name for name, share in shares.items() if rest.first in share)
-                    run = await self._elsewhere(rest._replace(last=rest.first), bookie, asked[bookie])
+                    run = await self._elsewhere(rest._replace(last=rest.first), bookie, reads_by_bookie[bookie])
                 runs.append(run)
         finally:
-            for reads in asked.values():
+            for reads in reads_by_bookie.values():
                 reads.close()
         return runs
 
@@ -195,25 +199,25 @@ class _Reading:
             shares.setdefault(bookie, []).append(entry)
         return shares
 
-    async def _elsewhere(self, piece: Range, asked: BookieId, reads: ReadRun) -> EntryRun:
+    async def _elsewhere(self, piece: Range, first_bookie: BookieId, reads: ReadRun) -> EntryRun:
         """A piece of one entry, whose first replica failed or has not answered yet."""
 
         async def ask(bookie: BookieId) -> EntryRun:
-            if bookie != asked:
+            if bookie != first_bookie:
                 return await self._ask_singles(piece, bookie)
-            if not has_answered():
+            if not has_responded():
                 await asyncio.wait([reads.done])
-            run = self._open(piece, _leading([reads.found.get(piece.first)]))
-            return run if len(run) else self._failed(piece, bookie, reads)
+            run = self._open(piece, _leading([reads.stored_entries.get(piece.first)]))
+            return run if len(run) else self._raise_failure(piece, bookie, reads)
 
-        def has_answered() -> bool:
-            return any(piece.first in answers for answers in (reads.found, reads.codes, reads.errors))
+        def has_responded() -> bool:
+            return any(piece.first in outcomes for outcomes in (reads.stored_entries, reads.codes, reads.errors))
 
-        silent = not has_answered()
+        silent = not has_responded()
         if silent:
-            self._shunned[asked] = None
-        others = [bookie for bookie in self._order(piece, piece.first) if bookie != asked]
-        return await self._first_good(piece, [asked, *others], ask, at_once=silent)
+            self._shunned[first_bookie] = None
+        others = [bookie for bookie in self._order(piece, piece.first) if bookie != first_bookie]
+        return await self._first_good(piece, [first_bookie, *others], ask, at_once=silent)
 
     # One replica after another
 
@@ -232,21 +236,21 @@ class _Reading:
         at_once: bool = False,
     ) -> EntryRun:
         """Ask until one succeeds: the next when one fails, or after a silence (at once, if there was one already)."""
-        waiting = deque(order)
-        asked: dict[asyncio.Future[EntryRun], BookieId] = {}
+        candidates = deque(order)
+        attempts: dict[asyncio.Future[EntryRun], BookieId] = {}
         failures: dict[BookieId, TallyError] = {}
         try:
-            while waiting or asked:
-                if waiting:
-                    bookie = waiting.popleft()
-                    asked[asyncio.ensure_future(ask(bookie))] = bookie
-                patience = (0 if at_once else self._settings.speculative_read_s) if waiting else None
+            while candidates or attempts:
+                if candidates:
+                    bookie = candidates.popleft()
+                    attempts[asyncio.ensure_future(ask(bookie))] = bookie
+                patience = (0 if at_once else self._settings.speculative_read_s) if candidates else None
                 at_once = False
-                done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                for bookie in () if done else asked.values():
+                done, _ = await asyncio.wait(attempts, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for bookie in () if done else attempts.values():
                     self._shunned[bookie] = None
                 for task in done:
-                    bookie = asked.pop(task)
+                    bookie = attempts.pop(task)
                     error = task.exception()
                     if error is None:
                         return task.result()
@@ -256,7 +260,7 @@ class _Reading:
                     if isinstance(error, BookieUnavailable | RequestTimeout):
                         self._shunned[bookie] = None
         finally:
-            for task in asked:
+            for task in attempts:
                 task.cancel()
         raise failure_of_all(failures, piece)
 
@@ -269,7 +273,7 @@ class _Reading:
             self._digests[piece.digest_type, piece.password] = digest
         return open_entries(entries, piece.ledger, piece.first, digest.compute_all, digest.size)
 
-    def _failed(self, piece: Range, bookie: BookieId, reads: ReadRun) -> NoReturn:
+    def _raise_failure(self, piece: Range, bookie: BookieId, reads: ReadRun) -> NoReturn:
         """Raise why this replica did not give the piece's first entry."""
         if piece.first in reads.errors:
             raise reads.errors[piece.first]

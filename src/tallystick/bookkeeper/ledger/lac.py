@@ -1,9 +1,9 @@
 """How far an open ledger may be read: the LAC as its bookies know it (Q6), asked without fencing.
 
-Every bookie of the newest ensemble is asked for its highest entry; that entry's header has the writer's LAC. The answer
-is trusted when no write set has Qa bookies left that did not answer: any confirmed entry is then known to one that did.
-"No such entry" and "no such ledger" are answers; one with a bad digest leaves it open (``ReadLastConfirmedOp``
-of the original counts it as an answer).
+Every bookie of the newest ensemble is asked for its highest entry; that entry's header has the writer's LAC. The
+response is trusted when no write set has Qa bookies left that did not answer: any confirmed entry is then known to one
+that did. "No such entry" and "no such ledger" are responses that count; one with a bad digest leaves it open
+(``ReadLastConfirmedOp`` of the original counts it as a response).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.owners import BookieReply
+from tallystick.bookkeeper.ledger.owners import BookieResponse
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
@@ -26,7 +26,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     """
     striping, digest = Striping.of(metadata), Digest.of(metadata.digest_type, metadata.password)
     waiters = {client.ask_read(bookie, ledger, NO_ENTRY): slot for slot, bookie in enumerate(metadata.ensemble)}
-    answered: set[Slot] = set()
+    responding_slots: set[Slot] = set()
     lac = NO_ENTRY
     failure: TallyError | None = None
     pending = set(waiters)
@@ -36,12 +36,12 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
             for waiter in done:
                 try:
                     lac = max(lac, _lac_of(waiter.result(), digest, ledger))
-                    answered.add(waiters[waiter])
+                    responding_slots.add(waiters[waiter])
                 except Unauthorized:
                     raise
                 except TallyError as error:
                     failure = error
-            if striping.covered(answered):
+            if striping.covered(responding_slots):
                 return lac
     finally:
         for waiter in pending:
@@ -51,13 +51,13 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     raise Unavailable("too few bookies know how far this ledger can be read", ledger=ledger) from failure
 
 
-def _lac_of(reply: BookieReply, digest: Digest, ledger: LedgerId) -> EntryId:
-    """-1 for a certain "nothing here"; raises where the answer leaves it open."""
-    if reply.code in NO_CODES:
+def _lac_of(response: BookieResponse, digest: Digest, ledger: LedgerId) -> EntryId:
+    """-1 for a certain "nothing here"; raises where the response leaves it open."""
+    if response.code in NO_CODES:
         return NO_ENTRY
-    if reply.code == Code.UNAUTHORIZED:
+    if response.code == Code.UNAUTHORIZED:
         raise Unauthorized("a bookie refuses to be read", ledger=ledger)
-    if reply.code != Code.OK:
-        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=reply.code.name)
-    header, _ = digest.decode(ledger, None, reply.entry)
+    if response.code != Code.OK:
+        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=response.code.name)
+    header, _ = digest.decode(ledger, None, response.entry)
     return header.lac

@@ -1,7 +1,7 @@
-"""Questions to one bookie that belong together: the ADDs of one channel, a run of READs.
+"""Requests to one bookie that belong together: the ADDs of one channel, a run of READs.
 
-Answers in the order of the questions are settled by one comparison, those in any other order by where their entries
-are. A run of questions sent together has one deadline. Time is an argument.
+Responses in the order of the requests are settled by one comparison, those in any other order by where their entries
+are. A run of requests sent together has one deadline. Time is an argument.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 
 from tallystick.bookkeeper.wire.values import EntryId
 
-Asker = TypeVar("Asker")  # who hears of the answers
+Requester = TypeVar("Requester")  # who hears of the responses
 Topic = tuple[int, int]  # what a lane is about: numbers by which its wire knows it
 
 _COMPACT_AT = 8192
-_SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost answer is cheap
+_SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost response is cheap
 
 
-# Questions that were sent together: when, their deadline, and the position behind the last one, counted from the lane's
+# Requests that were sent together: when, their deadline, and the position behind the last one, counted from the lane's
 # beginning. A plain tuple of numbers is nothing that Python's collector of garbage goes on looking at.
 _Run = tuple[float, float, int]
 
@@ -49,8 +49,8 @@ class _Places:
         return place
 
 
-class Lane(Generic[Asker]):
-    """Unanswered questions about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
+class Lane(Generic[Requester]):
+    """Unanswered requests about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
 
     __slots__ = (
         "_base",
@@ -67,13 +67,13 @@ class Lane(Generic[Asker]):
         "younger",
     )
 
-    def __init__(self, about: Topic, owner: Asker | None, entries: Sequence[EntryId] = ()) -> None:
+    def __init__(self, about: Topic, owner: Requester | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
-        self.younger: Lane[Asker] | None = None  # the next one about the same
+        self.younger: Lane[Requester] | None = None  # the next one about the same
         self.turn = 0  # its place among the deadlines of its connection; 0: it has none
         self._entries: list[EntryId | None] = list(entries)  # None: answered out of turn
         self._head = 0  # index of the first unanswered one
-        self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
+        self._cursor = 0  # index behind the last one that was answered: one lost response must not slow all that follow
         self._base = 0  # how many were dropped from the front of the list
         self._run: _Run | None = None  # the oldest with unanswered ones
         self._later: deque[_Run] | None = None  # those after it, once there were some
@@ -84,7 +84,7 @@ class Lane(Generic[Asker]):
         return len(self._entries) - self._head
 
     def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> float:
-        """Questions about these follow; the deadline of their answers."""
+        """Requests about these follow; the deadline of their responses."""
         self._entries += entries
         deadline = now + timeout
         run = now, deadline, self._base + len(self._entries)
@@ -97,7 +97,7 @@ class Lane(Generic[Asker]):
         return deadline
 
     def answered_in_order(self, entries: list[EntryId]) -> bool:
-        """Settle ``entries`` if they are exactly the next questions; otherwise change nothing."""
+        """Settle ``entries`` if they are exactly the next requests; otherwise change nothing."""
         start, stop = self._cursor, self._cursor + len(entries)
         if self._entries[start:stop] != entries:
             return False
@@ -105,7 +105,7 @@ class Lane(Generic[Asker]):
         return True
 
     def answered_first(self, entries: Sequence[EntryId], at: int) -> int:
-        """Settle those of ``entries`` from ``at`` on that are exactly the next questions; how many."""
+        """Settle those of ``entries`` from ``at`` on that are exactly the next requests; how many."""
         start = stop = self._cursor
         offset, most = at - start, min(len(self._entries), start + len(entries) - at)
         while stop < most and self._entries[stop] == entries[stop + offset]:
@@ -123,7 +123,7 @@ class Lane(Generic[Asker]):
         return True
 
     def _find(self, entry: EntryId) -> int | None:
-        """The index of a question about it. However the answers come, looking for them all costs a few steps each."""
+        """The index of a request about it. However the responses come, looking for them all costs a few steps each."""
         start = self._head
         if self._places is not None:
             while (place := self._places.take(entry)) is not None:
@@ -160,10 +160,10 @@ class Lane(Generic[Asker]):
         expired: list[EntryId] = []
         since = now
         while self._run is not None and self._run[1] <= now:
-            sent, _, end = self._run
+            sent_at, _, end = self._run
             stop = end - self._base
             expired += [entry for entry in self._entries[self._head : stop] if entry is not None]
-            since = min(since, sent)
+            since = min(since, sent_at)
             self._advance(stop)
         return (expired, since) if expired else None
 
@@ -171,7 +171,7 @@ class Lane(Generic[Asker]):
         return None if self._run is None else self._run[1]
 
     def leave(self) -> None:
-        """Nobody waits for the answers; that they do not come is still a sign of a peer that is silent."""
+        """Nobody waits for the responses; that they do not come is still a sign of a peer that is silent."""
         self.owner = None
 
     def take_all(self) -> list[EntryId]:

@@ -4,8 +4,8 @@ What the peer does not take stays here as the parts that the caller gave, which 
 handed to the transport slice by slice, as the peer takes it. What bytes mean is the wire's; a frame has its length in
 front of it in any protocol, in four bytes.
 
-A link takes questions from the moment it exists, before it is connected. It ends once, for whatever reason; everything
-that then has no answer is reported as unknown, never as "no" (Q15): the bookie may have done it.
+A link takes requests from the moment it exists, before it is connected. It ends once, for whatever reason; everything
+that then has no response is reported as unknown, never as "no" (Q15): the bookie may have done it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
 from tallystick.bookkeeper.ledger.outstanding import Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
-from tallystick.bookkeeper.ledger.reports import Reports, Unanswered
+from tallystick.bookkeeper.ledger.reports import Reports, UnansweredEntries
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
-from tallystick.bookkeeper.ledger.wires import BookieRequest, Speaks
+from tallystick.bookkeeper.ledger.wires import BookieRequest, WireFactory
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.codec.frames import next_frame
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
@@ -28,12 +28,12 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 READ_BUFFER_BYTES = 256 * 1024
-OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
+OWN_BUFFER_BYTES = 64 * 1024  # a longer response is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
-MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
+MAX_ABANDONED = 65_536  # requests timed out and still kept, for late responses; a peer with more of them is let go
 
 
-class Link(asyncio.BufferedProtocol):
+class BookieLink(asyncio.BufferedProtocol):
     """See the module. ``ended`` is called once, with the reason, before anything outstanding is reported."""
 
     def __init__(
@@ -42,13 +42,13 @@ class Link(asyncio.BufferedProtocol):
         clock: Clock,
         events: Events,
         max_frame_bytes: int,
-        ended: Callable[[Link, str], None],
-        speaks: Speaks,
+        ended: Callable[[BookieLink, str], None],
+        wire_factory: WireFactory,
     ) -> None:
         self.bookie = bookie
         self.alive = True
-        self.gone = asyncio.Event()  # set when there is no transport any more
-        self.gone.set()
+        self.disconnected = asyncio.Event()  # set when there is no transport any more
+        self.disconnected.set()
         self._time, self._events, self._max_frame, self._ended = RunningTime(clock), events, max_frame_bytes, ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -57,15 +57,15 @@ class Link(asyncio.BufferedProtocol):
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
         self._filled = 0
-        self._large: bytearray | None = None  # the body of a long answer, filled so far by:
+        self._large: bytearray | None = None  # the body of a long response, filled so far by:
         self._large_filled = 0
-        self._heard = self._time.now()
+        self._last_read_at = self._time.now()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
         self._reports = Reports()
-        self._wire = speaks(self._outstanding, self._reports.answered)
+        self._wire = wire_factory(self._outstanding, self._reports.answered)
 
-    # Questions
+    # Requests
 
     def add_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
         return self._outstanding.lane(self._wire.adds_topic(ledger), owner)
@@ -81,17 +81,17 @@ class Link(asyncio.BufferedProtocol):
     @property
     def blocked(self) -> bool:
         """What is queued now will stay for a while."""
-        return self._transport is None or self._paused or self.queued - self.written > SLICE_BYTES
+        return self._transport is None or self._paused or self.queued_bytes - self.written_bytes > SLICE_BYTES
 
     @property
-    def queued(self) -> int:
+    def queued_bytes(self) -> int:
         """Bytes since the beginning."""
-        return self._out.queued
+        return self._out.queued_bytes
 
     @property
-    def written(self) -> int:
+    def written_bytes(self) -> int:
         """Bytes that the transport got, since the beginning."""
-        return self._out.written
+        return self._out.written_bytes
 
     def when_written(self, position: int, callback: Callable[[], None]) -> None:
         """Call back once so many bytes have left the queue, or the link has ended. Positions must not descend."""
@@ -107,7 +107,9 @@ class Link(asyncio.BufferedProtocol):
     def ask(self, request: BookieRequest, timeout: float) -> Waiter:
         waiter = Waiter(loop=self._loop)
         key, piece = self._wire.request(request)
-        self._send((piece,), self._outstanding.ask(key, request.entry, waiter, self._time.now(), timeout).deadline)
+        self._send(
+            (piece,), self._outstanding.add_request(key, request.entry, waiter, self._time.now(), timeout).deadline
+        )
         return waiter
 
     def _send(self, pieces: Iterable[Piece], deadline: float) -> None:
@@ -154,9 +156,9 @@ class Link(asyncio.BufferedProtocol):
     def _expire(self) -> None:
         expired = self._outstanding.expire(self._time.now())
         if expired:
-            # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
+            # Not one byte since the oldest request: the peer hangs or the path is cut. A new connection may do better,
             # and what was asked after it need not wait for its own time-out.
-            silent = self._heard <= expired.since
+            silent = self._last_read_at <= expired.since
             self._lose(expired.entries, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie))
             if silent or self._outstanding.abandoned > MAX_ABANDONED:
                 self.end("the bookie is silent" if silent else "the bookie left too many requests without answer")
@@ -169,7 +171,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
-        self.gone.clear()
+        self.disconnected.clear()
         if not self.alive:  # ended while connecting
             transport.abort()
             return
@@ -180,7 +182,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end(f"connection lost: {exc}" if exc else "the bookie closed the connection")
-        self.gone.set()
+        self.disconnected.set()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -197,7 +199,7 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
             return
-        self._heard = self._time.now()
+        self._last_read_at = self._time.now()
         try:
             try:
                 self._received(nbytes)
@@ -213,7 +215,7 @@ class Link(asyncio.BufferedProtocol):
         self._large_filled += nbytes
         if self._large_filled == len(self._large):
             body, self._large = self._large, None
-            self._wire.answer(body)
+            self._wire.take_response(body)
 
     # Answers
 
@@ -229,7 +231,7 @@ class Link(asyncio.BufferedProtocol):
             bounds = next_frame(buffer, position, end)
             if bounds is None:
                 break
-            self._wire.answer(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
+            self._wire.take_response(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
             position = bounds[1]
         self._keep(position, end)
 
@@ -249,7 +251,7 @@ class Link(asyncio.BufferedProtocol):
     # The end
 
     def end(self, reason: str) -> None:
-        """Stop for good; everything without an answer is unknown."""
+        """Stop for good; everything without a response is unknown."""
         if not self.alive:
             return
         self.alive = False
@@ -262,8 +264,8 @@ class Link(asyncio.BufferedProtocol):
         self._out.clear()
         self._tell_written()
         untold = self._reports.end()
-        unanswered = [*self._outstanding.take_all(), *untold]
-        self._lose(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
+        unanswered_entries = [*self._outstanding.take_all(), *untold]
+        self._lose(unanswered_entries, lambda: BookieUnavailable(reason, bookie=self.bookie))
 
     def _broken(self, error: Exception) -> None:
         """The peer's fault or ours: no later answer could be trusted, and nobody may wait for ever."""
@@ -274,8 +276,8 @@ class Link(asyncio.BufferedProtocol):
         self._events.emit(kind, bookie=self.bookie, reason=reason)
         self.end(f"{kind}: {reason}")
 
-    def _lose(self, unanswered: Iterable[Unanswered], error: Callable[[], TallyError]) -> None:
-        self._reports.lost(unanswered, error, self._not_taken)
+    def _lose(self, unanswered_entries: Iterable[UnansweredEntries], error: Callable[[], TallyError]) -> None:
+        self._reports.lost(unanswered_entries, error, self._not_taken)
 
     def _not_taken(self, error: Exception, entries: int) -> None:
         self._events.emit("failure not taken", bookie=self.bookie, reason=repr(error), entries=entries)

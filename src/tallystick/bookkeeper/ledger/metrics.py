@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 def register(client: BookKeeper, registry: CollectorRegistry) -> None:
     """Add ``ledger_degraded_writers``, ``ledger_missing_bookies``, ``ledger_degraded_total``. One client a registry."""
-    registry.register(_Collector(client))
+    registry.register(_ClientCollector(client))
 
 
-class _Collector:
+class _ClientCollector:
     def __init__(self, client: BookKeeper) -> None:
         self._client = client
 
@@ -24,11 +24,11 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         degraded = self._client.degraded()
-        missing = {bookie for bookies in degraded.values() for bookie in bookies}
+        missing_bookies = {bookie for bookies in degraded.values() for bookie in bookies}
         yield GaugeMetricFamily(
             "ledger_degraded_writers", "Ledgers written without some of their bookies", len(degraded)
         )
-        yield GaugeMetricFamily("ledger_missing_bookies", "Bookies that such ledgers lack", len(missing))
+        yield GaugeMetricFamily("ledger_missing_bookies", "Bookies that such ledgers lack", len(missing_bookies))
         yield CounterMetricFamily(
             "ledger_degraded_total", "How often a writer went on without a bookie", self._client.degraded_total
         )

@@ -56,10 +56,10 @@ def cut(parts: Sequence[Buffer], *, join: bool = True) -> list[Piece]:
 
 
 class Outgoing:
-    """A queue of pieces. ``queued`` and ``written`` count bytes since the beginning."""
+    """A queue of pieces. ``queued_bytes`` and ``written_bytes`` count bytes since the beginning."""
 
     def __init__(self) -> None:
-        self.queued = self.written = 0
+        self.queued_bytes = self.written_bytes = 0
         self._pieces: deque[Piece] = deque()
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -73,7 +73,7 @@ class Outgoing:
 
     def put(self, piece: Piece) -> None:
         self._pieces.append(piece)
-        self.queued += piece.size
+        self.queued_bytes += piece.size
 
     def take(self) -> Piece:
         """The next pieces as one, a slice at most; they count as written. Only when there are some."""
@@ -84,7 +84,7 @@ class Outgoing:
             while pieces and size + pieces[0].size <= SLICE_BYTES:
                 parts += pieces[0].parts
                 size += pieces.popleft().size
-        self.written += size
+        self.written_bytes += size
         return Piece(parts, size).joined()
 
     def clear(self) -> None:
@@ -92,12 +92,12 @@ class Outgoing:
         self._pieces.clear()
 
     def when_written(self, position: int, callback: Callable[[], None]) -> None:
-        """``waiters`` has it once ``written`` has come so far. Positions must not descend."""
+        """``waiters`` has it once ``written_bytes`` has come so far. Positions must not descend."""
         self._on_written.append((position, callback))
 
     def waiters(self, *, ended: bool = False) -> list[Callable[[], None]]:
         """Those whose bytes are written, or all when the connection has ended; each once."""
         ready = []
-        while self._on_written and (ended or self._on_written[0][0] <= self.written):
+        while self._on_written and (ended or self._on_written[0][0] <= self.written_bytes):
             ready.append(self._on_written.popleft()[1])
         return ready

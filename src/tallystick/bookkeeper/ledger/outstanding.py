@@ -1,12 +1,12 @@
-"""What one connection has asked and not yet heard, and which answer belongs to which question.
+"""What one connection has asked and not yet heard, and which response belongs to which request.
 
-The wire names questions. Version 2 answers carry no request number: ADD and READ are told apart by (opcode, ledger,
+The wire names requests. Version 2 responses carry no request number: ADD and READ are told apart by (opcode, ledger,
 entry), and several of the same name are answered first come, first served (``PerChannelBookieClient`` completes an
-arbitrary one). So a question stays here until its answer comes or the connection ends, even when nobody waits for it
-any more (timed out, given up, channel closed): its late answer must not be taken for the answer to a newer question
+arbitrary one). So a request stays here until its response comes or the connection ends, even when nobody waits for it
+any more (timed out, given up, channel closed): its late response must not be taken for the response to a newer request
 about the same entry.
 
-Questions that belong together (the ADDs of one channel, a run of READs) form a lane. Time is an argument.
+Requests that belong together (the ADDs of one channel, a run of READs) form a lane. Time is an argument.
 """
 
 from __future__ import annotations
@@ -18,51 +18,55 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from tallystick.bookkeeper.ledger.lanes import Asker, Lane, Topic
+from tallystick.bookkeeper.ledger.lanes import Lane, Requester, Topic
 from tallystick.bookkeeper.wire.values import EntryId
 
-Key = tuple[int, int, int]  # the name of a lone question: numbers by which its wire knows it
+Key = tuple[int, int, int]  # the name of a lone request: numbers by which its wire knows it
 
 
 @dataclass(slots=True, eq=False)
-class Question(Generic[Asker]):
-    """One READ, BATCH_READ or single ADD; ``owner`` gets the answer, None when it is overdue."""
+class LoneRequest(Generic[Requester]):
+    """One READ, BATCH_READ or single ADD; ``owner`` gets the response, None when it is overdue."""
 
     key: Key
     entry: EntryId  # that it is about, or the first one
-    owner: Asker | None
-    sent: float
+    owner: Requester | None
+    sent_at: float
     deadline: float
 
 
 @dataclass(slots=True)
-class Expired(Generic[Asker]):
+class Expired(Generic[Requester]):
     """What is overdue, and when the oldest of it was sent."""
 
     since: float
-    entries: list[tuple[Asker, list[EntryId]]] = field(default_factory=list)  # by who waits
-    left: int = 0  # entries of lanes whose owners left
+    entries: list[tuple[Requester, list[EntryId]]] = field(default_factory=list)  # by who waits
+    ownerless: int = 0  # entries of lanes whose owners left
 
     def __bool__(self) -> bool:
-        return bool(self.entries or self.left)
+        return bool(self.entries or self.ownerless)
 
 
-class Outstanding(Generic[Asker]):
-    """All questions of one connection."""
+class Outstanding(Generic[Requester]):
+    """All requests of one connection."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Topic, Lane[Asker]] = {}  # the oldest about each; those after it hang on it
-        self._questions: dict[Key, deque[Question[Asker]]] = {}
-        self._deadlines: dict[float, deque[Question[Asker]]] = {}  # by timeout: each queue is in order of its deadlines
+        self._lanes: dict[Topic, Lane[Requester]] = {}  # the oldest about each; those after it hang on it
+        self._requests: dict[Key, deque[LoneRequest[Requester]]] = {}
+        self._deadlines: dict[
+            float, deque[LoneRequest[Requester]]
+        ] = {}  # by timeout: each queue is in order of its deadlines
         # Lanes by a deadline that is not after their next one, so that a look at what is due is no look at all lanes.
-        self._queued: list[tuple[float, int]] = []  # with the turn of each, which a lane that was dropped has no more
-        self._with_turn: dict[int, Lane[Asker]] = {}
+        self._lane_queue: list[
+            tuple[float, int]
+        ] = []  # with the turn of each, which a lane that was dropped has no more
+        self._with_turn: dict[int, Lane[Requester]] = {}
         self._turns = itertools.count(1)
         self.abandoned = 0  # how many were ever overdue
 
-    def lane(self, about: Topic, owner: Asker) -> Lane[Asker]:
+    def lane(self, about: Topic, owner: Requester) -> Lane[Requester]:
         """A new lane. Those about the same are matched oldest first."""
-        lane: Lane[Asker] = Lane(about, owner)
+        lane: Lane[Requester] = Lane(about, owner)
         older = self._lanes.setdefault(about, lane)
         while older.younger is not None:
             older = older.younger
@@ -70,37 +74,37 @@ class Outstanding(Generic[Asker]):
             older.younger = lane
         return lane
 
-    def _about(self, about: Topic) -> Iterator[Lane[Asker]]:
+    def _about(self, about: Topic) -> Iterator[Lane[Requester]]:
         """The lanes, oldest first."""
         lane = self._lanes.get(about)
         while lane is not None:
             yield lane
             lane = lane.younger
 
-    def sent(self, lane: Lane[Asker], entries: Sequence[EntryId], now: float, timeout: float) -> float:
-        """Questions about these follow in the lane; the deadline of their answers."""
+    def sent(self, lane: Lane[Requester], entries: Sequence[EntryId], now: float, timeout: float) -> float:
+        """Requests about these follow in the lane; the deadline of their responses."""
         deadline = lane.sent(entries, now, timeout)
         self._queue(lane)
         return deadline
 
-    def _queue(self, lane: Lane[Asker]) -> None:
+    def _queue(self, lane: Lane[Requester]) -> None:
         deadline = lane.deadline()
         if deadline is not None and not lane.turn:
             lane.turn = next(self._turns)
             self._with_turn[lane.turn] = lane
-            heapq.heappush(self._queued, (deadline, lane.turn))
+            heapq.heappush(self._lane_queue, (deadline, lane.turn))
 
-    def _unqueue(self) -> Lane[Asker] | None:
+    def _unqueue(self) -> Lane[Requester] | None:
         """The first of the queue, unless it was dropped."""
-        lane = self._with_turn.pop(heapq.heappop(self._queued)[1], None)
+        lane = self._with_turn.pop(heapq.heappop(self._lane_queue)[1], None)
         if lane is not None:
             lane.turn = 0
         return lane
 
-    def _next_of_lanes(self) -> tuple[float, Lane[Asker]] | None:
+    def _next_of_lanes(self) -> tuple[float, Lane[Requester]] | None:
         """The earliest deadline of a lane, which is then the first of the queue."""
-        while self._queued:
-            at, turn = self._queued[0]
+        while self._lane_queue:
+            at, turn = self._lane_queue[0]
             lane = self._with_turn.get(turn)
             if lane is not None and lane.deadline() == at:
                 return at, lane
@@ -108,24 +112,26 @@ class Outstanding(Generic[Asker]):
                 self._queue(lane)
         return None
 
-    def forget(self, lane: Lane[Asker]) -> None:
-        """Its owner left: swallow the answers that still come, however late. They are due as before."""
+    def forget(self, lane: Lane[Requester]) -> None:
+        """Its owner left: swallow the responses that still come, however late. They are due as before."""
         lane.leave()
         self._drop_if_idle(lane)
 
-    def ask(self, key: Key, entry: EntryId, owner: Asker, now: float, timeout: float) -> Question[Asker]:
-        question = Question(key, entry, owner, now, now + timeout)
-        self._questions.setdefault(key, deque()).append(question)
-        self._deadlines.setdefault(timeout, deque()).append(question)
-        return question
+    def add_request(
+        self, key: Key, entry: EntryId, owner: Requester, now: float, timeout: float
+    ) -> LoneRequest[Requester]:
+        request = LoneRequest(key, entry, owner, now, now + timeout)
+        self._requests.setdefault(key, deque()).append(request)
+        self._deadlines.setdefault(timeout, deque()).append(request)
+        return request
 
     def has_lanes(self, about: Topic) -> bool:
         return about in self._lanes
 
     def answered_run(
-        self, about: Topic, entries: list[EntryId], report: Callable[[Asker, int, int], None], at: int = 0
+        self, about: Topic, entries: list[EntryId], report: Callable[[Requester, int, int], None], at: int = 0
     ) -> int:
-        """Settle a run of answers from the index ``at`` on; the index of the first that belongs to no lane.
+        """Settle a run of responses from the index ``at`` on; the index of the first that belongs to no lane.
 
         ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
         """
@@ -147,7 +153,7 @@ class Outstanding(Generic[Asker]):
             at += count
         return at
 
-    def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Asker] | None:
+    def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Requester] | None:
         """The lane that asked for this entry; it waits for it no longer."""
         for lane in self._about(about):
             if lane.answered(entry):
@@ -155,31 +161,31 @@ class Outstanding(Generic[Asker]):
                 return lane
         return None
 
-    def answered(self, key: Key) -> Question[Asker] | None:
-        """The oldest question with this key; it is settled."""
-        waiting = self._questions.get(key)
-        if not waiting:
+    def answered(self, key: Key) -> LoneRequest[Requester] | None:
+        """The oldest request with this key; it is settled."""
+        queue = self._requests.get(key)
+        if not queue:
             return None
-        question = waiting.popleft()
-        if not waiting:
-            del self._questions[key]
-        question.deadline = 0.0  # settled: its place in the queue of deadlines is skipped
+        request = queue.popleft()
+        if not queue:
+            del self._requests[key]
+        request.deadline = 0.0  # settled: its place in the queue of deadlines is skipped
         self._trim()
-        return question
+        return request
 
-    def expire(self, now: float) -> Expired[Asker]:
-        """Everything overdue is given back once and then waits, ownerless, for a late answer."""
-        expired: Expired[Asker] = Expired(now)
+    def expire(self, now: float) -> Expired[Requester]:
+        """Everything overdue is given back once and then waits, ownerless, for a late response."""
+        expired: Expired[Requester] = Expired(now)
         for queue in self._deadlines.values():
             while queue and queue[0].deadline <= now:
-                question = queue.popleft()
-                if question.deadline and question.owner is not None:
-                    expired.entries.append((question.owner, [question.entry]))
-                    expired.since = min(expired.since, question.sent)
-                    question.owner = None
+                request = queue.popleft()
+                if request.deadline and request.owner is not None:
+                    expired.entries.append((request.owner, [request.entry]))
+                    expired.since = min(expired.since, request.sent_at)
+                    request.owner = None
                     self.abandoned += 1
-        while (due := self._next_of_lanes()) is not None and due[0] <= now:
-            lane = due[1]
+        while (earliest := self._next_of_lanes()) is not None and earliest[0] <= now:
+            lane = earliest[1]
             self._unqueue()
             overdue = lane.expire(now)
             self._queue(lane)
@@ -190,38 +196,38 @@ class Outstanding(Generic[Asker]):
             if lane.owner is not None:
                 expired.entries.append((lane.owner, entries))
             else:
-                expired.left += len(entries)
+                expired.ownerless += len(entries)
             expired.since = min(expired.since, since)
-            swallows: Lane[Asker] = Lane(lane.about, None, entries)
+            swallows: Lane[Requester] = Lane(lane.about, None, entries)
             swallows.younger = lane
             self._hang(lane, swallows)
             self._drop_if_idle(lane)
         return expired
 
     def wake_at(self) -> float | None:
-        """When the next question becomes overdue."""
+        """When the next request becomes overdue."""
         times = [queue[0].deadline for queue in self._deadlines.values() if queue]
         of_lanes = self._next_of_lanes()
         return min(times if of_lanes is None else [*times, of_lanes[0]], default=None)
 
-    def take_all(self) -> list[tuple[Asker, list[EntryId]]]:
+    def take_all(self) -> list[tuple[Requester, list[EntryId]]]:
         """The connection ended: everything that somebody still waits for."""
-        questions = itertools.chain.from_iterable(self._questions.values())
-        taken = [(question.owner, [question.entry]) for question in questions if question.owner is not None]
+        requests = itertools.chain.from_iterable(self._requests.values())
+        unanswered = [(request.owner, [request.entry]) for request in requests if request.owner is not None]
         for about in self._lanes:
             for lane in self._about(about):
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
-                    taken.append((lane.owner, entries))
-        self._lanes, self._questions, self._deadlines, self._queued, self._with_turn = {}, {}, {}, [], {}
-        return taken
+                    unanswered.append((lane.owner, entries))
+        self._lanes, self._requests, self._deadlines, self._lane_queue, self._with_turn = {}, {}, {}, [], {}
+        return unanswered
 
-    def _drop_if_idle(self, lane: Lane[Asker]) -> None:
+    def _drop_if_idle(self, lane: Lane[Requester]) -> None:
         if lane.owner is None and not len(lane):
             self._with_turn.pop(lane.turn, None)
             self._hang(lane, lane.younger)
 
-    def _hang(self, lane: Lane[Asker], other: Lane[Asker] | None) -> None:
+    def _hang(self, lane: Lane[Requester], other: Lane[Requester] | None) -> None:
         """Put the other one where the lane is, if that is there at all."""
         oldest = self._lanes.get(lane.about)
         if oldest is not lane:

@@ -14,7 +14,7 @@ from tallystick.errors import TallyError
 
 class Owner(Protocol):
     """Who asked. It hears by columns: of all entries of its own in one socket read or failure, as far as they are one
-    run of the same answer. No call comes inside that which asks."""
+    run of the same response. No call comes inside that which asks."""
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """The bookie has done it. ``data``: what it has stored, a part for each entry that was read, none for those
@@ -30,7 +30,7 @@ class Owner(Protocol):
         ...
 
 
-class BookieReply(NamedTuple):
+class BookieResponse(NamedTuple):
     """What a bookie answered to one request."""
 
     code: Code
@@ -42,21 +42,21 @@ class BookieReply(NamedTuple):
         return self.entries[0]
 
 
-class Waiter(asyncio.Future[BookieReply]):
-    """The owner of one request, who awaits its reply. Cancelling it gives the request up."""
+class Waiter(asyncio.Future[BookieResponse]):
+    """The owner of one request, who awaits its response. Cancelling it gives the request up."""
 
     __slots__ = ()
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
-        self._reply(BookieReply(Code.OK, data))
+        self._resolve(BookieResponse(Code.OK, data))
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
-        self._reply(BookieReply(code))
+        self._resolve(BookieResponse(code))
 
     def lost(self, entries: list[EntryId], error: TallyError) -> None:
         if not self.done():
             self.set_exception(error)
 
-    def _reply(self, reply: BookieReply) -> None:
+    def _resolve(self, response: BookieResponse) -> None:
         if not self.done():
-            self.set_result(reply)
+            self.set_result(response)

@@ -12,34 +12,34 @@ from tallystick.errors import TallyError
 
 # The future gets the entry id when that is confirmed; so many payload bytes then leave the flight. A plain tuple: there
 # is one for each append.
-_Waiting = tuple[EntryId, asyncio.Future[EntryId], int]
+_PendingAppend = tuple[EntryId, asyncio.Future[EntryId], int]
 
 
 class PendingAppends:
     """Futures in id order; ``inflight_bytes`` are the payloads that they stand for."""
 
-    __slots__ = ("_loop", "_waiting", "inflight_bytes")
+    __slots__ = ("_appends", "_loop", "inflight_bytes")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.inflight_bytes = 0
         self._loop = loop
-        self._waiting: deque[_Waiting] = deque()
+        self._appends: deque[_PendingAppend] = deque()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._appends)
 
     def add(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
         """A future of ``last``; ``size`` bytes are in flight until it is confirmed. Ids must not descend."""
         future: asyncio.Future[EntryId] = self._loop.create_future()
-        self._waiting.append((last, future, size))
+        self._appends.append((last, future, size))
         self.inflight_bytes += size
         return future
 
     def confirmed(self, lac: EntryId) -> int:
         """Resolve all futures up to ``lac``; how many bytes left the flight."""
-        waiting, confirmed_bytes = self._waiting, 0
-        while waiting and waiting[0][0] <= lac:
-            last, future, size = waiting.popleft()
+        appends, confirmed_bytes = self._appends, 0
+        while appends and appends[0][0] <= lac:
+            last, future, size = appends.popleft()
             confirmed_bytes += size
             if not future.done():  # its caller may have been cancelled
                 future.set_result(last)
@@ -49,8 +49,8 @@ class PendingAppends:
     def fail(self, failure: TallyError, unsent: EntryId) -> None:
         """All futures fail. Entries from ``unsent`` on never left; a bookie may have the others, and recovery keep
         them."""
-        waiting, self._waiting, self.inflight_bytes = self._waiting, deque(), 0
-        for last, future, _ in waiting:
+        appends, self._appends, self.inflight_bytes = self._appends, deque(), 0
+        for last, future, _ in appends:
             if not future.done():
                 error = copy.copy(failure)
                 if last < unsent:

@@ -44,23 +44,23 @@ class Placement:
         return tuple(choose(self._random, writable, size, self.quarantine))
 
     async def without(
-        self, failed: Collection[BookieId], ensemble: Ensemble, *, never: Collection[BookieId] = ()
+        self, failed_bookies: Collection[BookieId], ensemble: Ensemble, *, never: Collection[BookieId] = ()
     ) -> Ensemble:
         """The ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
 
         ``never``: are not taken for that, though they are writable. Raises NotEnoughBookies when there is not one,
         MetadataError.
         """
-        places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
-        writable, taken = (await self._directory.current()).sorted_writable, {*ensemble, *failed, *never}
-        spare = [bookie for bookie in writable if bookie not in taken]
+        places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed_bookies]
+        writable, unavailable = (await self._directory.current()).sorted_writable, {*ensemble, *failed_bookies, *never}
+        spare = [bookie for bookie in writable if bookie not in unavailable]
         if not spare:
-            raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed), available=len(writable))
-        chosen = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)
-        changed = list(ensemble)
-        for slot, bookie in zip(places, chosen, strict=False):  # those left over keep their bookie
-            changed[slot] = bookie
-        return tuple(changed)
+            raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed_bookies), available=len(writable))
+        replacements = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)
+        new_bookies = list(ensemble)
+        for slot, bookie in zip(places, replacements, strict=False):  # those left over keep their bookie
+            new_bookies[slot] = bookie
+        return tuple(new_bookies)
 
     async def identities(self, ensemble: Ensemble) -> Mapping[BookieId, Creation | None]:
         """Who its bookies are: to be asked before the ensemble is stored. Raises MetadataError."""

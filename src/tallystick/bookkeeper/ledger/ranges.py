@@ -29,12 +29,12 @@ class Range(NamedTuple):
 
 def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
     """The entries ``first`` … ``last`` by fragment."""
-    found, stop = [], last
+    ranges, stop = [], last
     quorum, digest_type, password = metadata.write_quorum, metadata.digest_type, metadata.password
     for fragment in reversed(metadata.fragments):
         start = max(first, fragment.first)
         if start <= stop:
-            found.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password))
+            ranges.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password))
         stop = min(stop, fragment.first - 1)
-    found.reverse()
-    return found
+    ranges.reverse()
+    return ranges

@@ -16,16 +16,16 @@ class ReadRun:
 
     def __init__(self, entries: Sequence[EntryId]) -> None:
         self.entries = entries
-        self.found: dict[EntryId, Buffer] = {}  # as stored, digest not yet checked
+        self.stored_entries: dict[EntryId, Buffer] = {}  # as stored, digest not yet checked
         self.codes: dict[EntryId, Code] = {}  # answers other than OK
-        self.errors: dict[EntryId, TallyError] = {}  # no answer: unknown
+        self.errors: dict[EntryId, TallyError] = {}  # no response: unknown
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leave: Callable[[], None] = lambda: None  # set by who sent it
-        self._missing = len(entries)
+        self._outstanding_count = len(entries)
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
-        """For the link: good answers."""
-        self.found.update(zip(entries, data, strict=True))
+        """For the link: good responses."""
+        self.stored_entries.update(zip(entries, data, strict=True))
         self._count(len(entries))
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
@@ -39,11 +39,11 @@ class ReadRun:
         self._count(len(entries))
 
     def close(self) -> None:
-        """Late answers go to nobody."""
+        """Late responses go to nobody."""
         self.leave()
         self.done.cancel()
 
     def _count(self, entries: int) -> None:
-        self._missing -= entries
-        if not self._missing and not self.done.done():
+        self._outstanding_count -= entries
+        if not self._outstanding_count and not self.done.done():
             self.done.set_result(None)

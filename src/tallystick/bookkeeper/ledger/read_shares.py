@@ -20,10 +20,10 @@ from tallystick.bookkeeper.wire.values import Slot
 def first_slots(ensemble_size: int, write_quorum: int) -> tuple[Slot, ...]:
     """The slot for each entry modulo the length of this. Every slot is there equally often."""
     block = ensemble_size * write_quorum
-    found: list[Slot] = []
+    slots: list[Slot] = []
     # Where E and Qw have a common divisor, groups that all begin at multiples of Qw would leave slots out.
     for shift in range(gcd(ensemble_size, write_quorum)):
         for entry in range(shift * block, (shift + 1) * block):
             group = (entry + shift) // write_quorum
-            found.append((group * write_quorum + write_quorum - 1 - shift) % ensemble_size)
-    return tuple(found)
+            slots.append((group * write_quorum + write_quorum - 1 - shift) % ensemble_size)
+    return tuple(slots)

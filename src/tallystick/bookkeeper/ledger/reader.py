@@ -41,15 +41,15 @@ MAX_POLL_S = 0.5
 class LedgerReader:
     """A ledger to read from. Never fences, never writes. ``close`` it, or use it with ``async with``."""
 
-    def __init__(self, context: LedgerContext, ledger: LedgerId, found: Versioned[LedgerMetadata]) -> None:
+    def __init__(self, context: LedgerContext, ledger: LedgerId, versioned: Versioned[LedgerMetadata]) -> None:
         """For a ledger whose metadata is known, its password checked. An open one needs ``refresh`` before reading."""
         self.id = ledger
         self._context = context
-        self._found = found
+        self._versioned = versioned
         self._last = NO_ENTRY
         self._changed = asyncio.Event()  # the metadata is newer than what we have
         self._watch: Watch | None = None
-        self._install(found)
+        self._install(versioned)
         if not self.is_closed:
             this = weakref.ref(self)  # a reader that was dropped without close() is not kept alive by its watch
             self._watch = context.driver.watch_ledger(ledger, lambda: _changed(this()))
@@ -57,8 +57,8 @@ class LedgerReader:
     @classmethod
     async def open(cls, context: LedgerContext, ledger: LedgerId, *, password: bytes = b"") -> LedgerReader:
         """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
-        found = await context.driver.read_ledger(ledger)
-        reader = cls(context, ledger, Versioned(with_password(ledger, found.value, password), found.version))
+        versioned = await context.driver.read_ledger(ledger)
+        reader = cls(context, ledger, Versioned(with_password(ledger, versioned.value, password), versioned.version))
         reader._changed.set()  # what was stored between that read and the watch nobody tells: it is read once more
         try:
             await reader.refresh()
@@ -70,7 +70,7 @@ class LedgerReader:
     @property
     def metadata(self) -> LedgerMetadata:
         """As this reader read it last."""
-        return self._found.value
+        return self._versioned.value
 
     @property
     def is_closed(self) -> bool:
@@ -155,13 +155,13 @@ class LedgerReader:
     async def _tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         pause_s = FIRST_POLL_S
         while True:
-            closed, last = self.is_closed, self._last
+            is_closed, last = self.is_closed, self._last
             if first <= last:
                 async with contextlib.aclosing(self._entries(first, last)) as entries:
                     async for entry in entries:
                         yield entry
                 first, pause_s = last + 1, FIRST_POLL_S
-            if closed:
+            if is_closed:
                 return
             await self._wait(pause_s)
             pause_s = min(pause_s * 2, MAX_POLL_S)
@@ -194,16 +194,16 @@ class LedgerReader:
     async def _reread(self) -> bool:
         """Whether the metadata has changed in a way that matters to a reader."""
         self._changed.clear()  # before reading: a change meanwhile sets it again
-        known = self.metadata
-        found = await self._context.driver.read_ledger(self.id)
+        before = self.metadata
+        versioned = await self._context.driver.read_ledger(self.id)
         # The password was checked once; where none is stored the caller's goes on.
-        self._install(Versioned(replace(found.value, password=known.password), found.version))
-        return (self.metadata.fragments, self.is_closed) != (known.fragments, known.is_closed)
+        self._install(Versioned(replace(versioned.value, password=before.password), versioned.version))
+        return (self.metadata.fragments, self.is_closed) != (before.fragments, before.is_closed)
 
-    def _install(self, found: Versioned[LedgerMetadata]) -> None:
-        self._found = found
-        if found.value.is_closed:
-            self._last = found.value.last_entry
+    def _install(self, versioned: Versioned[LedgerMetadata]) -> None:
+        self._versioned = versioned
+        if versioned.value.is_closed:
+            self._last = versioned.value.last_entry
             if self._watch is not None:
                 self._watch.cancel()
                 self._watch = None

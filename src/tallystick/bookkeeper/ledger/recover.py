@@ -33,14 +33,18 @@ from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomple
 
 
 async def recover(
-    context: LedgerContext, placement: Placement, ledger: LedgerId, metadata: changes.Stored, password: bytes
-) -> changes.Stored:
+    context: LedgerContext,
+    placement: Placement,
+    ledger: LedgerId,
+    versioned: changes.VersionedMetadata,
+    password: bytes,
+) -> changes.VersionedMetadata:
     """Fence the ledger, find its end and close it. Returns the closed metadata, as they are if it is closed already.
 
     The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
     NoSuchLedger.
     """
-    base = await changes.begin_recovery(context.driver, ledger, metadata)
+    base = await changes.begin_recovery(context.driver, ledger, versioned)
     if base.value.is_closed:
         return base
     context.events.emit("recovery began", ledger=ledger, state=base.value.state.name, ensemble=base.value.ensemble)
@@ -55,7 +59,12 @@ class _Recovery:
     """One attempt to recover a ledger. Reads, changes and the close are tasks; the first error of any ends it."""
 
     def __init__(
-        self, context: LedgerContext, placement: Placement, ledger: LedgerId, base: changes.Stored, password: bytes
+        self,
+        context: LedgerContext,
+        placement: Placement,
+        ledger: LedgerId,
+        base: changes.VersionedMetadata,
+        password: bytes,
     ) -> None:
         self._context, self._placement, self._ledger, self._base = context, placement, ledger, base
         self._core = RecoveryCore(base.value)
@@ -66,9 +75,9 @@ class _Recovery:
         # and again, in no time. Those that the ledger avoids are given up from the start.
         self._given_up: dict[BookieId, None] = dict.fromkeys(base.value.avoided)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outcome: asyncio.Future[changes.Stored] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[changes.VersionedMetadata] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> changes.Stored:
+    async def run(self) -> changes.VersionedMetadata:
         self._perform(self._core.begin())
         return await self._outcome
 
@@ -144,25 +153,27 @@ class _Recovery:
         self._perform(self._core.measured(length))
 
     async def _change(self, change: add.Replace) -> None:
-        for bookie in change.failed:
+        for bookie in change.failed_bookies:
             self._placement.quarantine.add(bookie)
             self._given_up[bookie] = None
         try:
-            ensemble = await self._placement.without(change.failed, self._core.write_ensemble, never=self._given_up)
+            ensemble = await self._placement.without(
+                change.failed_bookies, self._core.write_ensemble, never=self._given_up
+            )
         except NotEnoughBookies:
-            self._emit("recovery goes on degraded", first=change.first, missing=change.failed)
+            self._emit("recovery goes on degraded", first=change.first, missing=change.failed_bookies)
             return self._perform(self._core.no_replacement())
-        self._emit("recovery changed ensemble", first=change.first, failed=change.failed, ensemble=ensemble)
+        self._emit("recovery changed ensemble", first=change.first, failed=change.failed_bookies, ensemble=ensemble)
         self._replicas.replace(ensemble)
         self._perform(self._core.ensemble_changed(ensemble))
 
     async def _close(self, end: CloseLedger) -> None:
-        metadata = await changes.close_recovered(
+        versioned = await changes.close_recovered(
             self._context.driver, self._ledger, self._base, end.last_entry, end.length, end.fragments
         )
-        self._emit("ledger closed", last_entry=metadata.value.last_entry, length=metadata.value.length)
+        self._emit("ledger closed", last_entry=versioned.value.last_entry, length=versioned.value.length)
         if not self._outcome.done():
-            self._outcome.set_result(metadata)
+            self._outcome.set_result(versioned)
 
     def _send(self, run: add.Send) -> None:
         entries = [self._entries.pop(entry) for entry in range(run.first, run.last + 1)]

@@ -1,9 +1,9 @@
 """The ensemble as places to send to, and the frames that may have to be sent again.
 
-A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept in parts
-until they are confirmed, because a resend must have the same bytes. Short ones are joined, once for all places that get
-the same ones; of long ones each connection holds the parts, so that a payload is in memory once, however many bookies
-are behind. What is confirmed and still held *lags*, and is counted.
+A place has one channel per attempt: what the responses of a replaced bookie say is never heard. Frames are kept in
+parts until they are confirmed, because a resend must have the same bytes. Short ones are joined, once for all places
+that get the same ones; of long ones each connection holds the parts, so that a payload is in memory once, however many
+bookies are behind. What is confirmed and still held *lags*, and is counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from tallystick.bookkeeper.ledger.add_channel import AddChannel, Queued
+from tallystick.bookkeeper.ledger.add_channel import AddChannel, QueuedFrames
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.outgoing import cut
@@ -47,13 +47,13 @@ class ReplicasOwner(Protocol):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SentRun:
     """What was sent together."""
 
     first: EntryId
     frames: AddFrames
     size: int
-    queued: list[Queued]
+    queued: list[QueuedFrames]
 
 
 class Replicas:
@@ -66,13 +66,13 @@ class Replicas:
         "_beliefs",
         "_bookies",
         "_channels",
-        "_chosen",
         "_ensemble",
-        "_kept",
+        "_identities",
         "_lagging",
         "_ledger",
         "_listening",
         "_owner",
+        "_sent_runs",
         "_striping",
         "_suspended",
         "lagging_bytes",
@@ -90,11 +90,11 @@ class Replicas:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._owner = owner
         # First those that lag: confirmed, and in the queue of a bookie that is behind.
-        self._kept: deque[_Kept] = deque()
+        self._sent_runs: deque[_SentRun] = deque()
         self._lagging = 0  # how many those are
         self.lagging_bytes = 0  # of their payloads
         self._listening = False
-        self._ensemble, self._chosen = ensemble, identities
+        self._ensemble, self._identities = ensemble, identities
         self._channels: dict[Slot, AddChannel] = {}  # once there is something to send: an entry may be all that is
         self._beliefs: Mapping[Slot, Belief] = _NO_BELIEFS  # where a place has no channel, but had one
         self._suspended = _NOWHERE
@@ -110,14 +110,14 @@ class Replicas:
             for slot in self._striping.slots(first):
                 if slot not in self._suspended:
                     queued.append(self._channel(slot).send(entries, pieces))
-        self._kept.append(_Kept(first, frames, size, queued))
+        self._sent_runs.append(_SentRun(first, frames, size, queued))
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         """The kept frames of the slot's stripe."""
-        for kept in self._kept:
-            low, high = max(kept.first, first), min(kept.first + len(kept.frames) - 1, last)
+        for run in self._sent_runs:
+            low, high = max(run.first, first), min(run.first + len(run.frames) - 1, last)
             if low <= high:
-                kept.queued += self._send(slot, kept.first, kept.frames, low, high)
+                run.queued += self._send(slot, run.first, run.frames, low, high)
 
     def replace(self, ensemble: Ensemble, identities: Identities = MappingProxyType({})) -> None:
         """New attempts for the places that changed."""
@@ -128,7 +128,7 @@ class Replicas:
                 self._beliefs = {**self._beliefs, slot: _believed(bookie, identities)}
 
     def suspend(self, slot: Slot) -> None:
-        """Nothing is sent to this place, and its late answers are not heard, until ``resume``."""
+        """Nothing is sent to this place, and its late responses are not heard, until ``resume``."""
         self._suspended |= {slot}
         self._drop(slot)
 
@@ -152,46 +152,46 @@ class Replicas:
     @property
     def identities(self) -> Identities:
         """Of the bookies of the ensemble, of which they are known."""
-        known: dict[BookieId, Creation | None] = {}
+        identities: dict[BookieId, Creation | None] = {}
         for slot, bookie in enumerate(self._ensemble):
             if (belief := self._known_belief(slot)) is None:
-                if bookie in self._chosen:
-                    known[bookie] = self._chosen[bookie]
-            elif (expected := belief.expected) is not None:
-                known[bookie] = expected[0]
-        return known
+                if bookie in self._identities:
+                    identities[bookie] = self._identities[bookie]
+            elif (expected_identity := belief.expected_identity) is not None:
+                identities[bookie] = expected_identity[0]
+        return identities
 
     @property
     def is_quiet(self) -> bool:
         """Every place has answered everything and was believed, and nothing is held."""
-        if self._kept or self._suspended:
+        if self._sent_runs or self._suspended:
             return False
         return all([channel.is_quiet for channel in self._channels.values()])
 
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
-        while self._lagging < len(self._kept):
-            kept = self._kept[self._lagging]
-            if kept.first + len(kept.frames) - 1 > lac:
+        while self._lagging < len(self._sent_runs):
+            run = self._sent_runs[self._lagging]
+            if run.first + len(run.frames) - 1 > lac:
                 break
-            kept.frames = AddFrames()
+            run.frames = AddFrames()
             self._lagging += 1
-            self.lagging_bytes += kept.size
+            self.lagging_bytes += run.size
         self._trim()
 
     def _trim(self) -> None:
         """Forget what no queue holds any more; ask to be called again for the rest."""
         while self._lagging:
-            held = next((queued for queued in self._kept[0].queued if queued.held), None)
-            if held is not None:
+            unwritten = next((queued for queued in self._sent_runs[0].queued if queued.is_held), None)
+            if unwritten is not None:
                 if not self._listening:
                     self._listening = True
-                    held.when_written(self._written)
+                    unwritten.when_written(self._frames_written)
                 return
             self._lagging -= 1
-            self.lagging_bytes -= self._kept.popleft().size
+            self.lagging_bytes -= self._sent_runs.popleft().size
 
-    def _written(self) -> None:
+    def _frames_written(self) -> None:
         self._listening = False
         self._trim()
         self._owner.moved()
@@ -203,7 +203,7 @@ class Replicas:
         self._channels.clear()
         self._trim()
 
-    def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[Queued]:
+    def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[QueuedFrames]:
         """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
         entries = self._striping.stripe(slot, first, last)
         if slot in self._suspended or not entries:
@@ -223,7 +223,7 @@ class Replicas:
 
     def _belief_of(self, slot: Slot) -> Belief:
         """For as long as the place keeps its bookie it is the same one, once there was a channel."""
-        return self._known_belief(slot) or _believed(self._ensemble[slot], self._chosen)
+        return self._known_belief(slot) or _believed(self._ensemble[slot], self._identities)
 
     def _known_belief(self, slot: Slot) -> Belief | None:
         channel = self._channels.get(slot)

@@ -1,6 +1,6 @@
 """What a connection has to tell those who asked, some of them in each turn of the loop.
 
-One socket read may have the answers to thousands of ledgers, and one end of a connection the failures of as many.
+One socket read may have the responses to thousands of ledgers, and one end of a connection the failures of as many.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tallystick.bookkeeper.wire.values import EntryId
 from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 
-OWNERS_A_TURN = 128  # that hear of an answer or a failure before the loop goes on
+OWNERS_A_TURN = 128  # that hear of a response or a failure before the loop goes on
 
-Unanswered = tuple[Owner, list[EntryId]]
+UnansweredEntries = tuple[Owner, list[EntryId]]
 
 
-Broken = Callable[[Exception], None]  # is called with what an owner raises when it hears of answers in a later turn
+Broken = Callable[[Exception], None]  # is called with what an owner raises when it hears of responses in a later turn
 NotTaken = Callable[[Exception, int], None]  # with what one raises that hears of a failure, and of how many entries
 
 
@@ -30,7 +30,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._answers: deque[tuple[Owner, Code, list[EntryId], Sequence[Buffer]]] = deque()
+        self._responses: deque[tuple[Owner, Code, list[EntryId], Sequence[Buffer]]] = deque()
         self._failures: deque[tuple[Owner, list[EntryId], TallyError]] = deque()
         self.is_telling = False  # there are answers that wait for a later turn
 
@@ -38,10 +38,10 @@ class Reports:
 
     def answered(self, owner: Owner, code: Code, entries: list[EntryId], data: Sequence[Buffer] = ()) -> None:
         """To be told; with what the owner is told anyway, where there is no data."""
-        if not data and self._answers and self._answers[-1][0] is owner and self._answers[-1][1] == code:
-            self._answers[-1][2].extend(entries)
+        if not data and self._responses and self._responses[-1][0] is owner and self._responses[-1][1] == code:
+            self._responses[-1][2].extend(entries)
         else:
-            self._answers.append((owner, code, entries, data))
+            self._responses.append((owner, code, entries, data))
 
     def tell(self, broken: Broken) -> None:
         """All of a socket read has been reported: some owners hear now, the others after them in later turns. Raises
@@ -52,7 +52,7 @@ class Reports:
     def _tell_some(self, broken: Broken) -> None:
         self.is_telling = False
         self._tell(OWNERS_A_TURN)
-        if self._answers:
+        if self._responses:
             self.is_telling = True
             self._loop.call_soon(self._tell_rest, broken)
 
@@ -63,33 +63,35 @@ class Reports:
             broken(error)
 
     def _tell(self, count: int) -> None:
-        while self._answers and count:
+        while self._responses and count:
             count -= 1
-            owner, code, entries, data = answer = self._answers.popleft()
+            owner, code, entries, data = response = self._responses.popleft()
             try:
                 if code == Code.OK:
                     owner.received(entries, data)
                 else:
                     owner.refused(entries, code)
             except Exception:
-                self._answers.appendleft(answer)  # nobody else knows any more who asked for these
+                self._responses.appendleft(response)  # nobody else knows any more who asked for these
                 raise
 
-    def end(self) -> list[Unanswered]:
-        """No answer follows. Those that wait for their turn came before the end and are told; the rest is unknown."""
+    def end(self) -> list[UnansweredEntries]:
+        """No response follows. Those that wait for their turn came before the end and are told; the rest is unknown."""
         if self.is_telling:
             with contextlib.suppress(Exception):
-                self._tell(len(self._answers))
-        untold = [(owner, entries) for owner, _, entries, _ in self._answers]
-        self._answers.clear()
+                self._tell(len(self._responses))
+        untold = [(owner, entries) for owner, _, entries, _ in self._responses]
+        self._responses.clear()
         return untold
 
     # Failures
 
-    def lost(self, unanswered: Iterable[Unanswered], error: Callable[[], TallyError], not_taken: NotTaken) -> None:
+    def lost(
+        self, unanswered_entries: Iterable[UnansweredEntries], error: Callable[[], TallyError], not_taken: NotTaken
+    ) -> None:
         """Nobody answers these: some owners hear now, the others after them in later turns."""
         is_under_way = bool(self._failures)
-        self._failures += [(owner, entries, error()) for owner, entries in unanswered]
+        self._failures += [(owner, entries, error()) for owner, entries in unanswered_entries]
         if not is_under_way:
             self._tell_failures(not_taken)
 

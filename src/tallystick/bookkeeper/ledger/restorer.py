@@ -31,9 +31,9 @@ class DegradedWriter(Protocol):
     def id(self) -> LedgerId: ...
 
     @property
-    def missing(self) -> tuple[BookieId, ...]: ...
+    def missing_bookies(self) -> tuple[BookieId, ...]: ...
 
-    async def restore(self, answering: Identities) -> None:
+    async def restore(self, identities: Identities) -> None:
         """Replace missing bookies, or go on with those that answer, and are who they were. Raises nothing."""
         ...
 
@@ -46,9 +46,9 @@ class Restorer:
         self.joined = 0  # how often a writer lost bookies that nothing could replace
         self._writers: dict[DegradedWriter, None] = {}
         self._retries = Retries()
-        self._changed = asyncio.Event()
+        self._registrations_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        directory.on_change(self._changed.set)
+        directory.on_change(self._registrations_changed.set)
 
     @property
     def writers(self) -> tuple[DegradedWriter, ...]:
@@ -59,10 +59,10 @@ class Restorer:
         """It lacks bookies. Call again when it lacks others too; ``is_news``: it counts."""
         self._writers[writer] = None
         self.joined += is_news
-        for bookie in writer.missing:
+        for bookie in writer.missing_bookies:
             self._retries.missed(bookie, self._clock.now())
         if self._task is None:
-            self._changed.clear()
+            self._registrations_changed.clear()
             self._task = asyncio.create_task(self._run())
 
     def leave(self, writer: DegradedWriter) -> None:
@@ -76,12 +76,12 @@ class Restorer:
     async def _run(self) -> None:
         while self._writers:
             await self._wait()
-            changed = self._changed.is_set()
-            self._changed.clear()
-            if changed:
+            is_changed = self._registrations_changed.is_set()
+            self._registrations_changed.clear()
+            if is_changed:
                 self._retries.changed(self._clock.now())
             try:
-                await self._round(changed)
+                await self._round(is_changed)
             except TallyError:  # the metadata service does not answer: the next round
                 pass
             except Exception as error:  # a bug of ours: without rounds no writer would ever get a bookie back
@@ -90,28 +90,32 @@ class Restorer:
         self._task = None
 
     async def _wait(self) -> None:
-        wake_at = self._retries.wake_at(self._missing())
+        wake_at = self._retries.wake_at(self._missing_bookies())
         with suppress(TimeoutError):
             async with asyncio.timeout(None if wake_at is None else max(wake_at - self._clock.now(), 0.0)):
-                await self._changed.wait()
+                await self._registrations_changed.wait()
 
-    async def _round(self, changed: bool) -> None:
-        due = self._retries.due(self._missing(), self._clock.now())
+    async def _round(self, is_changed: bool) -> None:
+        due_bookies = self._retries.take_due(self._missing_bookies(), self._clock.now())
         writable = (await self._directory.current()).writable
-        tried = [bookie for bookie in due if bookie in writable]
-        signs = await asyncio.gather(*(self._lives(bookie) for bookie in tried))
-        answering = await self._directory.identities(
-            [bookie for bookie, lives in zip(tried, signs, strict=True) if lives]
+        candidates = [bookie for bookie in due_bookies if bookie in writable]
+        signs = await asyncio.gather(*(self._lives(bookie) for bookie in candidates))
+        identities = await self._directory.identities(
+            [bookie for bookie, lives in zip(candidates, signs, strict=True) if lives]
         )
-        concerned = [writer for writer in self._writers if changed or any(bookie in due for bookie in writer.missing)]
+        concerned = [
+            writer
+            for writer in self._writers
+            if is_changed or any(bookie in due_bookies for bookie in writer.missing_bookies)
+        ]
         for number, writer in enumerate(concerned, start=1):
-            await writer.restore(answering)
+            await writer.restore(identities)
             if number % WRITERS_A_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _lives(self, bookie: BookieId) -> bool:
-        """Whether it answers anything at all; version 2 has no other question that costs so little."""
-        ledger = next((writer.id for writer in self._writers if bookie in writer.missing), None)
+        """Whether it answers anything at all; version 2 has no other request that costs so little."""
+        ledger = next((writer.id for writer in self._writers if bookie in writer.missing_bookies), None)
         if ledger is None:
             return False
         try:
@@ -120,5 +124,5 @@ class Restorer:
             return False
         return True
 
-    def _missing(self) -> list[BookieId]:
-        return list(dict.fromkeys(bookie for writer in self._writers for bookie in writer.missing))
+    def _missing_bookies(self) -> list[BookieId]:
+        return list(dict.fromkeys(bookie for writer in self._writers for bookie in writer.missing_bookies))

@@ -1,8 +1,8 @@
-"""Seconds in which the event loop ran: what time-outs of answers are counted in.
+"""Seconds in which the event loop ran: what time-outs of responses are counted in.
 
-A loop that stood still (a long callback, a process that was stopped) has read no answers meanwhile. They may lie in the
-socket, and their bookies must not be taken for silent. So timers beat at least every ``BEAT_S``, and of the time that a
-beat comes late only ``SLACK_S`` counts. A loop that is always late counts time more slowly, but it does count.
+A loop that stood still (a long callback, a process that was stopped) has read no responses meanwhile. They may lie in
+the socket, and their bookies must not be taken for silent. So timers beat at least every ``BEAT_S``, and of the time
+that a beat comes late only ``SLACK_S`` counts. A loop that is always late counts time more slowly, but it does count.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tallystick.runtime.arguments import check_settings
 class ClientSettings:
     """One line a setting; units in the names. Raises UsageError for values that cannot work."""
 
-    add_timeout_s: float = 5.0  # an add without answer for this long counts as failed (addEntryTimeoutSec)
+    add_timeout_s: float = 5.0  # an add without response for this long counts as failed (addEntryTimeoutSec)
     read_timeout_s: float = 5.0  # readEntryTimeoutSec
     connect_timeout_s: float = 10.0
     max_frame_bytes: int = 5_242_876  # what an original bookie accepts: its 5 MiB count the length field too

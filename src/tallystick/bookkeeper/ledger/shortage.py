@@ -27,10 +27,10 @@ class Shortage:
     def __init__(
         self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
         placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
-        avoided: Collection[BookieId], failed: FailedBookies,
+        avoided: Collection[BookieId], failed_bookies: FailedBookies,
     ) -> None:  # fmt: skip
-        """``avoided``: bookies that are never taken for the missing ones; ``failed``: the writer's."""
-        self.id, self._avoided, self._failed = ledger, avoided, failed
+        """``avoided``: bookies that are never taken for the missing ones; ``failed_bookies``: the writer's."""
+        self.id, self._avoided, self._failed_bookies = ledger, avoided, failed_bookies
         self._believes = believes
         self._doubted: dict[BookieId, Creation | None] = {}  # of the missing, who they were when that was told
         self._core, self._perform, self._emit = core, perform, emit
@@ -38,49 +38,51 @@ class Shortage:
         self._loss = QuorumLoss(limit_s)
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at: float | None = None
-        self._degraded = self._ended = False
-        self._told: set[BookieId] = set()  # as missing, since the ledger was written to a full ensemble
-        self._awaited: set[Slot] = set()  # places that were missing, and whose bookies have taken nothing since
+        self._degraded = self._has_ended = False
+        self._reported_bookies: set[BookieId] = set()  # as missing, since the ledger was written to a full ensemble
+        self._awaited_slots: set[Slot] = set()  # places that were missing, and whose bookies have taken nothing since
 
     @property
-    def missing(self) -> tuple[BookieId, ...]:
-        return self._core.missing
+    def missing_bookies(self) -> tuple[BookieId, ...]:
+        return self._core.missing_bookies
 
     def began(self, cause: Exception) -> None:
         """Nothing can replace the failed bookies: the ledger goes on without them."""
         if self._core.failure is not None:
             return
-        before, self._degraded = self.missing, True
+        before, self._degraded = self.missing_bookies, True
         self._perform(self._core.no_replacement(), None)
-        if self.missing == before:
+        if self.missing_bookies == before:
             return
-        self._awaited.update(slot for slot, bookie in enumerate(self._core.ensemble) if bookie in self.missing)
-        is_news = not self._told.issuperset(self.missing)
+        self._awaited_slots.update(
+            slot for slot, bookie in enumerate(self._core.ensemble) if bookie in self.missing_bookies
+        )
+        is_news = not self._reported_bookies.issuperset(self.missing_bookies)
         if is_news:  # else whoever was tried in the place of one was as dead
-            self._told.update(self.missing)
+            self._reported_bookies.update(self.missing_bookies)
             self._emit(
-                "ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause),
-                answers=self._failed.answers(),
+                "ledger degraded", first=self._core.lac + 1, missing=self.missing_bookies, reason=str(cause),
+                answers=self._failed_bookies.last_responses(),
             )  # fmt: skip
         self._restorer.join(self, is_news=is_news)
 
     def acked(self, slot: Slot) -> None:
         """Its bookie takes entries."""
-        self._awaited.discard(slot)
+        self._awaited_slots.discard(slot)
 
-    async def restore(self, answering: Identities) -> None:
+    async def restore(self, identities: Identities) -> None:
         """For the restorer: other bookies may be had, and these answer again.
 
         Nothing is sent to one that is another bookie by now: its acks would not count, and the place fail again.
         """
         try:
-            await self._placement.without(self.missing, self._core.ensemble, never=self._avoided)
+            await self._placement.without(self.missing_bookies, self._core.ensemble, never=self._avoided)
         except TallyError:
-            for bookie in self.missing:
-                if bookie in answering and self._is_believed(bookie, answering[bookie]):
+            for bookie in self.missing_bookies:
+                if bookie in identities and self._is_believed(bookie, identities[bookie]):
                     self._perform(self._core.resumed(bookie), None)
         else:
-            self._failed.again()
+            self._failed_bookies.again()
             self._perform(self._core.retry(), None)
 
     def _is_believed(self, bookie: BookieId, identity: Creation | None) -> bool:
@@ -94,26 +96,26 @@ class Shortage:
 
     def checked(self) -> None:
         """Call after each event of the core: the writer may lack nothing any more, or its quorum for too long."""
-        if self._ended:
+        if self._has_ended:
             return
-        if self._degraded and not self.missing:
+        if self._degraded and not self.missing_bookies:
             self._degraded = False
             self._restorer.leave(self)
             if self._core.is_quiet:  # nothing that they could take
-                self._awaited.clear()
-        if self._told and not self.missing and not self._awaited:
-            self._told.clear()
+                self._awaited_slots.clear()
+        if self._reported_bookies and not self.missing_bookies and not self._awaited_slots:
+            self._reported_bookies.clear()
             self._emit("ledger restored", first=self._core.lac + 1, ensemble=self._core.ensemble)
         starved = self._core.starved
         self._loss.observed(starved, self._core.lac, self._clock.now())
-        # While a bookie is tried nothing ends: its answer, or that there is none, comes in time.
+        # While a bookie is tried nothing ends: its response, or that there is none, comes in time.
         wakes_at = self._loss.wake_at() if starved else None
         if wakes_at != self._wakes_at:
             self._wake_at(wakes_at)
 
     def ended(self) -> None:
         """The writer takes no more entries."""
-        self._degraded, self._ended = False, True
+        self._degraded, self._has_ended = False, True
         self._restorer.leave(self)
         self._wake_at(None)
 
@@ -128,8 +130,10 @@ class Shortage:
 
     def _timed_out(self) -> None:
         if self._loss.over(self._clock.now()):
-            fields: dict[str, Any] = {"ledger": self.id, "missing": self.missing, "waited_s": self._limit_s}
-            error = NotEnoughBookies("the ack quorum could not be met", **fields, answers=self._failed.answers())
+            fields: dict[str, Any] = {"ledger": self.id, "missing": self.missing_bookies, "waited_s": self._limit_s}
+            error = NotEnoughBookies(
+                "the ack quorum could not be met", **fields, answers=self._failed_bookies.last_responses()
+            )
             self._perform(self._core.change_failed(Reason.NO_QUORUM), error)
         else:
             self._wake_at(self._wakes_at)

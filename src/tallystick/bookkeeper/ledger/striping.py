@@ -1,4 +1,4 @@
-"""Which bookies of an ensemble hold an entry (Q4), and how many answers settle a question about it (Q12, Q15).
+"""Which bookies of an ensemble hold an entry (Q4), and how many responses settle what is asked about it (Q12, Q15).
 
 ::
 
@@ -81,13 +81,13 @@ class Striping:
                 runs.append((entry, entry))
         return runs
 
-    def covered(self, answered: Collection[Slot]) -> bool:
-        """Whether no write set has Qa slots left outside ``answered`` (Q12).
+    def covered(self, responding_slots: Collection[Slot]) -> bool:
+        """Whether no write set has Qa slots left outside ``responding_slots`` (Q12).
 
         This is the true bound: it looks at each cyclic window of Qw slots. A count over the whole ensemble would ask
         for more where the silent bookies are far apart.
         """
-        silent = [slot not in answered for slot in range(self.ensemble_size)]
+        silent = [slot not in responding_slots for slot in range(self.ensemble_size)]
         return all(sum(silent[slot] for slot in self.slots(first)) < self.ack_quorum for first in range(len(silent)))
 
 

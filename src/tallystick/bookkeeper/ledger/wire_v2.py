@@ -1,7 +1,7 @@
 """A client's side of the binary protocol, version 2: requests to frames, answers to what their owners hear.
 
-Its answers carry no request's number, but for batches: ADD and READ are known by (opcode, ledger, entry), so that all
-lanes of a ledger have one name. One call takes what came in a row: good answers of one ledger by columns, everything
+Its responses carry no request's number, but for batches: ADD and READ are known by (opcode, ledger, entry), so that all
+lanes of a ledger have one name. One call takes what came in a row: good responses of one ledger by columns, everything
 else frame by frame.
 """
 
@@ -22,7 +22,7 @@ from tallystick.codec.frames import PLAIN_ADD, Buffer, scan_acks
 from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
 from tallystick.errors import RemoteProtocolError
 
-_HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
+_HEAD = struct.Struct(">4xI4xq8x")  # of a response: header word and ledger; no shorter response belongs to a lane
 # Plain numbers: what names of thousands of ledgers hold is no object.
 _ADD, _READ, _BATCH = int(v2.Op.ADD), int(v2.Op.READ), int(v2.Op.BATCH_READ)
 _FENCE, _HIGH_PRIORITY = int(v2.RequestFlag.FENCE), int(v2.RequestFlag.HIGH_PRIORITY)
@@ -84,27 +84,29 @@ class ClientWireV2:
                 self._settle((*about, entries[at]), Code.OK, entries[at], data[at : at + 1])
                 at += 1
 
-    def answer(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: bytes | bytearray) -> None:
         """As ``ClientWire`` says."""
-        answer = v2.decode_response(body)
-        if isinstance(answer, v2.Response):
-            data = (answer.entry_bytes,) if answer.op == _READ and answer.code == Code.OK else ()
-            lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
+        response = v2.decode_response(body)
+        if isinstance(response, v2.Response):
+            data = (response.entry_bytes,) if response.op == _READ and response.code == Code.OK else ()
+            lane = self._outstanding.answered_in_lane((response.op, response.ledger), response.entry)
             if lane is None:
-                self._settle((answer.op, answer.ledger, answer.entry), answer.code, answer.entry, data)
+                self._settle((response.op, response.ledger, response.entry), response.code, response.entry, data)
             elif lane.owner is not None:
-                self._report(lane.owner, answer.code, [answer.entry], data)
-        elif isinstance(answer, v2.BatchReadResponse):
-            self._settle((_BATCH, answer.ledger, answer.request_id), answer.code, answer.first, answer.entries)
+                self._report(lane.owner, response.code, [response.entry], data)
+        elif isinstance(response, v2.BatchReadResponse):
+            self._settle(
+                (_BATCH, response.ledger, response.request_id), response.code, response.first, response.entries
+            )
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
 
     def _settle(self, key: Key, code: Code, entry: EntryId, data: Sequence[Buffer]) -> None:
-        question = self._outstanding.answered(key)
-        if question is None:
+        request = self._outstanding.answered(key)
+        if request is None:
             raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])
-        if question.owner is not None:
-            self._report(question.owner, code, [entry], data)
+        if request.owner is not None:
+            self._report(request.owner, code, [entry], data)
 
 
 def _read(request: ReadRequest) -> bytes:

@@ -1,8 +1,8 @@
 """What a connection to a bookie speaks: requests to bytes, and bytes to what those hear who asked.
 
-A wire is one protocol on one connection. It names questions by numbers, by which ``Outstanding`` keeps who waits, and
-until when: a protocol whose answers bear the number of their request has names in those; version 2 has what a question
-is about. Requests and replies are values of no protocol, so that whoever asks knows none.
+A wire is one protocol on one connection. It names requests by numbers, by which ``Outstanding`` keeps who waits, and
+until when: a protocol whose responses bear the number of their request has names in those; version 2 has what a request
+is about. Requests and responses are values of no protocol, so that whoever asks knows none.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Report = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see R
 
 
 class ClientWire(Protocol):
-    """See the module. It settles questions when their answers come, and reports them; that they are asked, are overdue,
+    """See the module. It settles requests when their responses come, and reports them; that they are sent, are overdue
     or end with the connection is not its business."""
 
     def adds_topic(self, ledger: LedgerId) -> Topic:
-        """The name of a new lane of adds. Lanes of one name share their answers, the oldest one first."""
+        """The name of a new lane of adds. Lanes of one name share their responses, the oldest one first."""
         ...
 
     def reads_topic(self, ledger: LedgerId) -> Topic:
@@ -57,7 +57,7 @@ class ClientWire(Protocol):
         ...
 
     def adds(self, about: Topic, entries: Sequence[EntryId], frames: Iterable[Piece]) -> Iterable[Piece]:
-        """The bytes of a lane's next questions.
+        """The bytes of a lane's next requests.
 
         ``frames``: an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number of
         pieces, which are not to be changed. It has all that another protocol needs to make a head of its own.
@@ -65,23 +65,25 @@ class ClientWire(Protocol):
         ...
 
     def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> Piece:
-        """The bytes of a lane's next questions."""
+        """The bytes of a lane's next requests."""
         ...
 
     def request(self, request: BookieRequest) -> tuple[Key, Piece]:
-        """The name of a lone question, and its bytes."""
+        """The name of a lone request, and its bytes."""
         ...
 
     def run(self, buffer: bytearray, start: int, end: int) -> int:
-        """Take answers that come in a row, at once; the place behind them. ``start``: none; ``answer`` takes the first.
+        """Take responses that come in a row, at once. Returns the place behind them; ``start`` when there is none.
 
-        Raises RemoteProtocolError, as ``answer`` does: no later answer can be trusted.
+        ``take_response`` takes the first then.
+
+        Raises RemoteProtocolError, as ``take_response`` does: no later answer can be trusted.
         """
         ...
 
-    def answer(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: bytes | bytearray) -> None:
         """Take one answer, without its length."""
         ...
 
 
-Speaks = Callable[[Outstanding[Owner], Report], ClientWire]
+WireFactory = Callable[[Outstanding[Owner], Report], ClientWire]

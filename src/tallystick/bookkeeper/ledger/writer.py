@@ -39,14 +39,18 @@ class LedgerWriter:
 
     __slots__ = ("__weakref__", "_aborted", "_closing", "_packed", "_session", "_writers", "max_payload_bytes")
 
-    def __init__(self, writers: Writers, ledger: LedgerId, stored: changes.Stored, identities: Identities) -> None:
+    def __init__(
+        self, writers: Writers, ledger: LedgerId, versioned: changes.VersionedMetadata, identities: Identities
+    ) -> None:
         """For a ledger without entries, as it was just stored; ``identities``: of its bookies, before it was."""
         self._writers = writers
-        self._packed = WriterState.of(ledger, stored, identities).packed()
+        self._packed = WriterState.of(ledger, versioned, identities).packed()
         self._session: AddSession | None = None  # while there is one, it has the newer state
         self._closing: asyncio.Future[None] | None = None
         self._aborted = False
-        self.max_payload_bytes = _max_payload_bytes(writers.context.settings.max_frame_bytes, stored.value.digest_type)
+        self.max_payload_bytes = _max_payload_bytes(
+            writers.context.settings.max_frame_bytes, versioned.value.digest_type
+        )
 
     @property
     def _state(self) -> WriterState:
@@ -76,7 +80,7 @@ class LedgerWriter:
         could not be met for ``no_quorum_s``.
         """
         session = self._session
-        return session.missing if session is not None else ()
+        return session.missing_bookies if session is not None else ()
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -104,7 +108,7 @@ class LedgerWriter:
         """
         payload = _frozen(data)
         self._admit(len(payload))
-        return self._begun().append((payload,), len(payload))
+        return self._open_session().append((payload,), len(payload))
 
     async def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
@@ -115,7 +119,7 @@ class LedgerWriter:
         await self._room()
         try:
             self._admit(max(sizes))
-            future = self._begun().append(payloads, sum(sizes))
+            future = self._open_session().append(payloads, sum(sizes))
         finally:
             self._wake()
         last = await future
@@ -174,7 +178,7 @@ class LedgerWriter:
         self._writers.ended(self)
 
     def __repr__(self) -> str:
-        if self._state.failure is not None or (self._writers.closed and self._closing is None):
+        if self._state.failure is not None or (self._writers.is_closed and self._closing is None):
             state = "stopped"
         else:
             state = "closed" if self._closing is not None else "open"
@@ -194,7 +198,7 @@ class LedgerWriter:
 
     @property
     def _failure(self) -> TallyError | None:
-        if self._writers.closed:  # nobody told a writer that had nothing under way
+        if self._writers.is_closed:  # nobody told a writer that had nothing under way
             self.abort()
         return self._session.state.failure if self._session is not None else self._packed[-1]
 
@@ -208,7 +212,7 @@ class LedgerWriter:
 
     def _ended(self, failure: TallyError) -> TallyError:
         """Why an entry is not let in: nothing was done, and no later call does more."""
-        if self._writers.closed:
+        if self._writers.is_closed:
             return UsageError("this writer's client is closed", ledger=self.id)
         if self._aborted:
             return LedgerClosed("this writer was stopped", ledger=self.id)
@@ -218,7 +222,7 @@ class LedgerWriter:
         error.ambiguous = False
         return error
 
-    def _begun(self) -> AddSession:
+    def _open_session(self) -> AddSession:
         """The session, a new one if there is none. Append to it."""
         if self._session is None:
             self._session = AddSession(self._writers, WriterState(*self._packed), self)
@@ -247,7 +251,7 @@ class LedgerWriter:
         if isinstance(failure, LedgerFenced):
             raise copy.copy(failure)
         state, context = self._state, self._writers.context
-        state.store(await changes.close_written(context.driver, state.id, state.stored, state.lac, state.length))
+        state.store(await changes.close_written(context.driver, state.id, state.versioned, state.lac, state.length))
         self._packed = state.packed()
         context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)
 

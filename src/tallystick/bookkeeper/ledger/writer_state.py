@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from tallystick.bookkeeper.ledger.changes import Stored
+from tallystick.bookkeeper.ledger.changes import VersionedMetadata
 from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.ledger.striping import Striping, striping_of
 from tallystick.bookkeeper.metadata.driver import Versioned
@@ -56,23 +56,25 @@ class WriterState:
     _version: Version
     _shape: Shape
     _password: bytes
-    failed: tuple[BookieId, ...]  # of the ensemble, as the last session left it: the next append replaces them (Q7)
+    failed_bookies: tuple[
+        BookieId, ...
+    ]  # of the ensemble, as the last session left it: the next append replaces them (Q7)
     failure: TallyError | None  # why it takes no more entries
 
     @classmethod
-    def of(cls, ledger: LedgerId, stored: Stored, identities: Identities) -> WriterState:
+    def of(cls, ledger: LedgerId, versioned: VersionedMetadata, identities: Identities) -> WriterState:
         """Of a ledger without entries. ``identities``: of its bookies, when they were chosen."""
-        metadata = stored.value
+        metadata = versioned.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
         shape: Shape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
-        state = cls(ledger, NO_ENTRY, 0, _packed(metadata), stored.version, shape, metadata.password, (), None)
+        state = cls(ledger, NO_ENTRY, 0, _packed(metadata), versioned.version, shape, metadata.password, (), None)
         state.meet(metadata.ensemble, identities)
         return state
 
     def packed(self) -> Packed:
         return (
-            self.id, self.lac, self.length, self._metadata, self._version, self._shape, self._password, self.failed,
-            self.failure,
+            self.id, self.lac, self.length, self._metadata, self._version, self._shape, self._password,
+            self.failed_bookies, self.failure,
         )  # fmt: skip
 
     @property
@@ -87,7 +89,7 @@ class WriterState:
         return master_key(self._password)
 
     @property
-    def stored(self) -> Stored:
+    def versioned(self) -> VersionedMetadata:
         """The metadata and the version to name when they are replaced."""
         return Versioned(self.metadata, self._version)
 
@@ -102,9 +104,9 @@ class WriterState:
             has_password,
         )  # fmt: skip
 
-    def store(self, stored: Stored) -> None:
+    def store(self, versioned: VersionedMetadata) -> None:
         """This is in the metadata service now."""
-        self._metadata, self._version = _packed(stored.value), stored.version
+        self._metadata, self._version = _packed(versioned.value), versioned.version
 
     @property
     def ensemble(self) -> Ensemble:

@@ -44,7 +44,7 @@ class Writers:
     def __init__(self, context: LedgerContext, placement: Placement, restorer: Restorer) -> None:
         self.context, self.placement, self.restorer = context, placement, restorer
         self.loop = asyncio.get_running_loop()
-        self.closed = False
+        self.is_closed = False
         self._with_session: dict[SessionOwner, None] = {}
         self._unsent: deque[Flushed] = deque()  # what they appended in this tick
         self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
@@ -91,7 +91,7 @@ class Writers:
                 self.loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Stop them as if the process died. Those without a session have nothing under way; they look at ``closed``."""
-        self.closed = True
+        """Stop them as if the process died. One without a session has nothing under way, and looks at ``is_closed``."""
+        self.is_closed = True
         for writer in tuple(self._with_session):
             writer.abort()

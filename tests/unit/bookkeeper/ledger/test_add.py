@@ -168,7 +168,7 @@ def test_q7_where_no_bookie_can_be_had_the_ledger_goes_on_without_the_failed_one
     adds.acked(0, 0, 1)
     assert adds.acked(1, 0, 0) == []  # what the change will come to is not known yet
     assert adds.no_replacement() == [Suspend(2), Confirm(0)]
-    assert adds.missing == ("c",) and not adds.starved
+    assert adds.missing_bookies == ("c",) and not adds.starved
     assert adds.append(1) == [Send(2, 2)]  # no change for each append
     assert adds.acked(1, 1, 2) == [Confirm(1)]
     assert adds.acked(0, 2, 2) == [Confirm(2)]
@@ -196,7 +196,7 @@ def test_a_bookie_that_is_back_gets_what_is_unconfirmed_and_lacks_the_rest() -> 
     assert adds.acked(1, 0, 0) == [Confirm(0)]
     adds.append(2)
     assert adds.resumed("c") == [Resume(2), Resend(2, 1, 2)]
-    assert adds.missing == () and adds.resumed("c") == []
+    assert adds.missing_bookies == () and adds.resumed("c") == []
     assert adds.acked(2, 1, 2) == []
     assert adds.acked(1, 1, 2) == [Confirm(2)]
     assert adds.failed(2, 2) == [] and adds.append(1) == [Replace(("c",), first=3), Send(3, 3)]
@@ -213,7 +213,7 @@ def test_as_soon_as_another_bookie_can_be_had_the_ensemble_changes() -> None:
     adds.acked(0, 0, 0)
     assert adds.acked(1, 0, 0) == []
     assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 0), Confirm(0)]
-    assert adds.missing == ()
+    assert adds.missing_bookies == ()
     assert adds.retry() == [], "nothing is missing any more"
 
 
@@ -374,7 +374,7 @@ class Schedule:
         for action in steps[name]():
             self.perform(action)
         assert self.adds.lac == self.twin.lac and self.adds._next == self.twin.end
-        assert self.adds.missing == tuple(self.twin.missing)
+        assert self.adds.missing_bookies == tuple(self.twin.missing)
         assert self.adds.starved == (bool(self.twin.missing) and self.twin.starved)
 
     def both(self, event: Callable[[AddCore | Twin], list[Action]]) -> list[Action]:

@@ -37,7 +37,7 @@ async def driver() -> AsyncIterator[ClusterMetadata]:
     await driver.close()
 
 
-async def stored(driver: ClusterMetadata, *states: LedgerMetadata) -> tuple[int, changes.Stored]:
+async def stored(driver: ClusterMetadata, *states: LedgerMetadata) -> tuple[int, changes.VersionedMetadata]:
     """A ledger whose metadata went through ``states``; its id, and what a client knows that saw the first of them."""
     created = await driver.create_ledger(states[0])
     version = created.version
@@ -141,7 +141,7 @@ class Losing(ClusterMetadata):
             await super().write_ledger(ledger, self._meanwhile, version)
         raise MetadataUncertain("the answer was lost")
 
-    async def read_ledger(self, ledger: int) -> changes.Stored:
+    async def read_ledger(self, ledger: int) -> changes.VersionedMetadata:
         if self._unreadable:
             raise MetadataUnavailable("the service is gone")
         return await super().read_ledger(ledger)

@@ -10,7 +10,7 @@ import pytest
 from support.links import KEY, Heard, add_frame, answering, entry_of, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.owners import BookieReply
+from tallystick.bookkeeper.ledger.owners import BookieResponse
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RequestTimeout
@@ -97,7 +97,7 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     await until(lambda: len(one.all_acked) == 4 and two.failed)
     assert sorted(one.all_acked) == [0, 3, 6, 9]
     assert (two.all_acked, two.failed) == ([0], [([1], Code.IO_ERROR)])
-    assert await alone == BookieReply(Code.OK, (b"stored",))
+    assert await alone == BookieResponse(Code.OK, (b"stored",))
 
 
 async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:
@@ -146,7 +146,7 @@ async def test_a_run_of_reads_sorts_answers_by_kind(bench: Bench) -> None:
     alone = client.ask_read("b1", 1, 42)
     await asyncio.wait([run.done for run in runs])
     for run in runs:
-        assert {entry: bytes(data) for entry, data in run.found.items()} == {
+        assert {entry: bytes(data) for entry, data in run.stored_entries.items()} == {
             entry: bookie.entries[1, entry] for entry in run.entries if entry % 2 == 0
         }
         assert run.codes == {entry: Code.NO_ENTRY for entry in run.entries if entry % 2}
@@ -162,12 +162,12 @@ async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Bench)
     client = bench.client(read_timeout_s=0.1)
     run = client.read_run("b1", 1, [0, 1, 2])
     await run.done
-    assert (list(run.found), run.codes, list(run.errors)) == ([0], {}, [1, 2])
+    assert (list(run.stored_entries), run.codes, list(run.errors)) == ([0], {}, [1, 2])
     assert isinstance(run.errors[1], RequestTimeout)
     bookie.script = lambda request: bookie.CLOSE
     run = client.read_run("b1", 1, [0, 1, 2])
     await run.done
-    assert (run.found, sorted(run.errors)) == ({}, [0, 1, 2])
+    assert (run.stored_entries, sorted(run.errors)) == ({}, [0, 1, 2])
     assert isinstance(run.errors[0], BookieUnavailable)
 
 

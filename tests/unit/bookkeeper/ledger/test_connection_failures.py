@@ -15,7 +15,7 @@ from support.links import Heard, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
-from tallystick.bookkeeper.ledger.owners import BookieReply
+from tallystick.bookkeeper.ledger.owners import BookieResponse
 from tallystick.bookkeeper.ledger.reports import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
@@ -95,7 +95,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     assert "bookie not reached" in bench.kinds()
     network.passes = True
 
-    async def answered() -> BookieReply:
+    async def answered() -> BookieResponse:
         while True:
             try:
                 return await client.read("b1", 1, 0)  # at once again, as a busy client asks
@@ -195,7 +195,7 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
         await slow
     again = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: list(map(entry_of, bookie.requests)).count(0) == 2)
-    bookie.say(v2.encode_response(v2.ReadFrame(1, 0), Code.IO_ERROR))  # belongs to the first question
+    bookie.say(v2.encode_response(v2.ReadFrame(1, 0), Code.IO_ERROR))  # belongs to the first request
     bookie.say(v2.encode_response(v2.ReadFrame(1, 0), Code.NO_LEDGER))
     assert (await again).code == Code.NO_LEDGER
     assert bookie.opened == 1
@@ -218,12 +218,12 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
         await run.done
         for error in run.errors.values():
             raise error
-        return bytes(run.found[0])
+        return bytes(run.stored_entries[0])
 
     def asked_for_the_first(times: int) -> bool:
         return list(map(entry_of, bookie.requests)).count(0) == times
 
-    for attempt in range(3):  # time and again: each time-out leaves a question that its late answer settles
+    for attempt in range(3):  # time and again: each time-out leaves a request that its late answer settles
         client.settings = ClientSettings(read_timeout_s=0.05)
         slow = asyncio.ensure_future(read(first_in_run))
         await asyncio.sleep(0)  # it is asked

@@ -43,22 +43,22 @@ def test_who_failed_is_not_taken_until_an_entry_was_confirmed_or_all_are_tried_a
     failed.failed("b", None)
     failed.failed("c", Code.UNDEFINED)
     answers = {"a": "IO_ERROR", "b": "no answer", "c": "UNDEFINED"}
-    assert set(failed.tried) == {"a", "b", "c"} and failed.answers() == answers
+    assert set(failed.tried_bookies) == {"a", "b", "c"} and failed.last_responses() == answers
     failed.again()
-    assert not failed.tried and failed.answers() == answers
+    assert not failed.tried_bookies and failed.last_responses() == answers
     failed.failed("a", Code.READ_ONLY)
-    assert set(failed.tried) == {"a"} and failed.answers()["a"] == "READ_ONLY"
+    assert set(failed.tried_bookies) == {"a"} and failed.last_responses()["a"] == "READ_ONLY"
     failed.confirmed()
-    assert not failed.tried and not failed.answers()
+    assert not failed.tried_bookies and not failed.last_responses()
 
 
 def test_a_missing_bookie_is_tried_at_growing_intervals() -> None:
     retries, now, tries = Retries(), 0.0, []
     retries.missed("a", now)
-    assert retries.due(["a"], now) == []
+    assert retries.take_due(["a"], now) == []
     while now < 60.0:
         now = retries.wake_at(["a"]) or 0.0
-        assert retries.due(["a"], now) == ["a"] and retries.due(["a"], now) == []
+        assert retries.take_due(["a"], now) == ["a"] and retries.take_due(["a"], now) == []
         tries.append(now)
     gaps = [round(after - before, 6) for before, after in pairwise(tries)]
     assert tries[0] == FIRST_RETRY_S and gaps == sorted(gaps) and gaps[-1] == MAX_RETRY_S
@@ -69,9 +69,9 @@ def test_a_change_of_the_registered_bookies_makes_all_of_them_due() -> None:
     retries = Retries()
     for bookie in ("a", "b"):
         retries.missed(bookie, 0.0)
-    assert retries.due(["a", "b"], FIRST_RETRY_S) == ["a", "b"]
+    assert retries.take_due(["a", "b"], FIRST_RETRY_S) == ["a", "b"]
     retries.changed(FIRST_RETRY_S + 0.01)
-    assert retries.due(["b"], FIRST_RETRY_S + 0.01) == ["b"]
+    assert retries.take_due(["b"], FIRST_RETRY_S + 0.01) == ["b"]
     assert retries.wake_at([]) is None
 
 
@@ -80,7 +80,7 @@ def test_a_bookie_that_fails_again_and_again_is_not_tried_faster_for_it() -> Non
     while now < 55.0:  # it answers each time and then fails the next entry
         retries.missed("a", now)
         now = retries.wake_at(["a"]) or 0.0
-        tries += len(retries.due(["a"], now))
+        tries += len(retries.take_due(["a"], now))
     assert tries < 25
     later = now + MAX_RETRY_S + FORGET_S + 1.0
     retries.missed("a", later)

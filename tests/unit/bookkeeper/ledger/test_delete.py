@@ -58,7 +58,7 @@ async def test_bookies_of_all_fragments_are_told_the_newest_first(cluster: Small
 
 
 async def test_bookies_that_are_away_do_not_hinder_it(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delete, "ANSWER_S", 0.3)
+    monkeypatch.setattr(delete, "RESPONSE_TIMEOUT_S", 0.3)
     client = cluster.client()
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"x")
@@ -119,7 +119,7 @@ async def test_a_bookie_that_may_hold_an_older_ledger_of_an_id_never_holds_the_n
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It only slept, and answers again: neither the writer nor a recovery takes it, though there is no other."""
-    monkeypatch.setattr(delete, "ANSWER_S", 0.3)
+    monkeypatch.setattr(delete, "RESPONSE_TIMEOUT_S", 0.3)
     sleeper = cluster.bookies["b3"]
     sleeper.misbehave = lambda request: HANG
     client = cluster.client()

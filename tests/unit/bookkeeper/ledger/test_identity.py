@@ -253,7 +253,7 @@ async def test_identities_are_read_once_until_the_registrations_change() -> None
     }
     assert asked == ["b0", "b1", "b2"]
     await cluster.down("b3")
-    await until(lambda: directory._known is None and not directory._identities)
+    await until(lambda: directory._bookies is None and not directory._identities)
     await directory.identities(["b1"])
     assert asked == ["b0", "b1", "b2", "b1"]
     directory.close()

@@ -1,4 +1,4 @@
-"""Answers to questions that were sent together, in their order and behind a gap."""
+"""Responses to requests that were sent together, in their order and behind a gap."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from support.links import Heard, add_frame
 from support.machines import machine
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
-from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
+from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import Topic
-from tallystick.bookkeeper.ledger.link import Link
+from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.outgoing import Piece
 from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
-from tallystick.bookkeeper.ledger.owners import BookieReply, Owner
+from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, Report
 from tallystick.bookkeeper.wire.codes import Code
@@ -42,7 +42,7 @@ ANSWER = struct.Struct(">IqI")  # length, number, code; and what is stored
 
 
 class Numbered:
-    """The toy protocol, as a ``ClientWire``: each lane has a name of its own, and its questions have numbers."""
+    """The toy protocol, as a ``ClientWire``: each lane has a name of its own, and its requests have numbers."""
 
     def __init__(self, outstanding: Outstanding[Owner], report: Report) -> None:
         self._outstanding, self._report = outstanding, report
@@ -81,7 +81,7 @@ class Numbered:
     def run(self, buffer: bytearray, start: int, end: int) -> int:
         return start
 
-    def answer(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: bytes | bytearray) -> None:
         number, code = struct.unpack_from(">qI", body)
         data: Sequence[Buffer] = [memoryview(body)[12:]] if len(body) > 12 else ()
         if number in self._in_lanes:
@@ -90,8 +90,8 @@ class Numbered:
             owner = lane.owner if lane is not None else None
         elif number in self._alone:
             key, entry = self._alone.pop(number)
-            question = self._outstanding.answered(key)
-            owner = question.owner if question is not None else None
+            request = self._outstanding.answered(key)
+            owner = request.owner if request is not None else None
         else:
             raise RemoteProtocolError("an answer that nobody asked for", number=number)
         if owner is not None:
@@ -101,7 +101,7 @@ class Numbered:
 class Transport(asyncio.Transport):
     """Keeps what is written."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: BookieLink) -> None:
         super().__init__()
         self._link, self.written = link, b""
 
@@ -124,14 +124,14 @@ class Connected:
     def __init__(self) -> None:
         self.events: list[Event] = []
         outside = machine(Events(self.events.append))
-        self._link = Link("b1", outside.clock, outside.events, 1 << 20, lambda link, reason: None, Numbered)
+        self._link = BookieLink("b1", outside.clock, outside.events, 1 << 20, lambda link, reason: None, Numbered)
         self._transport = Transport(self._link)
         self._link.connection_made(self._transport)
 
-    def link(self) -> Link:
+    def link(self) -> BookieLink:
         return self._link
 
-    def identify(self, link: Link, answered: Answered) -> None:
+    def identify(self, link: BookieLink, answered: IdentityCallback) -> None:
         answered(None)
 
     def doubted(self, ledger: int, identity: Identity) -> None:
@@ -164,10 +164,10 @@ async def test_answers_are_told_apart_by_the_numbers_of_their_requests() -> None
     expected = [(ADD, 1, 5), (ADD, 1, 6), (ADD, 1, 5), (READ, 1, 5), (READ, 1, 6), (READ, 1, 5), (READ, 1, 5)]
     assert await peer.asked(7) == expected
     peer.say((7, Code.OK, b"second"), (3, Code.FENCED, b""), (4, Code.OK, b"run"))
-    assert await second == BookieReply(Code.OK, [b"second"])
-    assert (old.acked, new.failed, run.found) == ([], [([5], Code.FENCED)], {5: b"run"})
+    assert await second == BookieResponse(Code.OK, [b"second"])
+    assert (old.acked, new.failed, run.stored_entries) == ([], [([5], Code.FENCED)], {5: b"run"})
     peer.say((2, Code.OK, b""), (1, Code.OK, b""), (6, Code.NO_ENTRY, b""), (5, Code.IO_ERROR, b""))
-    assert await first == BookieReply(Code.NO_ENTRY)
+    assert await first == BookieResponse(Code.NO_ENTRY)
     assert (old.acked, run.codes, new.acked) == ([[6, 5]], {6: Code.IO_ERROR}, [])
     assert peer.events == []
 

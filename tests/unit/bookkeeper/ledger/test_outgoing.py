@@ -51,12 +51,12 @@ def test_what_is_taken_is_what_was_put(sends: list[list[int]], join: bool) -> No
         put += parts_of(sizes)
         for piece in cut(parts_of(sizes), join=join):
             outgoing.put(piece)
-    assert outgoing.queued == sum(map(len, put)) and b"".join(outgoing.parts) == b"".join(put)
+    assert outgoing.queued_bytes == sum(map(len, put)) and b"".join(outgoing.parts) == b"".join(put)
     while outgoing:
         piece = outgoing.take()
         assert piece.size == sum(map(len, piece.parts)) and len(piece.parts) <= GREATEST_WRITE
         taken += piece.parts
-    assert b"".join(taken) == b"".join(put) and outgoing.written == outgoing.queued
+    assert b"".join(taken) == b"".join(put) and outgoing.written_bytes == outgoing.queued_bytes
 
 
 def test_the_pieces_of_many_ledgers_leave_together_up_to_a_slice() -> None:
@@ -64,14 +64,14 @@ def test_the_pieces_of_many_ledgers_leave_together_up_to_a_slice() -> None:
     for _ in range(5000):
         outgoing.put(Piece.of(bytes(500)))
     assert [len(outgoing.take().parts) for _ in range(3)] == [1, 1, 1]
-    assert not outgoing and outgoing.written == 2_500_000
+    assert not outgoing and outgoing.written_bytes == 2_500_000
 
 
 def test_waiters_hear_once_when_their_bytes_are_written_and_all_at_the_end() -> None:
     outgoing, heard = Outgoing(), []
     for _ in range(3):
         outgoing.put(Piece.of(bytes(SLICE_BYTES)))
-        outgoing.when_written(outgoing.queued, lambda: heard.append(outgoing.written))
+        outgoing.when_written(outgoing.queued_bytes, lambda: heard.append(outgoing.written_bytes))
     assert not outgoing.waiters()
     outgoing.take()
     for waiter in outgoing.waiters():

@@ -1,4 +1,4 @@
-"""Which answer belongs to which question, against a plain list of all questions in the order they were asked."""
+"""Which response belongs to which request, against a plain list of all requests in the order they were asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDS = (1, 1)  # opcode and ledger
 
 @dataclass
 class Asked:
-    """The twin's whole state: one question."""
+    """The twin's whole state: one request."""
 
     lane: int
     entry: int
@@ -26,7 +26,7 @@ class Asked:
 
 
 class Twin:
-    """Answers go to the oldest question of the entry; those of closed lanes and overdue ones go to nobody."""
+    """Answers go to the oldest request of the entry; those of closed lanes and overdue ones go to nobody."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -34,16 +34,16 @@ class Twin:
 
     def answered(self, entry: int) -> int | None:
         """The lane that hears of it."""
-        for question in self.asked:
-            if question.entry == entry:
-                self.asked.remove(question)
-                return None if question.expired or question.lane in self.closed else question.lane
+        for request in self.asked:
+            if request.entry == entry:
+                self.asked.remove(request)
+                return None if request.expired or request.lane in self.closed else request.lane
         raise KeyError(entry)
 
     def expire(self, now: float) -> list[tuple[int, int]]:
         overdue = [q for q in self.asked if q.deadline <= now and not q.expired]
-        for question in overdue:
-            question.expired = True
+        for request in overdue:
+            request.expired = True
         return [(q.lane, q.entry) for q in overdue if q.lane not in self.closed]
 
 
@@ -80,7 +80,7 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
             outstanding.sent(lanes[-1], entries, now, TIMEOUT)
             twin.asked += [Asked(len(lanes) - 1, entry, now + TIMEOUT) for entry in entries]
         elif action < 0.75 and twin.asked:
-            answers = [question.entry for question in twin.asked[: chance.randint(1, 6)]]
+            answers = [request.entry for request in twin.asked[: chance.randint(1, 6)]]
             if chance.random() < 0.3:
                 chance.shuffle(answers)
             expected = [(lane, entry) for entry in answers if (lane := twin.answered(entry)) is not None]
@@ -113,7 +113,7 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
     assert outstanding.wake_at() is None
     outstanding.sent(lane, [0, 1], 1.0, 5.0)
     outstanding.sent(lane, [2], 2.0, 5.0)
-    outstanding.ask((2, 1, 0), 0, "read", 0.5, 9.0)
+    outstanding.add_request((2, 1, 0), 0, "read", 0.5, 9.0)
     assert outstanding.wake_at() == 6.0
     assert outstanding.answered_run(ADDS, [0, 1], lambda *_: None) == 2
     assert outstanding.wake_at() == 7.0
@@ -140,22 +140,22 @@ def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
 def test_questions_with_one_key_are_answered_in_turn() -> None:
     outstanding: Outstanding[str] = Outstanding()
     for owner in ("first", "second", "third"):
-        outstanding.ask((2, 1, 0), 0, owner, 0.0, 5.0)
+        outstanding.add_request((2, 1, 0), 0, owner, 0.0, 5.0)
     expired = outstanding.expire(1.0)
     assert not expired
     owners = []
-    while (question := outstanding.answered((2, 1, 0))) is not None:
-        owners.append(question.owner)
+    while (request := outstanding.answered((2, 1, 0))) is not None:
+        owners.append(request.owner)
     assert owners == ["first", "second", "third"]
 
 
 def test_overdue_questions_are_reported_once_and_keep_their_place() -> None:
     outstanding: Outstanding[str] = Outstanding()
-    outstanding.ask((2, 1, 0), 0, "old", 0.0, 5.0)
+    outstanding.add_request((2, 1, 0), 0, "old", 0.0, 5.0)
     expired = outstanding.expire(5.0)
     assert (expired.entries, expired.since, outstanding.abandoned) == ([("old", [0])], 0.0, 1)
     assert not outstanding.expire(100.0)
-    outstanding.ask((2, 1, 0), 0, "new", 101.0, 5.0)
+    outstanding.add_request((2, 1, 0), 0, "new", 101.0, 5.0)
     first, second = outstanding.answered((2, 1, 0)), outstanding.answered((2, 1, 0))
     assert first is not None and first.owner is None
     assert second is not None and second.owner == "new"
@@ -184,7 +184,7 @@ def test_answers_in_any_order_cost_some_comparisons_each(monkeypatch: pytest.Mon
             entries = [entry ^ 1 for entry in entries]
         case "shuffled":
             random.Random(7).shuffle(entries)
-        case "twice":  # two questions about each
+        case "twice":  # two requests about each
             entries = [*reversed(entries[: count // 2])] * 2
     outstanding: Outstanding[str] = Outstanding()
     lane = outstanding.lane(ADDS, "owner")
@@ -228,7 +228,7 @@ def test_a_lane_that_was_left_is_due_and_nobody_hears_of_it() -> None:
     outstanding.forget(left)
     assert outstanding.wake_at() == 1.0
     expired = outstanding.expire(1.0)
-    assert (bool(expired), expired.since, expired.entries, expired.left) == (True, 0.0, [], 1)
+    assert (bool(expired), expired.since, expired.entries, expired.ownerless) == (True, 0.0, [], 1)
     assert outstanding.expire(2.0).entries == [("stays", [0])]
     assert outstanding.wake_at() is None
     assert outstanding.answered_in_lane(ADDS, 0) is not None, "its late answer is swallowed"
@@ -250,7 +250,7 @@ def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
     assert lanes() == before + 1
     assert outstanding.answered_in_lane(ADDS, 2) is not None
     assert lanes() == before
-    assert (outstanding.wake_at(), outstanding.expire(TIMEOUT).left) == (None, 0)
+    assert (outstanding.wake_at(), outstanding.expire(TIMEOUT).ownerless) == (None, 0)
 
 
 def test_requests_behind_some_that_were_answered_out_of_turn_are_overdue_in_time() -> None:

@@ -101,13 +101,13 @@ async def test_the_directory_follows_the_registrations() -> None:
         assert await directory.resolve("b0") == cluster.bookies["b0"].address
         assert await directory.current() is await directory.current()
         await cluster.down("b0")
-        await until(lambda: directory._known is None)
+        await until(lambda: directory._bookies is None)
         with pytest.raises(BookieUnavailable, match="not registered"):
             await directory.resolve("b0")
         await cluster.up("b0")
         assert await directory.resolve("b0") == cluster.bookies["b0"].address
         await cluster.add()
-        await until(lambda: directory._known is None or "b2" in directory._known.writable)
+        await until(lambda: directory._bookies is None or "b2" in directory._bookies.writable)
         assert sorted((await directory.current()).writable) == ["b0", "b1", "b2"]
     finally:
         directory.close()

@@ -155,13 +155,13 @@ class Slow:
     """A connection's queue, and what waits in it."""
 
     def __init__(self) -> None:
-        self.held, self.written = True, list[Callable[[], None]]()
+        self.is_held, self.written = True, list[Callable[[], None]]()
 
     def when_written(self, callback: Callable[[], None]) -> None:
         self.written.append(callback)
 
     def writes(self) -> None:
-        self.held = False
+        self.is_held = False
         while self.written:
             self.written.pop()()
 
@@ -187,7 +187,7 @@ class SlowBookies:
 
     def close(self) -> None:
         for queued in self.queued:
-            queued.held = False
+            queued.is_held = False
 
 
 def lagging(slow: SlowBookies) -> Replicas:

@@ -38,7 +38,7 @@ class Connection:
     def ask(self, request: ReadRequest | BatchRequest) -> tuple[ReadRun, bytes]:
         """Its owner, who is any, and its bytes."""
         owner, (key, piece) = ReadRun([request.entry]), self.wire.request(request)
-        self.outstanding.ask(key, request.entry, owner, 0.0, 1.0)
+        self.outstanding.add_request(key, request.entry, owner, 0.0, 1.0)
         return owner, b"".join(map(bytes, piece.parts))
 
     def hear(self, data: bytes) -> None:
@@ -47,7 +47,7 @@ class Connection:
         while position < len(buffer):
             if (stop := self.wire.run(buffer, position, len(buffer))) == position:
                 stop = position + 4 + int.from_bytes(buffer[position : position + 4], "big")
-                self.wire.answer(bytes(buffer[position + 4 : stop]))
+                self.wire.take_response(bytes(buffer[position + 4 : stop]))
             position = stop
 
 

@@ -147,7 +147,7 @@ async def test_q7_a_failure_past_the_quorum_waits_for_the_next_append(cluster: S
     bad = member(cluster, writer, 0)
     bad.misbehave = answering(HANG)
     assert await writer.append(b"x") == 0
-    await until(lambda: bool(writer._session._core.failed_bookies if writer._session else writer._state.failed))
+    await until(lambda: bool(writer._session._core.failed_bookies if writer._session else writer._state.failed_bookies))
     assert bad.id in writer.metadata.ensemble
     assert await writer.append(b"y") == 1
     assert [fragment.first for fragment in writer.metadata.fragments] == [0, 1]

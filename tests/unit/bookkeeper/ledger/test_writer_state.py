@@ -28,15 +28,15 @@ ONE = LedgerMetadata(3, 3, 2, (Fragment(0, ("b1", "b2", "b3")),), DigestType.CRC
 )
 def test_nothing_of_the_metadata_is_lost(metadata: LedgerMetadata) -> None:
     state = WriterState.of(7, Versioned(ONE, 0), {"b1": 4, "b2": None})
-    state.lac, state.length, state.failed = 8, 800, ("b2",)
+    state.lac, state.length, state.failed_bookies = 8, 800, ("b2",)
     state._shape = WriterState.of(7, Versioned(metadata, 0), {})._shape
     state.store(Versioned(metadata, 3))
     state._password = metadata.password
     again = WriterState(*state.packed())
-    assert again.stored == Versioned(metadata, 3)
+    assert again.versioned == Versioned(metadata, 3)
     for field in fields(LedgerMetadata):  # also those that do not make metadata differ
         assert getattr(again.metadata, field.name) == getattr(metadata, field.name), field.name
-    assert (again.id, again.lac, again.length, again.failed) == (7, 8, 800, ("b2",))
+    assert (again.id, again.lac, again.length, again.failed_bookies) == (7, 8, 800, ("b2",))
 
 
 def test_what_is_kept_is_nothing_for_the_collector_of_garbage() -> None:

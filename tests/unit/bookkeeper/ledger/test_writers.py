@@ -92,7 +92,7 @@ async def test_q7_who_did_not_give_an_answer_that_no_entry_needs_is_replaced_at_
     silent = cluster.bookies[first.metadata.ensemble[0]]
     silent.misbehave = lambda request: HANG if isinstance(request, v2.AddFrame) and request.ledger == first.id else None
     await first.append(b"a")
-    await until(lambda: first._session is None or bool(first._session._core._failed))
+    await until(lambda: first._session is None or bool(first._session._core._failed_bookies))
     await second.append(b"b")
     await until(asleep(first))  # nothing is under way any more; the failure is not forgotten
     assert len(first.metadata.fragments) == 1
@@ -318,7 +318,7 @@ def test_a_core_without_a_replacement_is_not_quiet() -> None:
     adds.no_replacement()
     adds.acked(0, 5, 5)
     assert adds.acked(1, 5, 5) == [Confirm(5)]
-    assert not adds.is_quiet and adds.missing == ("c",)
+    assert not adds.is_quiet and adds.missing_bookies == ("c",)
 
 
 class Appended:

@@ -86,7 +86,7 @@ def test_a_closed_link_waits_no_more() -> None:
 def test_more_than_may_be_held_wait_briefly_and_are_woken_all_the_same(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answered at once they came again at once: one consumer without messages made 20,000 pulls a second."""
+    """IdentityCallback at once they came again at once: one consumer without messages made 20,000 pulls a second."""
     monkeypatch.setattr(hold, bound, 2)
     waiting = core(held("a"), held("b"))
     assert not waiting.hold(held("long", deadline=100.0), 1.0)
