@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from tallystick.runtime.turn_steps import TurnSteps
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
 CLOSE_EACH_TURN = 100  # connections that the server closes for their silence, or for what they take: some milliseconds
+FORGET_EACH_TURN = 200  # connections that ended, whoever ended them: some milliseconds
 _DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
@@ -66,6 +68,7 @@ class RemotingServer:
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
+        self._ended: deque[Link] = deque()  # that are to be forgotten
         self._places: Places[Link] = Places(settings.max_connections, lambda link: link.last_active)
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
@@ -82,6 +85,7 @@ class RemotingServer:
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
         self._closing = TurnSteps(CLOSE_EACH_TURN)
+        self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._around = Surroundings(
             self._clock,
             self._settings,
@@ -115,10 +119,15 @@ class RemotingServer:
                     await link.disconnected.wait()
         for link in links:
             link.abort("the server stops")
+        for _ in self._forget_ended():
+            pass
+        self._forgetting.close()
         if self._owns_memory:
             self.memory.close()
 
     def _opened(self, link: Link) -> None:
+        if self._ended:  # who is gone takes the place of nobody who comes
+            self._forget_one()
         self._links[link] = None
         excess = self._places.arrived(link, link.host)
         if excess is not None:
@@ -128,13 +137,25 @@ class RemotingServer:
         self._share()
 
     def _closed(self, link: Link, reason: str) -> None:
+        """Thousands may end in one turn of the loop, which they are not all forgotten in."""
         if link in self._links:
             del self._links[link]
-            self._places.left(link)
-            if self._server_requests is not None:
-                self._server_requests.closed(link)
-            self._handler.closed(link)
-            self._share()
+            self._ended.append(link)
+            if len(self._ended) == 1:
+                self._forgetting.run(self._forget_ended())
+
+    def _forget_ended(self) -> Iterator[None]:
+        while self._ended:
+            self._forget_one()
+            yield
+
+    def _forget_one(self) -> None:
+        link = self._ended.popleft()
+        self._places.left(link)
+        if self._server_requests is not None:
+            self._server_requests.closed(link)
+        self._handler.closed(link)
+        self._share()
 
     def _share(self) -> None:
         """What one read may bring gets smaller with many connections: all of them may have to keep it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 from support.waiting import until
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -12,6 +13,14 @@ from tallystick.runtime.turn_steps import TurnSteps
 
 if TYPE_CHECKING:
     from unit.rocketmq.remoting.conftest import Bench
+
+
+class Never:
+    """A turn in which there is no time."""
+
+    def run(self, steps: Iterator[object]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 async def test_very_many_idle_connections_are_closed_over_many_turns(bench: Bench) -> None:
@@ -30,6 +39,43 @@ async def test_very_many_idle_connections_are_closed_over_many_turns(bench: Benc
         assert await peer.ended()
     peers[4].send(request(34))
     await peers[4].answers(1)
+
+
+async def test_connections_that_end_together_are_forgotten_over_many_turns(bench: Bench) -> None:
+    """6,000 of a broker were one turn of 0.1 s."""
+    for _ in range(7):
+        await bench.peer()
+    await until(lambda: bench.server.connections == 7)
+    links = list(bench.server._links)
+    bench.server._forgetting = TurnSteps(4)
+    for link in links:
+        link.connection_lost(None)
+    assert bench.server.connections == 0 and not any(link.alive for link in links)
+    assert bench.heard.closed_links == links[:2], "for each alone there is a step in which nothing is left"
+    await until(lambda: bench.heard.closed_links == links)
+
+
+async def test_who_has_gone_and_is_not_forgotten_yet_takes_nobodys_place(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(max_connections=3))
+    living, *gone = [await bench.peer() for _ in range(3)]
+    await until(lambda: bench.server.connections == 3)
+    bench.server._forgetting = cast(TurnSteps, Never())
+    for peer in gone:
+        peer.writer.close()
+    await until(lambda: bench.server.connections == 1)
+    for peer in (await bench.peer(), await bench.peer(), living):
+        peer.send(request(34))
+        await peer.answers(1)
+    assert bench.server.connections == 3 and len(bench.heard.closed_links) == 2
+
+
+async def test_a_server_that_stops_has_forgotten_all(bench: Bench) -> None:
+    for _ in range(7):
+        await bench.peer()
+    await until(lambda: bench.server.connections == 7)
+    bench.server._forgetting = cast(TurnSteps, Never())
+    await bench.server.close()
+    assert len(bench.heard.closed_links) == 7
 
 
 async def test_very_many_that_take_nothing_are_closed_over_many_turns(bench: Bench) -> None:
