@@ -22,8 +22,8 @@ INSIDE = {
     "LedgerWriter": {"drop_session"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
-    "Message": {"all_properties", "identified"},
-    "ReceivedMessage": {"repeated"},
+    "Message": {"all_properties", "encode_with_id"},
+    "ReceivedMessage": {"repeat"},
     "Events": {"emit"},
     "TallyError": {"add_note", "args", "with_traceback"},
 }
