@@ -155,7 +155,7 @@ class FakeBookie:
     def default(self, request: v2.Request) -> bytes:
         """What production answers."""
         served = self._serves.serve(request.encode())
-        assert served.refused is None and not served.to_look, served
+        assert served.refusal is None and not served.to_look, served
         if not isinstance(request, v2.AuthFrame) and request.master_key and request.ledger in self.storage.ledger_ids():
             self.keys.setdefault(request.ledger, request.master_key)
         self._commit()

@@ -142,7 +142,7 @@ def _write_rows(writer: LogWriter, ledger: LedgerId, rows: Rows) -> None:
         base = run.bounds[0] - size
         entries.extend(run.entries)
         starts.extend([bound - base for bound in run.bounds[:-1]])
-        frames.append(run.answers(0, len(run.entries)))
+        frames.append(run.responses(0, len(run.entries)))
         size += len(frames[-1])
         if size >= _BATCH_BYTES:
             writer.add(ledger, entries, starts, _joined(frames))

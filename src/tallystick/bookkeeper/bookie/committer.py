@@ -2,7 +2,7 @@
 
 Answers that wait for durability are held here until a commit that began after them has returned, and leave as one write
 a connection. A commit that finds the disk full is tried again until there is space: nothing staged is ever forgotten,
-its answers are only late. Any other failure is the end: nobody knows what is on the disk, so nothing is answered.
+its responses are only late. Any other failure is the end: nobody knows what is on the disk, so nothing is answered.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ STAGED_BYTES = 64 * 1024 * 1024  # beyond it connections are not read until a co
 RETRY_S = 1.0
 
 
-class Answerable(Protocol):
+class ResponseReceiver(Protocol):
     """A connection, as the committer sees it."""
 
-    def deliver(self, answers: Sequence[bytes]) -> None: ...
+    def deliver(self, responses: Sequence[bytes]) -> None: ...
 
     def resume(self) -> None:
         """There is room again."""
         ...
 
 
-Held = dict[int, dict[Answerable, list[bytes]]]  # by the commit with which they are true
+ResponsesByCommit = dict[int, dict[ResponseReceiver, list[bytes]]]  # by the commit with which they are true
 
 
 class Committer:
@@ -45,10 +45,10 @@ class Committer:
         """``full(error)`` when a commit found no space, ``full(None)`` when it succeeded after all; ``committed()``
         after each one; ``failed(error)`` once, when the bookie must stop."""
         self._storage, self._worker, self._clock, self._counts = storage, worker, clock, counts
-        self._full, self._committed, self._failed = full, committed, failed
+        self._full, self._committed, self._on_failed = full, committed, failed
         self._loop = asyncio.get_running_loop()
-        self._held: Held = {}
-        self._blocked: list[Answerable] = []
+        self._responses: ResponsesByCommit = {}
+        self._blocked: list[ResponseReceiver] = []
         self._in_flight = self._reserved = 0  # bytes
         self._busy = self._kicked = self._stuck = self._dead = self._pressed = False
         self._retry: asyncio.TimerHandle | None = None
@@ -64,9 +64,9 @@ class Committer:
         """Whether connections should wait before they bring more."""
         return self._pressed or self.staged_bytes > STAGED_BYTES
 
-    def hold(self, connection: Answerable, answers: Sequence[bytes], commit: int) -> None:
+    def hold(self, connection: ResponseReceiver, responses: Sequence[bytes], commit: int) -> None:
         """Deliver these when this commit, the storage's newest or an older one, is durable."""
-        self._held.setdefault(commit, {}).setdefault(connection, []).extend(answers)
+        self._responses.setdefault(commit, {}).setdefault(connection, []).extend(responses)
         self._kick()
 
     def flush(self) -> None:
@@ -81,7 +81,7 @@ class Committer:
             self._kicked = True
             self._loop.call_soon(self._start)
 
-    def block(self, connection: Answerable) -> None:
+    def block(self, connection: ResponseReceiver) -> None:
         """Call its ``resume`` when there is room again."""
         self._blocked.append(connection)
 
@@ -128,7 +128,7 @@ class Committer:
                 self._retry = self._loop.call_later(RETRY_S, self._write, commit)
             else:
                 self._dead = True
-                self._failed(error)
+                self._on_failed(error)
 
         self._worker.submit(lambda: self._storage.commit(commit), done)
 
@@ -137,7 +137,7 @@ class Committer:
         if self._stuck:
             self._stuck = False
             self._full(None)
-        # The next commit first: the thread writes while the answers of this one are sent.
+        # The next commit first: the thread writes while the responses of this one are sent.
         if self._storage.staged:
             self._start()
         self._deliver(number)
@@ -152,8 +152,8 @@ class Committer:
 
     def _deliver(self, number: int) -> None:
         """Commits up to this one are durable."""
-        for commit in sorted(commit for commit in self._held if commit <= number):
-            for connection, answers in self._held.pop(commit).items():
-                connection.deliver(answers)
-        if not (self._busy or self._kicked or self._held):
+        for commit in sorted(commit for commit in self._responses if commit <= number):
+            for connection, responses in self._responses.pop(commit).items():
+                connection.deliver(responses)
+        if not (self._busy or self._kicked or self._responses):
             self.idle.set()

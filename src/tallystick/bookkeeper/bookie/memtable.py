@@ -5,8 +5,8 @@
     in the journal and here       length 4 | 0x02010000 4 | master key 20            | entry    big-endian
     in entry logs, for readers    length 4 | 0x02020000 4 | 0 4 | ledger 8 | entry 8 | entry    length: of what follows
 
-Both are as long, and what version 2 has on the way: a plain ADD, and the answer to a READ. So runs that come and go in
-that protocol are kept and sent as they are; any other wire makes them, and takes the entries out of them.
+Both are as long, and what version 2 has on the way: a plain ADD, and the response to a READ. So runs that come and go
+in that protocol are kept and sent as they are; any other wire makes them, and takes the entries out of them.
 
 Frames of one read stay one buffer: a run has the entry ids and where each frame starts, no object an entry. Ids that do
 not ascend (a repeated add, an overwrite by recovery) go to a dictionary that is asked first: the newest wins.
@@ -25,7 +25,7 @@ from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerI
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
 
 _START = struct.Struct(">II")
-_ANSWER = struct.Struct(">III")
+_RESPONSE = struct.Struct(">III")
 _SHORT = 16  # below this many frames the strided way of ``_same_size_answers`` costs more than it saves
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 
@@ -64,13 +64,13 @@ class Run:
             count = bisect_right(range(count), 0, key=lambda step: self.entries[place + step] - first - step)
         return max(1, bisect_right(self.bounds, start + max_bytes, place, place + count + 1) - 1 - place)
 
-    def answers(self, start: int, stop: int) -> bytes:
+    def responses(self, start: int, stop: int) -> bytes:
         """The frames of the places ``start`` … ``stop`` - 1 as for readers."""
         bounds, count = self.bounds[start : stop + 1], stop - start
         size = bounds[1] - bounds[0]
         if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
-            return _same_size_answers(self.data[bounds[0] : bounds[-1]], size, count)
-        data, pack = self.data, _ANSWER.pack
+            return _same_size_responses(self.data[bounds[0] : bounds[-1]], size, count)
+        data, pack = self.data, _RESPONSE.pack
         parts: list[bytes] = []
         for at in range(count):
             entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
@@ -78,7 +78,7 @@ class Run:
         return b"".join(parts)
 
 
-def _same_size_answers(frames: bytes, size: int, count: int) -> bytes:
+def _same_size_responses(frames: bytes, size: int, count: int) -> bytes:
     """Frames for readers, a column of bytes at a time: the opcode, 0, then ledger and entry from the entry."""
     out = bytearray(frames)
     out[5::size] = PLAIN_READ.to_bytes(4, "big")[1:2] * count
@@ -101,8 +101,8 @@ class Rows:
 
     def find(self, entry: EntryId) -> tuple[Run, int] | None:
         """The run and place of an entry."""
-        if self.late and (found := self.late.get(entry)):
-            return found
+        if self.late and (late := self.late.get(entry)):
+            return late
         at = bisect_right(self.firsts, entry) - 1
         if at < 0:
             return None
@@ -154,7 +154,7 @@ class MemTable:
         return rows.find(entry) if rows is not None else None
 
 
-class Tables:
+class MemTables:
     """The table that takes adds, and the one that a checkpoint is writing or could not write yet."""
 
     def __init__(self) -> None:

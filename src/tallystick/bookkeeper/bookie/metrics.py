@@ -70,7 +70,7 @@ class View:
     disks: Callable[[], Mapping[str, Usage]]  # by folder
 
 
-class _Collector:
+class _BookieCollector:
     def __init__(self, view: View) -> None:
         self._view = view
 
@@ -216,4 +216,4 @@ def _original(name: str, text: str, value: float) -> Metric:
 
 def registry(view: View) -> CollectorRegistry:
     """Everything a scrape of this bookie shows, its process included."""
-    return process_registry(_Collector(view))
+    return process_registry(_BookieCollector(view))

@@ -9,39 +9,39 @@ from __future__ import annotations
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.memtable import Tables
+from tallystick.bookkeeper.bookie.memtable import MemTables
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.reads import response_entries
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
 
-_BATCH_HEAD = 36  # of a batch answer
+_BATCH_HEAD = 36  # of a batch response
 _LENGTH_BYTES = 4  # in front of each of its entries
 _ANY = 1 << 31
 _NONE = (b"", 0)
 
 
-class Reads:
+class EntryReads:
     """See the module; the methods are those of ``Storage``."""
 
-    def __init__(self, ledgers: Ledgers, tables: Tables, logs: EntryLogs, clock: Clock) -> None:
+    def __init__(self, ledgers: Ledgers, tables: MemTables, logs: EntryLogs, clock: Clock) -> None:
         self._ledgers, self._tables, self._logs, self._clock = ledgers, tables, logs, clock
 
     def read(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
         if ledger < 0 or entry < NO_ENTRY:
             return Code.BAD_REQUEST, b""
-        found = self._ledgers.alive.get(ledger)
-        if found is None:
+        held_ledger = self._ledgers.alive.get(ledger)
+        if held_ledger is None:
             self._ledgers.touch(ledger, self._clock.wall_ms())
             return self._ledgers.absent(ledger), b""
         if entry == NO_ENTRY:
-            entry = found.last
+            entry = held_ledger.last
         for table in self._tables.newest_first():
             hit = table.find(ledger, entry)
             if hit is not None:
                 return Code.OK, hit[0].entry_bytes(hit[1])
-        location = index.get(found.pages, entry) if entry >= 0 else 0
+        location = index.get(held_ledger.pages, entry) if entry >= 0 else 0
         if not location:
             return Code.NO_ENTRY, b""
         try:
@@ -50,8 +50,8 @@ class Reads:
             return Code.IO_ERROR, b""
 
     def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
-        found = self._ledgers.alive.get(ledger)
-        if found is None or first < 0 or count < 1:
+        held_ledger = self._ledgers.alive.get(ledger)
+        if held_ledger is None or first < 0 or count < 1:
             return _NONE
         for table in self._tables.newest_first():
             rows = table.ledgers.get(ledger)
@@ -60,13 +60,13 @@ class Reads:
             if (hit := rows.find(first)) is not None:
                 run, place = hit
                 size = run.consecutive(place, 1 if rows.late else count, max_bytes)
-                return run.answers(place, place + size), size
+                return run.responses(place, place + size), size
             # From its lowest entry on this table has newer versions than what follows.
             count = min(count, max(1, rows.lowest - first))
-        if not index.get(found.pages, first):
+        if not index.get(held_ledger.pages, first):
             return _NONE
         try:
-            return self._logs.frames(found.pages, ledger, first, count, max_bytes)
+            return self._logs.frames(held_ledger.pages, ledger, first, count, max_bytes)
         except StorageError:
             return _NONE
 
@@ -86,8 +86,8 @@ class Reads:
     def _following(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> list[bytes]:
         """Some entries from ``first`` on, more than one only if they fit; none when ``first`` is not to be had."""
         # A READ answer is longer than an entry in a batch: what fits as those fits.
-        frames, found = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
-        if found:
-            return response_entries(frames, found)
+        frames, count_read = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
+        if count_read:
+            return response_entries(frames, count_read)
         code, data = self.read(ledger, first)
         return [data] if code == Code.OK else []

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.memtable import Run, Tables
+from tallystick.bookkeeper.bookie.memtable import MemTables, Run
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -40,13 +40,13 @@ _FENCE_BODY = struct.Struct(">q20s")
 _CREATION_BODY = struct.Struct(">qq")
 
 
-class Record(Protocol):
+class JournalRecord(Protocol):
     """What a replay takes in."""
 
     @property
     def ledger(self) -> LedgerId: ...
 
-    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
         """Do again what was done when it was written."""
         ...
 
@@ -59,7 +59,7 @@ class Adds:
     key: bytes = field(repr=False)
     run: Run
 
-    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
         found = ledgers.alive.get(self.ledger) or ledgers.create(self.ledger, self.key)
         ledgers.added_to(self.ledger, found)
         # The fence is not asked: the entry was accepted.
@@ -78,7 +78,7 @@ class Fence:
     def decode(cls, body: bytes) -> Fence:
         return cls(*_FENCE_BODY.unpack(body))
 
-    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
         ledgers.fence(self.ledger, self.key, 0)
 
 
@@ -96,20 +96,20 @@ class Noted:
     def decode(cls, body: bytes) -> Noted:
         return cls(*_CREATION_BODY.unpack(body))
 
-    def replay(self, ledgers: Ledgers, tables: Tables) -> None:
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
         if self.creation == UNKNOWN:
             ledgers.lacks(self.ledger)
         else:
             ledgers.set_creation(self.ledger, self.creation)
 
 
-def _no_entry(body: bytes) -> Record:
+def _no_entry(body: bytes) -> JournalRecord:
     """Whole entries are found by the scans of runs: this one is shorter than the header of one."""
     raise struct.error("too short for an entry")
 
 
 # By type: the readers of all versions of its body, from 0 on. The last one is what is written. They raise struct.error.
-_READERS: Mapping[int, Sequence[Callable[[bytes], Record]]] = {
+_READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _ENTRY: (_no_entry,),
     _FENCE: (Fence.decode,),
     _CREATION: (Noted.decode,),
@@ -121,7 +121,7 @@ def _encoded(kind: int, body: bytes) -> bytes:
     return _HEAD.pack(_HEAD.size - _LENGTH_BYTES + len(body), kind, len(_READERS[kind]) - 1) + body
 
 
-def decode(payload: bytes, path: str, offset: int) -> Iterator[Record]:
+def decode(payload: bytes, path: str, offset: int) -> Iterator[JournalRecord]:
     """The records of one commit, which is at this offset of a file, in order but for the ledgers within a run.
 
     Raises CorruptRecord, and StorageError for a record that only a newer version of this program knows.
@@ -137,7 +137,7 @@ def decode(payload: bytes, path: str, offset: int) -> Iterator[Record]:
         position = stop
 
 
-def _decode_one(payload: bytes, position: int, path: str, offset: int) -> tuple[Record, int]:
+def _decode_one(payload: bytes, position: int, path: str, offset: int) -> tuple[JournalRecord, int]:
     """A record that is no entry, and where it ends."""
     body = position + _HEAD.size
     if body > len(payload):

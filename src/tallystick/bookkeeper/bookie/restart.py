@@ -17,7 +17,7 @@ from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.journal import Journal, Reached
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.log_index import index_path, log_of, log_path
-from tallystick.bookkeeper.bookie.memtable import Tables
+from tallystick.bookkeeper.bookie.memtable import MemTables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.bookie.state_file import StateFile
@@ -44,7 +44,7 @@ class Restarted:
     state_file: StateFile
     ledgers: Ledgers
     logs: EntryLogs
-    tables: Tables
+    tables: MemTables
     mark: int  # of the state
     number: int  # of the last commit
     replayed: Replayed
@@ -63,7 +63,7 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
         raise CorruptRecord("the journal is missing, or older than the state of the ledgers", journal=journal_dir)
     if stored is None and any(name.endswith(".log") for name in disk.listdir(ledger_dir)):
         raise CorruptRecord("the state file is missing beside entry logs", path=path)
-    ledgers, logs, tables = Ledgers(state), EntryLogs(disk, ledger_dir, settings), Tables()
+    ledgers, logs, tables = Ledgers(state), EntryLogs(disk, ledger_dir, settings), MemTables()
     for log in sorted(state.logs):
         ledgers.enter(log, logs.load(log))
     number, replayed = _replay(journal, state, ledgers, tables)
@@ -93,7 +93,7 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
                     raise
 
 
-def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: Tables) -> tuple[int, Replayed]:
+def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: MemTables) -> tuple[int, Replayed]:
     """Take in what the journal has after the mark; the number of its last commit, and how much it was."""
     last, replayed = state.mark, Replayed()
     for commit in journal.replay(state.mark, Reached(state.generation, state.journal_number)):

@@ -2,11 +2,11 @@
 
 A wire gives values, or runs of stored frames by columns, and gets codes back with the moment from which they are true::
 
-    commit NOW      they are already
-    commit n        when this commit of the journal is on the disk
-    Looked(ledger)  there is no code yet: ask again with what a look at the ledger's metadata has said
+    commit NOW         they are already
+    commit n           when this commit of the journal is on the disk
+    AfterLook(ledger)  there is no code yet: ask again with what a look at the ledger's metadata has said
 
-Adds that were stored wait for their commit, and so does every reply to a read that fenced, "no such entry" included,
+Adds that were stored wait for their commit, and so does every response to a read that fenced, "no such entry" included,
 since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original sends that "no" before its fence is
 synced.
 """
@@ -33,7 +33,7 @@ _EXISTS = (Verdict.ADMIT, Verdict.REFUSE)  # the look has found the ledger in th
 
 
 @dataclass(slots=True)
-class Add:
+class AddEntryRequest:
     """One entry, ``body`` with its header and digest. ``recovery``: it passes a fence (Q14)."""
 
     ledger: LedgerId
@@ -45,7 +45,7 @@ class Add:
 
 
 @dataclass(slots=True)
-class Read:
+class ReadEntryRequest:
     """One entry, -1 for the highest stored; with a master key the ledger is fenced before it is looked for."""
 
     ledger: LedgerId
@@ -54,8 +54,8 @@ class Read:
 
 
 @dataclass(slots=True)
-class Batch:
-    """Entries from ``entry`` on, as ``Storage.batch`` limits them; the key is as that of ``Read``."""
+class ReadBatchRequest:
+    """Entries from ``entry`` on, as ``Storage.batch`` limits them; the key is as that of ``ReadEntryRequest``."""
 
     ledger: LedgerId
     entry: EntryId
@@ -64,34 +64,34 @@ class Batch:
     master_key: bytes | None = field(default=None, repr=False)
 
 
-Request = Add | Read | Batch
+Request = AddEntryRequest | ReadEntryRequest | ReadBatchRequest
 
 
 NOW: Final = 0  # commits are counted from 1
 
 
 @dataclass(slots=True)
-class Looked:
+class AfterLook:
     """The moment when the metadata of this ledger was looked at."""
 
     ledger: LedgerId
 
 
 @dataclass(slots=True)
-class Reply:
+class ServiceResponse:
     code: Code
     entries: Sequence[bytes] = ()
     commit: int = NOW
 
 
 @dataclass(slots=True)
-class Stored:
+class AddRunResponse:
     """What became of a run. ``codes`` are by place, and true with ``commit``, or now where they are not OK."""
 
     codes: list[Code]
     commit: int
     is_ok: bool  # all of it
-    waiting: Sequence[int] = ()  # places without a code: their ledgers are looked at first
+    waiting_places: Sequence[int] = ()  # places without a code: their ledgers are looked at first
 
 
 class Service:
@@ -108,45 +108,53 @@ class Service:
 
     # Runs of plain adds.
 
-    def add_run(self, data: bytes, run: AddRun, said: Verdict | None = None) -> Stored:
-        """Store a run, but for the adds that must wait for a look; ``said``: what the look said that they waited for.
+    def add_run(self, data: bytes, run: AddRun, verdict: Verdict | None = None) -> AddRunResponse:
+        """Store a run, but for the adds that must wait for a look; ``verdict``: of the look that they waited for.
 
         The storage keeps the bytes of the run and no others.
         """
-        if said is not None:
-            refusals = {ledger: self._refusal_of_add(ledger, said) for ledger in set(run.ledgers)}
-            refused = {place: code for place, ledger in enumerate(run.ledgers) if (code := refusals[ledger])}
-            return self._store_others(data, run, refused, ()) if refused else self._store_run(data, run)
+        if verdict is not None:
+            codes_by_ledger = {ledger: self._refusal_of_add(ledger, verdict) for ledger in set(run.ledgers)}
+            refusals = {place: code for place, ledger in enumerate(run.ledgers) if (code := codes_by_ledger[ledger])}
+            return self._store_others(data, run, refusals, ()) if refusals else self._store_run(data, run)
         if 0 in run.entries or not self._identities.were_looked_at(set(run.ledgers)):
             return self._add_some(data, run)
         return self._store_run(data, run)
 
-    def _add_some(self, data: bytes, run: AddRun) -> Stored:
+    def _add_some(self, data: bytes, run: AddRun) -> AddRunResponse:
         """The same, of a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
         identities, looks = self._identities, self.looks()
         pairs = zip(run.ledgers, run.entries, strict=True)
         places = [place for place, (ledger, entry) in enumerate(pairs) if identities.needs_look(ledger, entry)]
-        waiting, refused = places, dict[int, Code]()
+        waiting_places, refusals = places, dict[int, Code]()
         if not looks:
             self._counts.adds_not_looked_at += len(places)
-            waiting = [place for place in places if identities.is_one_too_many(run.ledgers[place])]
-            refused = {place: Code.IO_ERROR for place in places if identities.is_in_doubt(run.ledgers[place])}
-        stored = self._store_others(data, run, refused, waiting) if waiting or refused else self._store_run(data, run)
+            waiting_places = [place for place in places if identities.is_one_too_many(run.ledgers[place])]
+            refusals = {place: Code.IO_ERROR for place in places if identities.is_in_doubt(run.ledgers[place])}
+        response = (
+            self._store_others(data, run, refusals, waiting_places)
+            if waiting_places or refusals
+            else self._store_run(data, run)
+        )
         for ledger in dict.fromkeys(run.ledgers):
             self._look_behind(ledger)
-        return stored
+        return response
 
-    def _store_others(self, data: bytes, run: AddRun, refused: Mapping[int, Code], waiting: Sequence[int]) -> Stored:
+    def _store_others(
+        self, data: bytes, run: AddRun, refusals: Mapping[int, Code], waiting_places: Sequence[int]
+    ) -> AddRunResponse:
         """Store what neither is refused nor waits."""
-        left_out = refused.keys() | set(waiting)
+        left_out = refusals.keys() | set(waiting_places)
         places = [place for place in range(len(run)) if place not in left_out]
-        stored = self._store_run(*records.picked(data, run, places))
-        codes = {**refused, **dict(zip(places, stored.codes, strict=True))}
-        self._counts.adds += len(refused)
-        self._counts.adds_failed += len(refused)
-        return Stored([codes.get(place, Code.OK) for place in range(len(run))], stored.commit, False, waiting)
+        response = self._store_run(*records.picked(data, run, places))
+        codes = {**refusals, **dict(zip(places, response.codes, strict=True))}
+        self._counts.adds += len(refusals)
+        self._counts.adds_failed += len(refusals)
+        return AddRunResponse(
+            [codes.get(place, Code.OK) for place in range(len(run))], response.commit, False, waiting_places
+        )
 
-    def _store_run(self, data: bytes, run: AddRun) -> Stored:
+    def _store_run(self, data: bytes, run: AddRun) -> AddRunResponse:
         start, stop = run.bounds[0], run.bounds[-1]
         self._counts.adds += len(run)
         if not self._guard.accepts(high_priority=False):
@@ -165,73 +173,77 @@ class Service:
             sizes = (run.bounds[at + 1] - run.bounds[at] for at, code in enumerate(codes) if code == Code.OK)
             self._counts.add_bytes += sum(sizes)
             self._counts.adds_failed += len(codes) - codes.count(Code.OK)
-        return Stored(codes, self._storage.newest_commit, is_ok)
+        return AddRunResponse(codes, self._storage.newest_commit, is_ok)
 
     def _look_behind(self, ledger: LedgerId) -> None:
         """Which of the ledgers with this id it is, a bookie must know before another one can come."""
         if self._identities.needs_note(ledger) and self.looks():
             self._look_at(ledger)
 
-    # One request each. ``said``: what the look has said that it waited for; with it none waits.
+    # One request each. ``verdict``: of the look that it waited for; with it none waits.
 
-    def add(self, add: Add, said: Verdict | None = None) -> Reply | Looked:
-        if said is None and self._add_must_wait(add):
-            return Looked(add.ledger)
-        code = self._refusal_of_add(add.ledger, said, ordinary=not add.recovery)
+    def add(self, add: AddEntryRequest, verdict: Verdict | None = None) -> ServiceResponse | AfterLook:
+        if verdict is None and self._add_must_wait(add):
+            return AfterLook(add.ledger)
+        code = self._refusal_of_add(add.ledger, verdict, ordinary=not add.recovery)
         if code is not None:
             return self.refuse(add, code)
         code = self._store(add)
-        if said is None:
+        if verdict is None:
             self._look_behind(add.ledger)
         if code != Code.OK:
             return self.refuse(add, code)
         self._counts.adds += 1
         self._counts.add_bytes += len(add.body)
-        return Reply(code, commit=self._storage.newest_commit)
+        return ServiceResponse(code, commit=self._storage.newest_commit)
 
-    def read(self, read: Read | Batch, said: Verdict | None = None, *, waiting: int = 0) -> Reply | Looked:
+    def read(
+        self, read: ReadEntryRequest | ReadBatchRequest, verdict: Verdict | None = None, *, waiting: int = 0
+    ) -> ServiceResponse | AfterLook:
         """Fence if it has a key, then look for the entries. ``waiting``: so many others of its call wait for a look."""
         # More than entries: it fences, or asks how far the ledger goes.
         if read.entry == NO_ENTRY or read.master_key is not None:
-            if said is None and self._read_must_wait(read, waiting):
-                return Looked(read.ledger)
-            if said is Verdict.AMISS or (said in (None, Verdict.UNKNOWN) and self._identities.is_in_doubt(read.ledger)):
+            if verdict is None and self._read_must_wait(read, waiting):
+                return AfterLook(read.ledger)
+            if verdict is Verdict.AMISS or (
+                verdict in (None, Verdict.UNKNOWN) and self._identities.is_in_doubt(read.ledger)
+            ):
                 return self.refuse(read, Code.IO_ERROR)
-        code, entries = self._open(read, exists=said in _EXISTS), list[bytes]()
+        code, entries = self._open(read, exists=verdict in _EXISTS), list[bytes]()
         if code == Code.OK:
             code, entries = self._entries(read)
         if code == Code.OK:
-            self._counts.reads += isinstance(read, Read)
-            self._counts.batch_reads += isinstance(read, Batch)
+            self._counts.reads += isinstance(read, ReadEntryRequest)
+            self._counts.batch_reads += isinstance(read, ReadBatchRequest)
             self._counts.read_bytes += sum(map(len, entries))
         else:
             self.refuse(read, code)
-        return Reply(code, entries, NOW if read.master_key is None else self._storage.newest_commit)
+        return ServiceResponse(code, entries, NOW if read.master_key is None else self._storage.newest_commit)
 
     def read_run(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
         """What ``Storage.read_frames`` has, for reads that do not fence; (b"", 0): ``read`` decides."""
         try:
-            frames, found = self._storage.read_frames(ledger, first, count, max_bytes)
+            frames, count_read = self._storage.read_frames(ledger, first, count, max_bytes)
         except StorageError:
             return b"", 0  # the entry's own read says what is wrong with it
-        self._counts.reads += found
+        self._counts.reads += count_read
         self._counts.read_bytes += len(frames)
-        return frames, found
+        return frames, count_read
 
-    def refuse(self, request: Request, code: Code) -> Reply:
-        """Count a request of which nothing else becomes than this answer."""
+    def refuse(self, request: Request, code: Code) -> ServiceResponse:
+        """Count a request of which nothing else becomes than this response."""
         counts = self._counts
-        if isinstance(request, Add):
+        if isinstance(request, AddEntryRequest):
             counts.adds, counts.adds_failed = counts.adds + 1, counts.adds_failed + 1
-        elif isinstance(request, Read):
+        elif isinstance(request, ReadEntryRequest):
             counts.reads, counts.reads_failed = counts.reads + 1, counts.reads_failed + 1
         else:
             counts.batch_reads, counts.batch_reads_failed = counts.batch_reads + 1, counts.batch_reads_failed + 1
-        return Reply(code)
+        return ServiceResponse(code)
 
     # Who waits, and who is refused.
 
-    def _add_must_wait(self, add: Add) -> bool:
+    def _add_must_wait(self, add: AddEntryRequest) -> bool:
         identities, ledger = self._identities, add.ledger
         if add.recovery:  # while nobody looks, too, if there are too many: who could make its ledger can be looked at
             return identities.is_one_too_many(ledger) or (identities.needs_comparison(ledger) and self.looks())
@@ -240,32 +252,32 @@ class Service:
         self._counts.adds_not_looked_at += not self.looks()
         return self.looks() or identities.is_one_too_many(ledger)
 
-    def _read_must_wait(self, read: Read | Batch, waiting: int) -> bool:
+    def _read_must_wait(self, read: ReadEntryRequest | ReadBatchRequest, waiting: int) -> bool:
         if read.master_key is not None and self._fences.must_look(read.ledger, waiting):
             return True
         return self._identities.needs_comparison(read.ledger) and self.looks()
 
-    def _refusal_of_add(self, ledger: LedgerId, said: Verdict | None, *, ordinary: bool = True) -> Code | None:
+    def _refusal_of_add(self, ledger: LedgerId, verdict: Verdict | None, *, ordinary: bool = True) -> Code | None:
         """The code of an add that is not to be stored; None: it is."""
-        unseen = said in (None, Verdict.UNKNOWN)
-        if said is Verdict.AMISS or (unseen and self._identities.is_in_doubt(ledger)):
+        unseen = verdict in (None, Verdict.UNKNOWN)
+        if verdict is Verdict.AMISS or (unseen and self._identities.is_in_doubt(ledger)):
             return Code.IO_ERROR
-        if said in NOT_WRITTEN and ordinary:  # as if it were fenced here
+        if verdict in NOT_WRITTEN and ordinary:  # as if it were fenced here
             return Code.FENCED
-        if said in (Verdict.UNKNOWN, Verdict.GONE) and self._identities.is_one_too_many(ledger):
+        if verdict in (Verdict.UNKNOWN, Verdict.GONE) and self._identities.is_one_too_many(ledger):
             return Code.TOO_MANY_REQUESTS
         return None
 
     # The storage.
 
-    def _store(self, add: Add) -> Code:
+    def _store(self, add: AddEntryRequest) -> Code:
         if not self._guard.accepts(high_priority=add.high_priority):
             return Code.READ_ONLY
         if self._recent.watched:
             self._recent.adding(add.ledger, add.entry, self._storage.last_entry(add.ledger))
         return self._storage.add(add.ledger, add.entry, add.master_key, add.body, recovery=add.recovery)
 
-    def _open(self, read: Read | Batch, *, exists: bool) -> Code:
+    def _open(self, read: ReadEntryRequest | ReadBatchRequest, *, exists: bool) -> Code:
         """Judge a read, and fence if it says so: before the entry is looked for, so that a "no" stays true."""
         if read.ledger < 0 or read.entry < NO_ENTRY:
             return Code.BAD_REQUEST
@@ -273,9 +285,9 @@ class Service:
             return self._fences.fence(read.ledger, read.master_key, exists=exists)
         return Code.OK
 
-    def _entries(self, read: Read | Batch) -> tuple[Code, list[bytes]]:
+    def _entries(self, read: ReadEntryRequest | ReadBatchRequest) -> tuple[Code, list[bytes]]:
         try:
-            if isinstance(read, Batch):
+            if isinstance(read, ReadBatchRequest):
                 return self._storage.batch(read.ledger, read.entry, read.max_count, read.max_bytes)
             code, entry = self._storage.read(read.ledger, read.entry)
         except StorageError:

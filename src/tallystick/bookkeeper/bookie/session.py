@@ -1,7 +1,7 @@
 """One connection to a bookie: what comes to its wire, answers to the socket, both bounded.
 
 It is served when its first bytes have said which wire that is; one that speaks none of them is closed.
-A peer that does not take its answers is not read; one that sends half a frame costs that half and no more. What all
+A peer that does not take its responses is not read; one that sends half a frame costs that half and no more. What all
 connections hold together, and whose turn it is, their server knows.
 """
 
@@ -24,7 +24,7 @@ from tallystick.runtime.network import no_delay
 
 WRITE_HIGH_BYTES = 1024 * 1024
 ARENA_BYTES = 1024 * 1024
-ADD_ANSWER_BYTES = 28  # or about so many: of an answer that waits for a look
+ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _LITTLE_S = TURN_S / 10
@@ -41,7 +41,7 @@ class Crowd(Protocol):
 
     @property
     def short(self) -> bool:
-        """Whether answers to reads should be short: many answers wait to be taken."""
+        """Whether answers to reads should be short: many responses wait to be taken."""
         ...
 
     def opened(self, session: Session) -> None: ...
@@ -70,7 +70,7 @@ class Crowd(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SessionContext:
     """What a bookie's connections share."""
 
     wires: Wires
@@ -81,19 +81,19 @@ class Surroundings:
 
 
 class Session(asyncio.BufferedProtocol):
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: SessionContext) -> None:
         self._around, self._crowd, self._turns = around, around.crowd, around.turns
         self._loop = asyncio.get_running_loop()
         self._chunks: list[bytes] = []  # received and not yet used: less than a frame, or what must wait
         self._size = 0
         self._wire: Wire | None = None  # None: too little has come to know it
         self._need = LENGTH_BYTES  # so many bytes make it worthwhile to look
-        self._held = 0  # bytes of answers that wait for the disk
-        self._kept = 0  # bytes that the crowd was told of
-        self._served = False  # a request, since then
+        self._held_bytes = 0  # bytes of responses that wait for the disk
+        self._kept_bytes = 0  # bytes that the crowd was told of
+        self._has_served = False  # a request, since then
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
         self._unsent_bytes = 0  # what it has not taken of them
-        self._unsent = False  # the peer does not take its answers
+        self._unsent = False  # the peer does not take its responses
         self._congested = False  # too much waits for the disk
         self._waits = False  # for one of the next turns
         self.goes_on = False  # what was there when it was last served was more than a little
@@ -120,7 +120,7 @@ class Session(asyncio.BufferedProtocol):
         self._pump()
 
     def eof_received(self) -> None:
-        """Nothing more will come; the transport closes when its answers are out."""
+        """Nothing more will come; the transport closes when its responses are out."""
 
     def pause_writing(self) -> None:
         self._unsent = True
@@ -135,11 +135,11 @@ class Session(asyncio.BufferedProtocol):
         self._congested = False
         self._pump()
 
-    def deliver(self, answers: Sequence[bytes]) -> None:
-        size = sum(map(len, answers))
-        self._held -= size
+    def deliver(self, responses: Sequence[bytes]) -> None:
+        size = sum(map(len, responses))
+        self._held_bytes -= size
         if not self._transport.is_closing():
-            self._write(answers, size)
+            self._write(responses, size)
             self._pump()
 
     def abort(self) -> None:
@@ -156,32 +156,32 @@ class Session(asyncio.BufferedProtocol):
         if written:
             self._writes.append(written)
         taken = size < self._unsent_bytes + written
-        kept = sum(self._writes)
-        while self._writes and (kept - self._writes[0] >= size):
-            kept -= self._writes.popleft()
+        kept_bytes = sum(self._writes)
+        while self._writes and (kept_bytes - self._writes[0] >= size):
+            kept_bytes -= self._writes.popleft()
         self._unsent_bytes = size
-        self._crowd.unsent(self, max(size, kept), taken)
+        self._crowd.unsent(self, max(size, kept_bytes), taken)
 
     def _forget(self) -> None:
         """What was received is of no use any more."""
-        self._chunks, self._size, self._need, self._kept, self._unsent_bytes = [], 0, 1, 0, 0
+        self._chunks, self._size, self._need, self._kept_bytes, self._unsent_bytes = [], 0, 1, 0, 0
         self._writes.clear()
         self._crowd.forget(self)
 
     def _account(self) -> None:
-        kept = self._size + (self._held if self._held > _ACKS_BYTES else 0)
-        if kept != self._kept and not self._transport.is_closing():
-            self._kept = kept
-            self._crowd.unfinished(self, kept, self._served)
-        self._served = False
+        kept_bytes = self._size + (self._held_bytes if self._held_bytes > _ACKS_BYTES else 0)
+        if kept_bytes != self._kept_bytes and not self._transport.is_closing():
+            self._kept_bytes = kept_bytes
+            self._crowd.unfinished(self, kept_bytes, self._has_served)
+        self._has_served = False
 
-    def _write(self, answers: Sequence[bytes], size: int) -> None:
-        self._transport.writelines(answers)
+    def _write(self, responses: Sequence[bytes], size: int) -> None:
+        self._transport.writelines(responses)
         self.look(size)
 
     @property
     def _blocked(self) -> bool:
-        return self._unsent or self._congested or self._waits or self._held >= WRITE_HIGH_BYTES
+        return self._unsent or self._congested or self._waits or self._held_bytes >= WRITE_HIGH_BYTES
 
     def go_on(self, kind: Kind) -> None:
         """This turn has time for it."""
@@ -207,13 +207,13 @@ class Session(asyncio.BufferedProtocol):
             try:
                 self._wire = self._around.wires.spoken(b"".join(self._chunks))
                 self._need = LENGTH_BYTES if self._wire else BEGINNING_BYTES
-            except RemoteProtocolError as refused:
-                self._refuse(refused)
+            except RemoteProtocolError as error:
+                self._refuse(error)
         return self._wire
 
-    def _refuse(self, refused: RemoteProtocolError) -> None:
+    def _refuse(self, error: RemoteProtocolError) -> None:
         self._chunks, self._size = [], 0
-        self._crowd.refused(self.peer, refused)
+        self._crowd.refused(self.peer, error)
         self._transport.close()
 
     def _wait(self, kind: Kind) -> None:
@@ -225,59 +225,59 @@ class Session(asyncio.BufferedProtocol):
             return
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         began = self._loop.time()
-        served = wire.serve(
+        result = wire.serve(
             data, reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
         )
-        if served.position == len(data):
+        if result.position == len(data):
             self._chunks, self._size = [], 0
         else:
-            self._chunks = [data[served.position :]]
-            self._size = len(data) - served.position
-        self._need = served.need or 1
-        self._served = served.position > 0
+            self._chunks = [data[result.position :]]
+            self._size = len(data) - result.position
+        self._need = result.need or 1
+        self._has_served = result.position > 0
         took_s = self._loop.time() - began
-        if self._served:
+        if self._has_served:
             self.goes_on = self._size >= self._need or took_s > _LITTLE_S
-        if served.when_durable:
-            self._held += served.durable_size
-            self._around.committer.hold(self, served.when_durable, served.commit)
-        for ledger, frames in served.to_look.items():
+        if result.when_durable:
+            self._held_bytes += result.durable_size
+            self._around.committer.hold(self, result.when_durable, result.commit)
+        for ledger, frames in result.to_look.items():
             self._look(wire, ledger, frames)
-        if served.at_once:
-            self._write(served.at_once, served.size - served.durable_size)
-        self._turns.spent(Kind.READ if served.reads else Kind.ADD, took_s)
-        if served.refused is not None:
-            self._refuse(served.refused)
+        if result.at_once:
+            self._write(result.at_once, result.size - result.durable_size)
+        self._turns.spent(Kind.READ if result.reads else Kind.ADD, took_s)
+        if result.refusal is not None:
+            self._refuse(result.refusal)
         elif self._around.committer.congested:
             self._congested = True
             self._around.committer.block(self)
         elif self._size >= self._need:
-            self._wait(Kind.READ if served.read_is_next else Kind.ADD)
+            self._wait(Kind.READ if result.read_is_next else Kind.ADD)
 
     def _look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
-        """Have these answered when their ledger was looked at; until then their answers count as held."""
-        frames, size = b"".join(requests), len(requests) * ADD_ANSWER_BYTES
-        self._held += size
+        """Have these answered when their ledger was looked at; until then their responses count as held."""
+        frames, size = b"".join(requests), len(requests) * ADD_RESPONSE_BYTES
+        self._held_bytes += size
 
-        def go_on(said: Verdict) -> None:
+        def go_on(verdict: Verdict) -> None:
             if self._transport.is_closing():
                 return
-            served = wire.settle(frames, said)
-            self._held += served.size - size
-            if served.when_durable:
-                self._around.committer.hold(self, served.when_durable, served.commit)
-            if served.at_once:
-                self.deliver(served.at_once)
+            result = wire.settle(frames, verdict)
+            self._held_bytes += result.size - size
+            if result.when_durable:
+                self._around.committer.hold(self, result.when_durable, result.commit)
+            if result.at_once:
+                self.deliver(result.at_once)
 
         adds = not all(wire.is_read(frame) for frame in requests)
         self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
 
     def _watch_flow(self) -> None:
-        wanted = not self._blocked
-        if wanted == self._reading or self._transport.is_closing():
+        wants_reading = not self._blocked
+        if wants_reading == self._reading or self._transport.is_closing():
             return
-        self._reading = wanted
-        if wanted:
+        self._reading = wants_reading
+        if wants_reading:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()

@@ -24,7 +24,7 @@ from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
 from tallystick.bookkeeper.bookie.identities import Identities
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
-from tallystick.bookkeeper.bookie.reads import Reads
+from tallystick.bookkeeper.bookie.reads import EntryReads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.codes import Code
@@ -64,7 +64,7 @@ class Storage:
         self.checkpoints = Checkpoints(
             disk, directory, settings, clock, parts, taken=lambda: self._number, newest=lambda: self.newest_commit
         )
-        self._reads = Reads(self._ledgers, self._tables, self._logs, clock)
+        self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock)
         self.identities = Identities(self._ledgers, self._stage)
         self._staged: list[Buffer] = []
         self.staged_bytes = 0

@@ -1,4 +1,4 @@
-"""A bookie's side of the binary protocol, version 2: frames to the service's values, its replies to frames.
+"""A bookie's side of the binary protocol, version 2: frames to the service's values, its responses to frames.
 
 One call serves what one socket read brought: runs of plain ADDs and READs by columns, everything else frame by frame.
 A plain ADD is a stored frame as it came, so that a run of them goes to the storage as the piece of the buffer it is.
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from tallystick.bookkeeper.bookie import service
 from tallystick.bookkeeper.bookie.looks import Verdict
-from tallystick.bookkeeper.bookie.service import NOW, Looked, Service, Stored
-from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
+from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
+from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES, ServeResult
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -28,12 +28,12 @@ _LENGTH_BYTES = 4
 _READ_REQUEST_BYTES = 24
 _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
-_ADD_ANSWER = struct.Struct(">IIiqq")
+_ADD_RESPONSE = struct.Struct(">IIiqq")
 _ADD_WORD = v2.header(v2.Op.ADD)
 
 
 class WireV2:
-    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer."""
+    """``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's response."""
 
     def __init__(self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int) -> None:
         self._service = service
@@ -41,41 +41,41 @@ class WireV2:
 
     def serve(
         self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
-    ) -> Served:
+    ) -> ServeResult:
         """As ``Wire`` says."""
-        served, end = Served(0, limit=SHORT_BYTES if short else ANSWER_BYTES, short=short), len(data)
+        result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
         window = end  # so many bytes are looked at for a run
-        while (start := served.position) < end and served.size < served.limit and (not start or has_time()):
+        while (start := result.position) < end and result.size < result.limit and (not start or has_time()):
             run, stop = self._scan(data, start, min(end, start + window))
             if len(run) > RUN_LEDGERS and len(set(run.ledgers)) > RUN_LEDGERS:
                 window = run.bounds[RUN_LEDGERS] - start
                 run, stop = self._scan(data, start, start + window)
             if run.ledgers:
-                served.position = stop
-                self._answer_run(data, run, self._service.add_run(data, run), served)
+                result.position = stop
+                self._answer_run(data, run, self._service.add_run(data, run), result)
             elif not reads and self._is_read(data, start, end):
-                served.read_is_next = True
+                result.read_is_next = True
                 break
-            elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
+            elif not (self._read_run(data, start, end, result) or self._one_frame(data, start, end, result)):
                 break
-        return served
+        return result
 
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
-    def settle(self, frames: bytes, said: Verdict) -> Served:
+    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
         """As ``Wire`` says."""
-        served = Served(0)
-        while (start := served.position) < len(frames):
+        result = ServeResult(0)
+        while (start := result.position) < len(frames):
             run, stop = self._scan(frames, start, len(frames))
             if run.ledgers:
-                self._answer_run(frames, run, self._service.add_run(frames, run, said), served)
+                self._answer_run(frames, run, self._service.add_run(frames, run, verdict), result)
             else:
                 body = start + _LENGTH_BYTES
                 stop = body + int.from_bytes(frames[start:body], "big")
-                self._answer(v2.decode_request(memoryview(frames)[body:stop]), served, said)
-            served.position = stop
-        return served
+                self._answer(v2.decode_request(memoryview(frames)[body:stop]), result, verdict)
+            result.position = stop
+        return result
 
     def is_read(self, data: bytes) -> bool:
         """As ``Wire`` says."""
@@ -87,41 +87,41 @@ class WireV2:
         version, op, _, lowest = data[start + _LENGTH_BYTES : start + _LENGTH_BYTES + 4]
         return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)
 
-    def _answer_run(self, data: bytes, run: AddRun, stored: Stored, served: Served) -> None:
-        if stored.is_ok:
-            served.answer(ack_adds(run), stored.commit)
+    def _answer_run(self, data: bytes, run: AddRun, run_response: AddRunResponse, result: ServeResult) -> None:
+        if run_response.is_ok:
+            result.add_response(ack_adds(run), run_response.commit)
             return
-        waiting, bounds = set(stored.waiting), run.bounds
-        for at, (code, ledger, entry) in enumerate(zip(stored.codes, run.ledgers, run.entries, strict=True)):
-            if at in waiting:
-                served.wait(ledger, data[bounds[at] : bounds[at + 1]])
+        waiting_places, bounds = set(run_response.waiting_places), run.bounds
+        for at, (code, ledger, entry) in enumerate(zip(run_response.codes, run.ledgers, run.entries, strict=True)):
+            if at in waiting_places:
+                result.wait(ledger, data[bounds[at] : bounds[at + 1]])
             else:
-                answer = _ADD_ANSWER.pack(v2.RESPONSE_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
-                served.answer(answer, stored.commit if code == Code.OK else NOW)
+                response = _ADD_RESPONSE.pack(v2.RESPONSE_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
+                result.add_response(response, run_response.commit if code == Code.OK else NOW)
 
-    def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
+    def _read_run(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
         """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
-        served.reads = served.reads or bool(runs)
+        result.reads = result.reads or bool(runs)
         for ledger, first, count in runs:
             last = first + count
             while first < last:
-                if served.size >= served.limit:
+                if result.size >= result.limit:
                     return True
-                frames, found = self._service.read_run(ledger, first, last - first, served.limit - served.size)
-                if found:
-                    served.answer(frames)
+                frames, count_read = self._service.read_run(ledger, first, last - first, result.limit - result.size)
+                if count_read:
+                    result.add_response(frames)
                 else:
-                    self._answer(v2.ReadFrame(ledger, first), served)
-                    found = 1
-                served.position += found * _READ_REQUEST_BYTES
-                first += found
+                    self._answer(v2.ReadFrame(ledger, first), result)
+                    count_read = 1
+                result.position += count_read * _READ_REQUEST_BYTES
+                first += count_read
         return bool(runs)
 
-    def _one_frame(self, data: bytes, start: int, end: int, served: Served) -> bool:
+    def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
         """One frame of any kind; False: it is not whole, or the connection must end."""
         if end - start < _LENGTH_BYTES:
-            served.need = _LENGTH_BYTES
+            result.need = _LENGTH_BYTES
             return False
         body = start + _LENGTH_BYTES
         size = int.from_bytes(data[start:body], "big")
@@ -129,45 +129,55 @@ class WireV2:
             if size > self._max_body:  # before anything is buffered for it; a negative length is a huge one here
                 raise RemoteProtocolError("a frame is longer than nettyMaxFrameSizeBytes allows", bytes=size)
             if end - body < size:
-                served.need = _LENGTH_BYTES + size
+                result.need = _LENGTH_BYTES + size
                 return False
-            self._answer(v2.decode_request(memoryview(data)[body : body + size]), served)
-        except RemoteProtocolError as refused:
-            served.refused = refused
+            self._answer(v2.decode_request(memoryview(data)[body : body + size]), result)
+        except RemoteProtocolError as error:
+            result.refusal = error
             return False
-        served.position = body + size
+        result.position = body + size
         return True
 
-    def _answer(self, request: v2.Request, served: Served, said: Verdict | None = None) -> None:
-        """``said``: what the look said that it waited for."""
+    def _answer(self, request: v2.Request, result: ServeResult, verdict: Verdict | None = None) -> None:
+        """Serve one request; ``verdict``: of the look that it waited for."""
         if isinstance(request, v2.AuthFrame):
-            served.answer(v2.AuthFrame(_NO_AUTH).encode())
+            result.add_response(v2.AuthFrame(_NO_AUTH).encode())
             return
-        asked = self._value(request, served)
-        served.reads = served.reads or not isinstance(asked, service.Add)
+        request_value = self._value(request, result)
+        result.reads = result.reads or not isinstance(request_value, service.AddEntryRequest)
         if request.version > v2.VERSION:
-            reply: service.Reply | Looked = self._service.refuse(asked, Code.BAD_VERSION)
-        elif isinstance(asked, service.Add):
-            reply = self._service.add(asked, said)
+            service_response: service.ServiceResponse | AfterLook = self._service.refuse(
+                request_value, Code.BAD_VERSION
+            )
+        elif isinstance(request_value, service.AddEntryRequest):
+            service_response = self._service.add(request_value, verdict)
         else:
-            reply = self._service.read(asked, said, waiting=len(served.to_look))
-        if isinstance(reply, Looked):
-            served.wait(reply.ledger, request.encode())
+            service_response = self._service.read(request_value, verdict, waiting=len(result.to_look))
+        if isinstance(service_response, AfterLook):
+            result.wait(service_response.ledger, request.encode())
         elif isinstance(request, v2.BatchReadFrame):
-            served.answer(v2.encode_batch_response(request, reply.code, reply.entries), reply.commit)
+            result.add_response(
+                v2.encode_batch_response(request, service_response.code, service_response.entries),
+                service_response.commit,
+            )
         else:
-            served.answer(v2.encode_response(request, reply.code, b"".join(reply.entries)), reply.commit)
+            result.add_response(
+                v2.encode_response(request, service_response.code, b"".join(service_response.entries)),
+                service_response.commit,
+            )
 
-    def _value(self, request: v2.AddFrame | v2.ReadFrame | v2.BatchReadFrame, served: Served) -> service.Request:
+    def _value(self, request: v2.AddFrame | v2.ReadFrame | v2.BatchReadFrame, result: ServeResult) -> service.Request:
         """What it asks of the service."""
         if isinstance(request, v2.AddFrame):
             recovery, high = (
                 bool(request.flags & RequestFlag.RECOVERY_ADD),
                 bool(request.flags & RequestFlag.HIGH_PRIORITY),
             )
-            return service.Add(request.ledger, request.entry, request.master_key, request.body, recovery, high)
+            return service.AddEntryRequest(
+                request.ledger, request.entry, request.master_key, request.body, recovery, high
+            )
         if isinstance(request, v2.ReadFrame):
-            return service.Read(request.ledger, request.entry, request.master_key)
-        most = min(self._max_batch, served.limit) if served.short else self._max_batch
+            return service.ReadEntryRequest(request.ledger, request.entry, request.master_key)
+        most = min(self._max_batch, result.limit) if result.short else self._max_batch
         size = min(request.max_bytes, most)
-        return service.Batch(request.ledger, request.first, request.max_count, size, request.master_key)
+        return service.ReadBatchRequest(request.ledger, request.first, request.max_count, size, request.master_key)

@@ -6,7 +6,7 @@ A connection begins with the beginning of a frame, and is served only when that 
     length 4 | version …     version 2, and any that it refuses with BAD_VERSION
 
 It stays in that protocol. A length that no frame may have is enough to be refused. A wire finds whole requests in
-bytes, has the service do them, and encodes the replies.
+bytes, has the service do them, and encodes the responses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.bookkeeper.bookie.service import NOW
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 
-ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
+RESPONSE_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
 SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
 LENGTH_BYTES = 4
 BEGINNING_BYTES = LENGTH_BYTES + 1  # of a connection: they say in which protocol it is
@@ -33,24 +33,24 @@ class SpeaksV3(RemoteProtocolError):
 
 
 @dataclass(slots=True)
-class Served:
+class ServeResult:
     """What one call of a wire came to. All of it that waits for the disk leaves with its last ``commit``."""
 
     position: int  # the first byte that was not used
-    need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the answers are on their way
+    need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the responses have left
     at_once: list[bytes] = field(default_factory=list)
     when_durable: list[bytes] = field(default_factory=list)
     commit: int = 0  # of the journal, with which the latter are durable
-    refused: RemoteProtocolError | None = None  # close the connection
-    limit: int = ANSWER_BYTES  # of the answers; what is over it waits for another call
+    refusal: RemoteProtocolError | None = None  # close the connection
+    limit: int = RESPONSE_BYTES  # of the responses; what is over it waits for another call
     short: bool = False  # a batch keeps within it, too
-    size: int = 0  # of the answers
+    size: int = 0  # of the responses
     durable_size: int = 0  # of those that wait for the disk
     reads: bool = False  # something was read
     read_is_next: bool = False  # it ended before a read, because none was allowed
     to_look: dict[LedgerId, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
 
-    def answer(self, data: bytes, commit: int = NOW) -> None:
+    def add_response(self, data: bytes, commit: int = NOW) -> None:
         self.size += len(data)
         if commit == NOW:
             self.at_once.append(data)
@@ -68,7 +68,7 @@ class Served:
 class Wire(Protocol):
     """One protocol, for all connections that are in it."""
 
-    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: Callable[[], bool]) -> Served:
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: Callable[[], bool]) -> ServeResult:
         """Answer the whole frames of ``data`` while it ``has_time``; without ``reads`` those before the first that
         reads.
 
@@ -76,7 +76,7 @@ class Wire(Protocol):
         """
         ...
 
-    def settle(self, frames: bytes, said: Verdict) -> Served:
+    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
         """Answer requests that waited for a look, which said this."""
         ...
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.link import BookieLink
-from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
@@ -67,7 +67,7 @@ class AddChannel:
         """What is sent now will stay in the queue for a while."""
         return self._link is None or not self._link.alive or self._link.blocked
 
-    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Piece]) -> QueuedFrames:
+    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[OutgoingPiece]) -> QueuedFrames:
         """Queue ADD frames, one for each entry; they leave with the next loop tick, once connected.
 
         ``frames``: in any number of pieces, which are kept as they are until the bookie takes them.
@@ -79,7 +79,7 @@ class AddChannel:
             self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(
-            self._lane, entries, (Piece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
+            self._lane, entries, (OutgoingPiece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
         )
         return QueuedFrames(self, link, link.queued_bytes)
 

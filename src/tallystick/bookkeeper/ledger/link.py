@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from tallystick.bookkeeper.ledger.lanes import Lane
-from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
+from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
 from tallystick.bookkeeper.ledger.reports import Reports, UnansweredEntries
@@ -73,7 +73,9 @@ class BookieLink(asyncio.BufferedProtocol):
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
 
-    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Piece], timeout: float) -> None:
+    def send_adds(
+        self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[OutgoingPiece], timeout: float
+    ) -> None:
         """``frames``: as ``ClientWire.adds`` has them. Pieces are kept as they are until the peer takes them."""
         deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
         self._send(self._wire.adds(lane.about, entries, frames), deadline)
@@ -112,7 +114,7 @@ class BookieLink(asyncio.BufferedProtocol):
         )
         return waiter
 
-    def _send(self, pieces: Iterable[Piece], deadline: float) -> None:
+    def _send(self, pieces: Iterable[OutgoingPiece], deadline: float) -> None:
         for piece in pieces:
             self._out.put(piece)
         if not self._flush_scheduled:

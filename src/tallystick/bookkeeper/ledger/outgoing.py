@@ -21,14 +21,14 @@ SLICE_BYTES = 1024 * 1024  # so much is written in one call, and held by the tra
 LONG_PART_BYTES = 1024
 
 
-class Piece(NamedTuple):
+class OutgoingPiece(NamedTuple):
     """Bytes to send together, in parts of ``size`` bytes altogether."""
 
     parts: Sequence[Buffer]
     size: int
 
     @classmethod
-    def of(cls, data: Buffer) -> Piece:
+    def of(cls, data: Buffer) -> OutgoingPiece:
         return cls((data,), len(data))
 
     @property
@@ -36,21 +36,21 @@ class Piece(NamedTuple):
         """Its parts are not worth joining."""
         return len(self.parts) == 1 or self.size >= LONG_PART_BYTES * len(self.parts)
 
-    def joined(self) -> Piece:
+    def joined(self) -> OutgoingPiece:
         """The same bytes in one part, unless the parts are long."""
-        return self if self.is_long else Piece((b"".join(self.parts),), self.size)
+        return self if self.is_long else OutgoingPiece((b"".join(self.parts),), self.size)
 
 
-def cut(parts: Sequence[Buffer], *, join: bool = True) -> list[Piece]:
+def cut(parts: Sequence[Buffer], *, join: bool = True) -> list[OutgoingPiece]:
     """Pieces of at most a slice each, or of one part that is longer. ``join``: short parts of a piece become one."""
     size, pieces = sum(map(len, parts)), []
     if size <= SLICE_BYTES:
-        pieces = [Piece(parts, size)] if size else []
+        pieces = [OutgoingPiece(parts, size)] if size else []
     else:
         ends, start, begin = list(accumulate(map(len, parts))), 0, 0
         while start < len(parts):
             stop = max(bisect_right(ends, begin + SLICE_BYTES), start + 1)
-            pieces.append(Piece(parts[start:stop], ends[stop - 1] - begin))
+            pieces.append(OutgoingPiece(parts[start:stop], ends[stop - 1] - begin))
             start, begin = stop, ends[stop - 1]
     return [piece.joined() for piece in pieces] if join else pieces
 
@@ -60,7 +60,7 @@ class Outgoing:
 
     def __init__(self) -> None:
         self.queued_bytes = self.written_bytes = 0
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[OutgoingPiece] = deque()
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
 
     def __len__(self) -> int:
@@ -71,11 +71,11 @@ class Outgoing:
         """All that is held."""
         return [part for piece in self._pieces for part in piece.parts]
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: OutgoingPiece) -> None:
         self._pieces.append(piece)
         self.queued_bytes += piece.size
 
-    def take(self) -> Piece:
+    def take(self) -> OutgoingPiece:
         """The next pieces as one, a slice at most; they count as written. Only when there are some."""
         pieces = self._pieces
         parts, size = pieces.popleft()
@@ -85,7 +85,7 @@ class Outgoing:
                 parts += pieces[0].parts
                 size += pieces.popleft().size
         self.written_bytes += size
-        return Piece(parts, size).joined()
+        return OutgoingPiece(parts, size).joined()
 
     def clear(self) -> None:
         """Nothing of it will be written."""

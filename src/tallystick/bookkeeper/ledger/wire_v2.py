@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from tallystick.bookkeeper.ledger.lanes import Topic
-from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, Report
@@ -43,19 +43,21 @@ class ClientWireV2:
     def reads_topic(self, ledger: LedgerId) -> Topic:
         return _READ, ledger
 
-    def adds(self, about: Topic, entries: Sequence[EntryId], frames: Iterable[Piece]) -> Iterable[Piece]:
+    def adds(
+        self, about: Topic, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
+    ) -> Iterable[OutgoingPiece]:
         return frames
 
-    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> Piece:
-        return Piece.of(encode_reads(ledger, entries))
+    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
+        return OutgoingPiece.of(encode_reads(ledger, entries))
 
-    def request(self, request: BookieRequest) -> tuple[Key, Piece]:
+    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
         ledger, entry = request.ledger, request.entry
         if isinstance(request, ReadRequest):
-            return (_READ, ledger, entry), Piece.of(_read(request))
+            return (_READ, ledger, entry), OutgoingPiece.of(_read(request))
         self._batches += 1
         batch = v2.BatchReadFrame(ledger, entry, self._batches, request.max_count, request.max_bytes)
-        return (_BATCH, ledger, self._batches), Piece.of(batch.encode())
+        return (_BATCH, ledger, self._batches), OutgoingPiece.of(batch.encode())
 
     # Answers
 

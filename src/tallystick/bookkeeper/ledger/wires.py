@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tallystick.bookkeeper.ledger.lanes import Topic
-from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
@@ -56,7 +56,9 @@ class ClientWire(Protocol):
         """The name of a new lane of plain reads."""
         ...
 
-    def adds(self, about: Topic, entries: Sequence[EntryId], frames: Iterable[Piece]) -> Iterable[Piece]:
+    def adds(
+        self, about: Topic, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
+    ) -> Iterable[OutgoingPiece]:
         """The bytes of a lane's next requests.
 
         ``frames``: an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number of
@@ -64,11 +66,11 @@ class ClientWire(Protocol):
         """
         ...
 
-    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> Piece:
+    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
         """The bytes of a lane's next requests."""
         ...
 
-    def request(self, request: BookieRequest) -> tuple[Key, Piece]:
+    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
         """The name of a lone request, and its bytes."""
         ...
 

@@ -19,7 +19,7 @@ from tallystick.bookkeeper.bookie.looks import (
     Verdict,
     judge,
 )
-from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES
+from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES
 from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.codes import Code
@@ -225,10 +225,10 @@ async def test_answers_that_wait_for_a_look_count_as_held_until_they_are_given(
     peer.writer.write(adds(7, range(5, 15)))
     await until(lambda: driver.looked_up)
     (session,) = bookie._server._sessions
-    await until(lambda: session._held == 10 * ADD_ANSWER_BYTES)
+    await until(lambda: session._held_bytes == 10 * ADD_RESPONSE_BYTES)
     driver.gate.set()
     assert len(await answers(peer, 10)) == 10
-    assert session._held == 0
+    assert session._held_bytes == 0
 
 
 async def test_several_connections_hear_of_their_own(bookie: Bookie, driver: Watched) -> None:

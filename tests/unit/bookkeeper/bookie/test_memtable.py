@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.stores import KEY, entry_bytes, frame, scanned
-from tallystick.bookkeeper.bookie.memtable import MemTable, Run, Tables
+from tallystick.bookkeeper.bookie.memtable import MemTable, MemTables, Run
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
@@ -45,7 +45,7 @@ def test_the_newest_version_is_found_and_written(batches: list[list[tuple[int, b
     rows = table.ledgers.get(LEDGER)
     runs = list(rows.sorted_runs()) if rows else []
     assert [entry for run in runs for entry in run.entries] == sorted(twin)
-    assert b"".join(run.answers(0, len(run.entries)) for run in runs) == b"".join(
+    assert b"".join(run.responses(0, len(run.entries)) for run in runs) == b"".join(
         answer(entry, twin[entry]) for entry in sorted(twin)
     )
 
@@ -56,8 +56,8 @@ def test_answers_are_those_of_the_reference(count: int, size: int, same_size: bo
     payloads = [bytes([place]) * (size if same_size else size + place % 3) for place in range(count)]
     run = run_of(entries, payloads)
     expected = [answer(entry, payload) for entry, payload in zip(entries, payloads, strict=True)]
-    assert run.answers(0, count) == b"".join(expected)
-    assert run.answers(count // 2, count // 2 + 1) == expected[count // 2]
+    assert run.responses(0, count) == b"".join(expected)
+    assert run.responses(count // 2, count // 2 + 1) == expected[count // 2]
 
 
 def test_consecutive_stops_at_gaps_and_at_the_size() -> None:
@@ -79,7 +79,7 @@ def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:
 
 
 def test_freezing_again_keeps_the_table_that_could_not_be_written() -> None:
-    tables = Tables()
+    tables = MemTables()
     tables.active.add(LEDGER, run_of([0]))
     frozen = tables.freeze(7)
     tables.active.add(LEDGER, run_of([1]))
@@ -90,4 +90,4 @@ def test_freezing_again_keeps_the_table_that_could_not_be_written() -> None:
 
 
 def test_keys_are_no_part_of_what_is_read() -> None:
-    assert KEY not in run_of([0]).answers(0, 1)
+    assert KEY not in run_of([0]).responses(0, 1)

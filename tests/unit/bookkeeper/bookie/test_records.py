@@ -10,7 +10,7 @@ import pytest
 from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.memtable import Tables, stored_frame
+from tallystick.bookkeeper.bookie.memtable import MemTables, stored_frame
 from tallystick.bookkeeper.bookie.records import Adds, Fence, Noted, by_ledger, decode
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.wire.digest import master_key
@@ -102,7 +102,7 @@ def test_a_new_version_of_a_record_is_an_entry_in_the_table_and_the_old_one_is_s
     new = struct.pack(">IHHq", 4 + 8 + 32, 0xFF01, 1, 8) + bytes(32)
     found = list(decode(old + frame(1, 0) + new, "", 0))
     assert (found[0], found[2]) == (Fence(7, KEY), LongFence(8, bytes(32)))
-    ledgers, tables = Ledgers(State()), Tables()
+    ledgers, tables = Ledgers(State()), MemTables()
     for record in found:
         record.replay(ledgers, tables)
     assert {ledger: (each.key, each.fenced) for ledger, each in ledgers.alive.items()} == {

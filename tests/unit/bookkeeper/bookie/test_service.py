@@ -11,7 +11,15 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.service import NOW, Add, Batch, Looked, Read, Reply, Service
+from tallystick.bookkeeper.bookie.service import (
+    NOW,
+    AddEntryRequest,
+    AfterLook,
+    ReadBatchRequest,
+    ReadEntryRequest,
+    Service,
+    ServiceResponse,
+)
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.frames import AddRun
 
@@ -30,22 +38,24 @@ def service_of(
     return Service(store.storage, guard, fences, counts, recent, looks=lambda: looks, look_at=looked_at.append)
 
 
-def add(ledger: int, entry: int, key: bytes = KEY) -> Add:
-    return Add(ledger, entry, key, entry_bytes(ledger, entry))
+def add(ledger: int, entry: int, key: bytes = KEY) -> AddEntryRequest:
+    return AddEntryRequest(ledger, entry, key, entry_bytes(ledger, entry))
 
 
 @pytest.mark.rule("Q11")
 def test_q11_what_was_stored_or_fenced_is_true_with_its_commit_and_all_else_at_once(store: Store) -> None:
     service = service_of(store)
-    assert service.add(add(1, 0)) == Reply(Code.OK, commit=1)
+    assert service.add(add(1, 0)) == ServiceResponse(Code.OK, commit=1)
     store.commit()
-    assert service.add(add(1, 1)) == Reply(Code.OK, commit=2)
-    assert service.add(add(1, 2, OTHER_KEY)) == Reply(Code.UNAUTHORIZED)
-    assert service.read(Read(1, 0)) == Reply(Code.OK, [entry_bytes(1, 0)], NOW)
-    assert service.read(Read(1, 7, KEY)) == Reply(Code.NO_ENTRY, [], 2)
-    assert service.add(add(1, 2)) == Reply(Code.FENCED)
+    assert service.add(add(1, 1)) == ServiceResponse(Code.OK, commit=2)
+    assert service.add(add(1, 2, OTHER_KEY)) == ServiceResponse(Code.UNAUTHORIZED)
+    assert service.read(ReadEntryRequest(1, 0)) == ServiceResponse(Code.OK, [entry_bytes(1, 0)], NOW)
+    assert service.read(ReadEntryRequest(1, 7, KEY)) == ServiceResponse(Code.NO_ENTRY, [], 2)
+    assert service.add(add(1, 2)) == ServiceResponse(Code.FENCED)
     store.commit()
-    assert service.read(Batch(1, 0, 9, 1 << 20, KEY)) == Reply(Code.OK, [entry_bytes(1, 0), entry_bytes(1, 1)], 2)
+    assert service.read(ReadBatchRequest(1, 0, 9, 1 << 20, KEY)) == ServiceResponse(
+        Code.OK, [entry_bytes(1, 0), entry_bytes(1, 1)], 2
+    )
 
 
 def test_codes_of_a_run_are_by_place(store: Store) -> None:
@@ -53,18 +63,22 @@ def test_codes_of_a_run_are_by_place(store: Store) -> None:
     service.add(add(1, 0))
     frames = [frame(1, 1), frame(1, 2, key=OTHER_KEY), frame(2, 0)]
     stored = service.add_run(*scanned(frames))
-    assert (stored.codes, stored.is_ok, list(stored.waiting)) == ([Code.OK, Code.UNAUTHORIZED, Code.OK], False, [])
+    assert (stored.codes, stored.is_ok, list(stored.waiting_places)) == (
+        [Code.OK, Code.UNAUTHORIZED, Code.OK],
+        False,
+        [],
+    )
     assert store.has(1, 1) and store.has(2, 0)
 
 
 def test_what_waits_for_a_look_has_no_code_and_is_asked_again_with_what_was_said(store: Store) -> None:
     service = service_of(store, looks=True)
-    assert service.add(add(3, 5)) == Looked(3)
-    assert service.add(add(3, 5), Verdict.GONE) == Reply(Code.FENCED)
-    assert service.add(add(3, 5), Verdict.ADMIT) == Reply(Code.OK, commit=1)
+    assert service.add(add(3, 5)) == AfterLook(3)
+    assert service.add(add(3, 5), Verdict.GONE) == ServiceResponse(Code.FENCED)
+    assert service.add(add(3, 5), Verdict.ADMIT) == ServiceResponse(Code.OK, commit=1)
     data, run = scanned([frame(4, 0), frame(5, 1), frame(6, 0), frame(5, 2)])
     stored = service.add_run(data, run)
-    assert list(stored.waiting) == [1, 3] and store.has(4, 0) and store.has(6, 0) and not store.has(5, 1)
+    assert list(stored.waiting_places) == [1, 3] and store.has(4, 0) and store.has(6, 0) and not store.has(5, 1)
     assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 4
     assert service.add_run(data, run, Verdict.UNKNOWN).is_ok and store.has(5, 1) and store.has(5, 2)
 
@@ -82,7 +96,7 @@ def test_behind_an_add_that_is_refused_its_ledger_is_looked_at_too(store: Store)
     looked_at: list[int] = []
     service = service_of(store, looks=True, looked_at=looked_at)
     assert store.storage.fence(4, KEY) == Code.OK
-    assert service.add(add(4, 0)) == Reply(Code.FENCED)
+    assert service.add(add(4, 0)) == ServiceResponse(Code.FENCED)
     assert looked_at == [4]
 
 
@@ -90,7 +104,7 @@ def test_adds_that_a_look_refuses_are_counted_as_such(store: Store) -> None:
     counts = Counts()
     service = service_of(store, looks=True, counts=counts)
     data, run = scanned([frame(5, 1), frame(5, 2)])
-    assert list(service.add_run(data, run).waiting) == [0, 1] and counts.adds == 0
+    assert list(service.add_run(data, run).waiting_places) == [0, 1] and counts.adds == 0
     assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 2
     assert (counts.adds, counts.adds_failed, counts.add_bytes) == (2, 2, 0)
 

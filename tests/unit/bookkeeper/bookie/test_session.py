@@ -14,9 +14,9 @@ from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looks import Verdict
-from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES, Session, Surroundings
+from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES, Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
-from tallystick.bookkeeper.bookie.wires import Served, Wire
+from tallystick.bookkeeper.bookie.wires import ServeResult, Wire
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import RemoteProtocolError
@@ -87,7 +87,7 @@ class Told:
 
 async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None:
     told: Any = Told()
-    session = Session(Surroundings(told, told, told, told, told))
+    session = Session(SessionContext(told, told, told, told, told))
     session.connection_made(told)
 
     def look(waiting: int, written: int = 0) -> object:
@@ -122,7 +122,7 @@ class Turned(Told):
         self.congested = False
         self.turns: Turns[Session] = Turns(1.0)
         around: Any = self
-        self.session = Session(Surroundings(around, around, self.turns, around, around))
+        self.session = Session(SessionContext(around, around, self.turns, around, around))
         self.session._loop = around
         self.session.connection_made(around)
 
@@ -138,10 +138,10 @@ class Turned(Told):
     def is_read(self, data: bytes) -> bool:
         return data[5] == v2.Op.READ
 
-    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> Served:
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
         self.served.append(reads)
         self.time_s += self.seconds
-        return Served(len(data))
+        return ServeResult(len(data))
 
     def came(self, frame: bytes) -> None:
         self.buffer[: len(frame)] = frame
@@ -185,33 +185,33 @@ class Looking(Turned):
     def unfinished(self, session: Session, size: int, progress: bool) -> None:
         self.kept.append(size)
 
-    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> Served:
-        return Served(len(data), to_look={1: [data] * self.COUNT})
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
+        return ServeResult(len(data), to_look={1: [data] * self.COUNT})
 
     def hold(self, ledger: int, size: int, go_on: Callable[[Verdict], None], **_: object) -> None:
         self.go_on.append(go_on)
 
-    def settle(self, frames: bytes, said: Verdict) -> Served:
-        served = Served(len(frames))
-        served.answer(bytes(ADD_ANSWER_BYTES * self.COUNT))
+    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+        served = ServeResult(len(frames))
+        served.add_response(bytes(ADD_RESPONSE_BYTES * self.COUNT))
         return served
 
 
 async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer() -> None:
     bench = Looking()
     bench.came(adds(1, [0]))
-    assert bench.kept == [ADD_ANSWER_BYTES * bench.COUNT]
+    assert bench.kept == [ADD_RESPONSE_BYTES * bench.COUNT]
     bench.go_on.pop()(Verdict.ADMIT)
-    assert bench.kept == [ADD_ANSWER_BYTES * bench.COUNT, 0]
+    assert bench.kept == [ADD_RESPONSE_BYTES * bench.COUNT, 0]
 
 
 @pytest.mark.rule("P1")
 async def test_p1_what_waited_for_a_look_is_answered_with_the_commit_that_it_is_durable_with() -> None:
     class Storing(Looking):
-        def settle(self, frames: bytes, said: Verdict) -> Served:
-            served = Served(len(frames))
-            served.answer(b"stored", commit=7)
-            served.answer(b"stored later", commit=8)
+        def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+            served = ServeResult(len(frames))
+            served.add_response(b"stored", commit=7)
+            served.add_response(b"stored later", commit=8)
             return served
 
     class Committing(Told):

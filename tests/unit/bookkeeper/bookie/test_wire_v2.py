@@ -16,10 +16,10 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.service import Service, Stored
+from tallystick.bookkeeper.bookie.service import AddRunResponse, Service
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.wire_v2 import RUN_LEDGERS, WireV2
-from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
+from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES, ServeResult
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Op, RequestFlag
@@ -40,9 +40,9 @@ class Room:
     guard: DiskGuard
     counts: Counts
 
-    def ask(self, data: bytes) -> Served:
+    def ask(self, data: bytes) -> ServeResult:
         served = self.wire.serve(data)
-        assert served.refused is None
+        assert served.refusal is None
         return served
 
     def codes(self, data: bytes) -> list[int]:
@@ -102,7 +102,7 @@ def test_first_adds_of_many_ledgers_are_stored_some_at_a_time_also_behind_a_long
     stored: list[int] = []
     add_run = room.service.add_run
 
-    def counted(data: bytes, run: AddRun) -> Stored:
+    def counted(data: bytes, run: AddRun) -> AddRunResponse:
         stored.append(len(run))
         return add_run(data, run)
 
@@ -187,7 +187,7 @@ def test_the_frame_limit_counts_the_length_field(room: Room) -> None:
     most = MAX_FRAME - 4 - 24 - 36
     assert room.codes(adds(1, [0], bytes(most))) == [Code.OK]
     for beginning in (adds(1, [1], bytes(most + 1)), adds(1, [1], bytes(most + 1))[:4], b"\xff\xff\xff\xff"):
-        refused = room.wire.serve(beginning).refused
+        refused = room.wire.serve(beginning).refusal
         assert isinstance(refused, RemoteProtocolError)
         assert "nettyMaxFrameSizeBytes" in str(refused)
 
@@ -229,7 +229,7 @@ def test_one_call_makes_a_bounded_answer_and_goes_on_where_it_stopped(room: Room
     answers, calls = b"", 0
     while asked:
         served = room.ask(asked)
-        assert served.size <= ANSWER_BYTES + MAX_FRAME
+        assert served.size <= RESPONSE_BYTES + MAX_FRAME
         answers += b"".join(served.at_once)
         asked, calls = asked[served.position :], calls + 1
     assert calls == 3

@@ -23,7 +23,7 @@ from tallystick.bookkeeper.ledger.add_channel import AddChannel
 from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import Topic
 from tallystick.bookkeeper.ledger.link import BookieLink
-from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
@@ -56,27 +56,27 @@ class Numbered:
     def reads_topic(self, ledger: int) -> Topic:
         return READ, next(self._lanes)
 
-    def adds(self, about: Topic, entries: Sequence[int], frames: Iterable[Piece]) -> Iterable[Piece]:
+    def adds(self, about: Topic, entries: Sequence[int], frames: Iterable[OutgoingPiece]) -> Iterable[OutgoingPiece]:
         data = b"".join(bytes(part) for piece in frames for part in piece.parts)
         run, end = scan_adds(data, 0, len(data), len(data))
         assert (end, run.entries) == (len(data), list(entries))
         heads = (self._ask(about, ledger, entry) for ledger, entry in zip(run.ledgers, run.entries, strict=True))
-        return [Piece.of(b"".join(heads))]
+        return [OutgoingPiece.of(b"".join(heads))]
 
-    def reads(self, about: Topic, ledger: int, entries: Sequence[int]) -> Piece:
-        return Piece.of(b"".join(self._ask(about, ledger, entry) for entry in entries))
+    def reads(self, about: Topic, ledger: int, entries: Sequence[int]) -> OutgoingPiece:
+        return OutgoingPiece.of(b"".join(self._ask(about, ledger, entry) for entry in entries))
 
     def _ask(self, about: Topic, ledger: int, entry: int) -> bytes:
         number = next(self._numbers)
         self._in_lanes[number] = about, entry
         return REQUEST.pack(REQUEST.size - 4, number, about[0], ledger, entry)
 
-    def request(self, request: BookieRequest) -> tuple[Key, Piece]:
+    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
         assert not isinstance(request, BatchRequest), "it has none"
         number = next(self._numbers)
         key = 0, 0, number
         self._alone[number] = key, request.entry
-        return key, Piece.of(REQUEST.pack(REQUEST.size - 4, number, READ, request.ledger, request.entry))
+        return key, OutgoingPiece.of(REQUEST.pack(REQUEST.size - 4, number, READ, request.ledger, request.entry))
 
     def run(self, buffer: bytearray, start: int, end: int) -> int:
         return start

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.ledger.outgoing import LONG_PART_BYTES, SLICE_BYTES, Outgoing, Piece, cut
+from tallystick.bookkeeper.ledger.outgoing import LONG_PART_BYTES, SLICE_BYTES, Outgoing, OutgoingPiece, cut
 
 HEADER = b"h" * 60
 GREATEST_WRITE = 1024  # parts that a kernel gathers in one call
@@ -62,7 +62,7 @@ def test_what_is_taken_is_what_was_put(sends: list[list[int]], join: bool) -> No
 def test_the_pieces_of_many_ledgers_leave_together_up_to_a_slice() -> None:
     outgoing = Outgoing()
     for _ in range(5000):
-        outgoing.put(Piece.of(bytes(500)))
+        outgoing.put(OutgoingPiece.of(bytes(500)))
     assert [len(outgoing.take().parts) for _ in range(3)] == [1, 1, 1]
     assert not outgoing and outgoing.written_bytes == 2_500_000
 
@@ -70,7 +70,7 @@ def test_the_pieces_of_many_ledgers_leave_together_up_to_a_slice() -> None:
 def test_waiters_hear_once_when_their_bytes_are_written_and_all_at_the_end() -> None:
     outgoing, heard = Outgoing(), []
     for _ in range(3):
-        outgoing.put(Piece.of(bytes(SLICE_BYTES)))
+        outgoing.put(OutgoingPiece.of(bytes(SLICE_BYTES)))
         outgoing.when_written(outgoing.queued_bytes, lambda: heard.append(outgoing.written_bytes))
     assert not outgoing.waiters()
     outgoing.take()
