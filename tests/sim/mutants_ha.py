@@ -62,7 +62,7 @@ HA_MUTANTS = (
     Mutant(
         "one slave fewer is enough (H9)",
         HA + "acks.py",
-        "return acked[needed - 1] if len(acked) >= needed else -1",
+        "return acked[quorum - 1] if len(acked) >= quorum else -1",
         "return acked[0] if acked else -1",
         "sim ha", 150,
     ),
@@ -133,8 +133,8 @@ HA_MUTANTS = (
     Mutant(
         "the logs are not compared (R3)",
         HA + "master.py",
-        "found = objection(master.log, hello)",
-        "found = None",
+        "reason_against = objection(master.log, hello)",
+        "reason_against = None",
         "sim ha", 150,
     ),
     Mutant(
@@ -329,8 +329,8 @@ HA_MUTANTS = (
     Mutant(
         "nobody tells the master what was committed on its slave (H13)",
         BROKER + "metadata_sync.py",
-        "await self._tell(offsets, offsets.lacking(table, resets))",
-        "await self._tell(offsets, [])",
+        "await self._send_commits(offsets, offsets.lacking(table, resets))",
+        "await self._send_commits(offsets, [])",
         "sim metadata", 60,
     ),
     Mutant(
@@ -357,7 +357,7 @@ HA_MUTANTS = (
     Mutant(
         "who makes a topic is answered before it is on the disk",
         BROKER + "saver.py",
-        "        if change <= self._covered:\n",
+        "        if change <= self._saved_change:\n",
         "        if True:\n",
         "tests/unit/rocketmq/broker/test_saver.py",
     ),

@@ -81,7 +81,7 @@ class Desk:
             self.files, self.settings, self.standing, self.clock, self.events, self._changed, self._end_of
         )
         self.tables.cut_offsets(slave=slave)
-        self._save(self.tables.unsaved())
+        self._save(self.tables.unsaved_files())
         self.lock_file = LockFile(self.files, self.clock, self.standing)
         self.lock_file.take_role(is_new=True)
         self.lock_file.changed = self._save_locks
@@ -112,15 +112,15 @@ class Desk:
         self.topics_changed += 1
 
     def save(self) -> None:
-        self._save(self.tables.unsaved())
+        self._save(self.tables.unsaved_files())
         self._save_locks()
 
     def _save_urgent(self) -> None:
         """Before the answer: there is none here that could wait."""
-        self._save(self.tables.unsaved(urgent=True))
+        self._save(self.tables.unsaved_files(urgent=True))
 
     def _save_locks(self) -> None:
-        for name in self.lock_file.unsaved():
+        for name in self.lock_file.unsaved_files():
             self.files.save(name, *self.lock_file.text(name))
 
     def _save(self, names: list[str]) -> None:

@@ -190,10 +190,10 @@ class BrokersJudge:
                 self.fail("B10", f"{node.id} holds {surplus}")
         master = self.nodes[0].broker
         for node in self.nodes[1:] if master is not None else ():
-            status = node.broker.log.followed() if node.broker is not None else None
-            if master is None or status is None or not status.link or status.told is None:
+            status = node.broker.log.follow_status() if node.broker is not None else None
+            if master is None or status is None or not status.link or status.master_hello is None:
                 continue
-            if status.told.instance == master.parts.identity.instance and not is_part(node, self.nodes[0]):
+            if status.master_hello.instance == master.parts.identity.instance and not is_part(node, self.nodes[0]):
                 self.fail("B3", f"{node.id} follows the master and has other bytes up to {status.end}")
 
     # Operators.

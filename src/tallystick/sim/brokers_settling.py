@@ -82,13 +82,13 @@ class Settling:
 
     def _silence(self, node: BrokerView) -> str | None:
         """A slave that must not follow tells its operator what to do."""
-        why = broker_of(node).log.followed().why
+        why = broker_of(node).log.follow_status().why
         return None if WIPE in why else f"{node.id} does not fit its master, and says: {why or 'nothing'}"
 
     def _lag(self, node: BrokerView) -> str | None:
         """What a slave that may follow does not have yet."""
         master, slave = broker_of(self._expectation.nodes[0]), broker_of(node)
-        followed, end = slave.log.followed(), master.parts.store.end
+        followed, end = slave.log.follow_status(), master.parts.store.end
         newest_file = 0 if self._plan.whole_log else end - end % self._plan.file_bytes
         if not followed.link or (followed.end or newest_file) < end:  # an empty one begins there
             return f"{node.id} has {followed.end} of {end} bytes: {followed.why}"

@@ -144,7 +144,7 @@ class TableUses:
 
     def _see_disk(self, node: BrokerView) -> None:
         broker = broker_of(node)
-        if broker.tables.unsaved() or any(worker.pending_count for worker in node.workers):
+        if broker.tables.unsaved_files() or any(worker.pending_count for worker in node.workers):
             return
         folder = os.path.join(broker.settings.store_dir, "config")
         with node.disk.undisturbed():

@@ -59,12 +59,12 @@ class HaHost(Host[HaWorld]):
     @property
     def follows(self) -> bool:
         """A slave: it is fed."""
-        return self.running is not None and self.running.followed().link > 0
+        return self.running is not None and self.running.follow_status().link > 0
 
     @property
     def why(self) -> str:
         """A slave: what keeps it."""
-        return self.running.followed().why if self.running is not None else "it does not run"
+        return self.running.follow_status().why if self.running is not None else "it does not run"
 
     # What it is.
 
@@ -142,7 +142,7 @@ class HaHost(Host[HaWorld]):
 
     def _following(self) -> None:
         assert self.running is not None, "one that does not run is fed"
-        proven = self.running.followed().proven
+        proven = self.running.follow_status().proven
         self._world.trace.note(self.id, f"follows proven={proven}")
         if proven or self._world.plan.original:  # else it says so in vain: a master of ours sends it nothing
             self._world.judge.follows(self)

@@ -146,7 +146,7 @@ class Broker:
         self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(self._client.close)
         self.sync = MetadataSync(
-            self._client, outside.clock, outside.events, self.tables, self.log.followed, store, self._worker
+            self._client, outside.clock, outside.events, self.tables, self.log.follow_status, store, self._worker
         )
         self._stack.push_async_callback(self.sync.close)
         self._roles = RoleTaking(
@@ -274,7 +274,7 @@ class Broker:
         settings, outside = self.settings, self._outside
         self._registrar = Registrar(
             self._client, outside.events, self._member(), settings.name_servers,
-            lambda: permitted(self.parts.topics.table(), settings.perm), self._found,
+            lambda: permitted(self.parts.topics.table(), settings.perm), self._masters_changed,
             settings.register_timeout_ms / 1000,
         )  # fmt: skip
         self._stack.push_async_callback(self._registrar.close)
@@ -286,7 +286,7 @@ class Broker:
         view = BrokerReadings(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
-            lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
+            lambda: self._pulls.held_count, self.parts.locks, lambda: self._server.malformed, self._server.memory,
             self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
             lambda: {"broker": settings.name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
         )  # fmt: skip
@@ -311,8 +311,8 @@ class Broker:
         return not self.standing.is_slave and self.parts.store.writeable
 
     def _ha_status(self) -> HaStatus:
-        told = self.log.ha_status(self._metadata_age_s(), self.sync.status.why)
-        return structs.replace(told, rival=self._rival())
+        status = self.log.ha_status(self._metadata_age_s(), self.sync.status.why)
+        return structs.replace(status, rival=self._rival())
 
     def _rival(self) -> str | None:
         return self._registrar.rival if self._registrar is not None else None
@@ -329,7 +329,7 @@ class Broker:
         self._sends.settled(settles)
 
     def _awaited(self) -> bool:
-        return self._pulls.held > 0
+        return self._pulls.held_count > 0
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self._pulls.arrived(arrivals)
@@ -357,7 +357,7 @@ class Broker:
         if self._registrar is not None:
             self._registrar.connection_lost(address)
 
-    def _found(self, masters: Masters) -> None:
+    def _masters_changed(self, masters: Masters) -> None:
         """Name servers said where the master is."""
         self.log.follow(masters.ha_address)
         self.sync.master = masters.address

@@ -31,8 +31,8 @@ from tallystick.rocketmq.wire.values import (
 from tallystick.runtime.turn_steps import TurnSteps
 
 SCAN_S = 10.0  # how often silent clients are looked for
-CALL_S = 10.0  # for a client to answer what an operator wants to know of it
-MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
+CALL_S = 10.0  # for a client to respond to an operator's request
+MAX_FORWARDED_BYTES = 4096  # of the fields of such a request: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 FORGET_EACH_TURN = 1000  # groups of connections that ended, or steps of locks that did: some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
@@ -51,8 +51,8 @@ class ClientRequests:
     def __init__(self, parts: Parts, server_requests: ServerRequests) -> None:
         self._parts, self._clients, self._server_requests = parts, parts.clients, server_requests
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
-        self._said_full = False  # that no locks are left
-        self._changed: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
+        self._reported_full = False  # that no locks are left
+        self._changed_groups: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
         self._forgetting = TurnSteps(FORGET_EACH_TURN)
@@ -86,8 +86,8 @@ class ClientRequests:
         self._forgetting.run(self._forget(link))
 
     def _forget(self, link: Link) -> Iterator[None]:
-        for changed in self._clients.closed(link):
-            self._notify(changed)
+        for groups in self._clients.closed(link):
+            self._notify(groups)
             yield
 
     def _scan(self) -> None:
@@ -105,43 +105,45 @@ class ClientRequests:
     def _heartbeat(self, link: Link, command: Command, reply: Reply) -> Command:
         beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
         _check_name("a client's id", beat.client_id)
-        wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
+        needs_subscriptions = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
         groups = self._may_consume(link, beat.consumers[:MAX_GROUPS])
         now = self._parts.clock.now()
-        self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
-        kept = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.held(link)
-        link.keep(kept - self._beats.get(link, 0))
-        self._beats[link] = kept
-        return command.response(ResponseCode.SUCCESS, None, headers.HeartbeatResponse(True, wanted).to_fields())
+        self._notify(self._clients.heartbeat_received(link, beat, groups, command.language, command.version, now))
+        kept_bytes = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.group_count(link)
+        link.keep(kept_bytes - self._beats.get(link, 0))
+        self._beats[link] = kept_bytes
+        return command.response(
+            ResponseCode.SUCCESS, None, headers.HeartbeatResponse(True, needs_subscriptions).to_fields()
+        )
 
     def _may_consume(self, link: Link, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
         """Those that may have retry topics from now on; what is new is made in one step, which bounds how many."""
-        known = self._parts.groups.get_all((group.name for group in groups), link.peer)
-        self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in known.items()})
-        return [group for group in groups if group.name in known]
+        configs = self._parts.groups.get_all((group.name for group in groups), link.peer)
+        self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in configs.items()})
+        return [group for group in groups if group.name in configs]
 
     def _leave(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.UnregisterClientHeader.of(command)
-        self._notify(self._clients.left(link, header.producer_group, header.consumer_group))
+        self._notify(self._clients.client_left(link, header.producer_group, header.consumer_group))
         return command.response(ResponseCode.SUCCESS)
 
-    def _notify(self, changed: Iterable[str]) -> None:
+    def _notify(self, groups: Iterable[str]) -> None:
         if not self._parts.settings.notify_ids_changed:
             return
-        self._changed.update(dict.fromkeys(changed))
-        if self._changed and self._teller is None:
+        self._changed_groups.update(dict.fromkeys(groups))
+        if self._changed_groups and self._teller is None:
             self._teller = asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _tell_some(self) -> None:
         """A group that changed again before its members were told is told once. Who does not take it waits."""
         self._teller = None
-        left, find = TELL_EACH_TURN, FIND_EACH_TURN
+        remaining, find = TELL_EACH_TURN, FIND_EACH_TURN
         waiting: dict[Link, dict[str, None]] = {}
-        while left:
+        while remaining:
             if not self._to_tell:
-                if not self._changed or find <= 0:
+                if not self._changed_groups or find <= 0:
                     break
-                find -= self._find_members(next(iter(self._changed)))
+                find -= self._find_members(next(iter(self._changed_groups)))
                 continue
             link, groups = next(iter(self._to_tell.items()))
             del self._to_tell[link]
@@ -150,14 +152,14 @@ class ClientRequests:
             if link.full:
                 waiting.setdefault(link, {}).update(groups)
                 continue
-            for group in list(islice(groups, left)):
+            for group in list(islice(groups, remaining)):
                 del groups[group]
-                left -= 1
+                remaining -= 1
                 fields = headers.ConsumerGroupHeader(group).to_fields()
                 self._server_requests.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
             if groups:
                 self._to_tell[link] = groups
-        is_more = bool(self._changed or self._to_tell)  # as it is now: those that wait are put there again
+        is_more = bool(self._changed_groups or self._to_tell)  # as it is now: those that wait are put there again
         for link, groups in waiting.items():
             self._to_tell.setdefault(link, {}).update(groups)
         if is_more or waiting:
@@ -166,36 +168,36 @@ class ClientRequests:
 
     def _find_members(self, group: str) -> int:
         """Of a group that changed; how many they are, and one more."""
-        del self._changed[group]
-        known, config = self._clients.consumers(group), self._parts.groups.all.get(group)
-        if known is None or (config is not None and not config.notify_ids_changed):
+        del self._changed_groups[group]
+        consumers, config = self._clients.consumers(group), self._parts.groups.all.get(group)
+        if consumers is None or (config is not None and not config.notify_ids_changed):
             return 1
-        for link in known.members:
+        for link in consumers.members:
             self._to_tell.setdefault(link, {})[group] = None
-        return 1 + len(known.members)
+        return 1 + len(consumers.members)
 
     # Groups
 
     def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """A list that is not long is made at once: when a group changes, all of its members ask for it."""
         group = headers.ConsumerGroupHeader.of(command).consumer_group
-        known = self._clients.consumers(group)
-        if known is None:
+        consumers = self._clients.consumers(group)
+        if consumers is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        ids = list(dict.fromkeys([member.client_id for member in known.members.values()]))
+        ids = list(dict.fromkeys([member.client_id for member in consumers.members.values()]))
         if sum(map(len, ids)) <= IDS_AT_ONCE_CHARS:
             return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
-        answer = command.response(ResponseCode.SUCCESS)
-        respond_in_slices(self._parts, answer, id_pieces(ids), f"the members of group {group}", reply)
+        response = command.response(ResponseCode.SUCCESS)
+        respond_in_slices(self._parts, response, id_pieces(ids), f"the members of group {group}", reply)
         return None
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command | None:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
-        known = self._clients.consumers(group)
-        if known is None:
+        consumers = self._clients.consumers(group)
+        if consumers is None:
             return command.response(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        answer = command.response(ResponseCode.SUCCESS)
-        respond_in_slices(self._parts, answer, consumer_pieces(known), f"the members of group {group}", reply)
+        response = command.response(ResponseCode.SUCCESS)
+        respond_in_slices(self._parts, response, consumer_pieces(consumers), f"the members of group {group}", reply)
         return None
 
     def _producers(self, link: Link, command: Command, reply: Reply) -> Command | None:
@@ -203,8 +205,8 @@ class ClientRequests:
         members = self._clients.producers(group)
         if members is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-        answer = command.response(ResponseCode.SUCCESS)
-        respond_in_slices(self._parts, answer, producer_pieces(members), f"the members of group {group}", reply)
+        response = command.response(ResponseCode.SUCCESS)
+        respond_in_slices(self._parts, response, producer_pieces(members), f"the members of group {group}", reply)
         return None
 
     def _all_producers(self, link: Link, command: Command, reply: Reply) -> None:
@@ -214,26 +216,30 @@ class ClientRequests:
         respond_in_slices(self._parts, command.response(ResponseCode.SUCCESS), pieces, "all producers", reply)
 
     def _running_info(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """The consumer is asked; its answer is the answer."""
+        """Forward the request to the consumer, and its response to the client."""
         size = sum(len(name) + len(value) for name, value in command.fields.items())
-        if size > MAX_ASKED_BYTES:
-            raise RemoteProtocolError(f"a question to a consumer has at most {MAX_ASKED_BYTES} bytes", bytes=size)
+        if size > MAX_FORWARDED_BYTES:
+            raise RemoteProtocolError(f"a question to a consumer has at most {MAX_FORWARDED_BYTES} bytes", bytes=size)
         header = RunningInfoHeader.of(command)
         group, client = header.consumer_group, header.client_id
-        known = self._clients.consumers(group)
-        members = known.members.items() if known is not None else ()
-        found = next((link for link, member in members if member.client_id == client), None)
-        if found is None:
+        consumers = self._clients.consumers(group)
+        members = consumers.members.items() if consumers is not None else ()
+        member_link = next((link for link, member in members if member.client_id == client), None)
+        if member_link is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
-        answer = command.response(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
-        asked = request(command.code, dict(command.fields))
+        response = command.response(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
+        client_request = request(command.code, dict(command.fields))
 
-        def done(told: Command | None) -> None:
-            if told is not None:
-                answer.code, answer.remark, answer.body = told.code, told.remark, told.body
-            reply(answer)
+        def done(client_response: Command | None) -> None:
+            if client_response is not None:
+                response.code, response.remark, response.body = (
+                    client_response.code,
+                    client_response.remark,
+                    client_response.body,
+                )
+            reply(response)
 
-        if reply.is_wanted and not self._server_requests.ask(found, asked, CALL_S, done):
+        if reply.is_wanted and not self._server_requests.ask(member_link, client_request, CALL_S, done):
             return command.response(ResponseCode.SYSTEM_BUSY, "too many questions to consumers wait")
         return None
 
@@ -241,65 +247,65 @@ class ClientRequests:
 
     def _lock(self, link: Link, command: Command, reply: Reply) -> None:
         """Of queues that are here; the original locks any."""
-        asked = dialect.read_short(command.body, LockRequest)
-        _check_lock_name("a client's id", asked.client_id)
-        _check_lock_name("a group's name", asked.group)
-        answer, then = command.response(ResponseCode.SUCCESS), self._when_saved(asked, reply)
-        if len(asked.queues) > LOCK_AT_ONCE:
-            pieces = self._locking(link, asked)
-            respond_in_slices(self._parts, answer, pieces, "the queues that are locked", reply, then=then)
+        lock_request = dialect.read_short(command.body, LockRequest)
+        _check_lock_name("a client's id", lock_request.client_id)
+        _check_lock_name("a group's name", lock_request.group)
+        response, then = command.response(ResponseCode.SUCCESS), self._when_saved(lock_request, reply)
+        if len(lock_request.queues) > LOCK_AT_ONCE:
+            pieces = self._locking(link, lock_request)
+            respond_in_slices(self._parts, response, pieces, "the queues that are locked", reply, then=then)
         else:
-            answer.body = b"".join(self._locking(link, asked))
-            then(answer)
+            response.body = b"".join(self._locking(link, lock_request))
+            then(response)
 
-    def _when_saved(self, asked: LockRequest, reply: Reply) -> Callable[[Command], None]:
-        """What gives ``reply`` an answer when the owners of these queues are on the disk; the answer says so if they
-        cannot be."""
+    def _when_saved(self, lock_request: LockRequest, reply: Reply) -> Callable[[Command], None]:
+        """Returns what passes a response to ``reply`` when the owners of these queues are on the disk; the response
+        says so if they cannot be."""
         locks, saved = self._parts.locks, self._parts.locks_saved
 
-        def wait(answer: Command) -> None:
+        def wait(response: Command) -> None:
             def done(error: StorageError | None) -> None:
-                if error is not None and answer.code == ResponseCode.SUCCESS:
-                    answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, f"the locks cannot be saved: {error}"
-                    answer.body = b""
-                reply(answer)
+                if error is not None and response.code == ResponseCode.SUCCESS:
+                    response.code, response.remark = ResponseCode.SYSTEM_ERROR, f"the locks cannot be saved: {error}"
+                    response.body = b""
+                reply(response)
 
-            saved(locks.newest(asked.group, asked.client_id, asked.queues), done)
+            saved(locks.newest(lock_request.group, lock_request.client_id, lock_request.queues), done)
 
         return wait
 
-    def _locking(self, link: Link, asked: LockRequest) -> Iterator[bytes]:
+    def _locking(self, link: Link, lock_request: LockRequest) -> Iterator[bytes]:
         """In steps; what they yield is a ``LockResponse``."""
         locks, between = self._parts.locks, b'{"lockOKMQSet":['
-        for start in range(0, len(asked.queues), LOCK_AT_ONCE):
-            if taken := self._lock_some(link, asked, asked.queues[start : start + LOCK_AT_ONCE]):
-                yield between + dialect.write_strict(taken, by_name=True)[1:-1]
+        for start in range(0, len(lock_request.queues), LOCK_AT_ONCE):
+            if locked_queues := self._lock_some(link, lock_request, lock_request.queues[start : start + LOCK_AT_ONCE]):
+                yield between + dialect.write_strict(locked_queues, by_name=True)[1:-1]
                 between = b","
             else:
                 yield b""
         host = link.peer.rpartition(":")[0]
-        self._said_full = self._said_full and not locks.has_room(host, is_member=False)
+        self._reported_full = self._reported_full and not locks.has_room(host, is_member=False)
         yield b"]}" if between == b"," else between + b"]}"
 
-    def _lock_some(self, link: Link, asked: LockRequest, some: Sequence[MessageQueue]) -> list[MessageQueue]:
+    def _lock_some(self, link: Link, lock_request: LockRequest, some: Sequence[MessageQueue]) -> list[MessageQueue]:
         locks = self._parts.locks
-        group = self._clients.consumers(asked.group)
+        group = self._clients.consumers(lock_request.group)
         is_member = group is not None and link in group.members
         queues = [queue for queue in some if self._is_here(queue)]
         host, now, before = link.peer.rpartition(":")[0], self._parts.clock.now(), locks.left_out
-        taken = locks.lock(asked.group, asked.client_id, host, queues, now, is_member=is_member)
-        if locks.left_out > before and not self._said_full:
-            self._said_full = True
-            self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
-        return taken
+        locked_queues = locks.lock(lock_request.group, lock_request.client_id, host, queues, now, is_member=is_member)
+        if locks.left_out > before and not self._reported_full:
+            self._reported_full = True
+            self._parts.events.emit("no locks left", peer=link.peer, group=lock_request.group, is_member=is_member)
+        return locked_queues
 
     def _is_here(self, queue: MessageQueue) -> bool:
         config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None
         return config is not None and 0 <= queue.queue_id < max(config.read_queues, config.write_queues)
 
     def _unlock(self, link: Link, command: Command, reply: Reply) -> Command:
-        asked = dialect.read_short(command.body, LockRequest)
-        self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
+        lock_request = dialect.read_short(command.body, LockRequest)
+        self._parts.locks.unlock(lock_request.group, lock_request.client_id, lock_request.queues)
         return command.response(ResponseCode.SUCCESS)
 
 

@@ -30,7 +30,7 @@ class Member:
     client_id: str
     language: Language
     version: int
-    heard: float
+    heard_at: float
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Clients(Generic[Link]):
         self._consumers: dict[str, Consumers[Link]] = {}
         self._producers: dict[str, dict[Link, Member]] = {}
         self._groups: dict[Link, dict[str, None]] = {}  # that a link is a consumer of
-        self._produced: dict[Link, dict[str, None]] = {}  # that a link is a producer of
-        self._heard: dict[Link, float] = {}  # when its last heartbeat came
+        self._producer_groups: dict[Link, dict[str, None]] = {}  # that a link is a producer of
+        self._last_heartbeats: dict[Link, float] = {}  # when its last heartbeat came
         self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group that is there
 
     @property
@@ -70,60 +70,60 @@ class Clients(Generic[Link]):
     def producers(self, group: str) -> Mapping[Link, Member] | None:
         return self._producers.get(group)
 
-    def heard(
+    def heartbeat_received(
         self, link: Link, beat: Heartbeat, groups: Iterable[ConsumerGroup], language: Language, version: int, now: float
     ) -> list[str]:
         """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
         changes = []
-        self._heard[link] = now
-        consumed = self._groups.setdefault(link, {})
+        self._last_heartbeats[link] = now
+        consumer_names = self._groups.setdefault(link, {})
         for group in groups:
-            if group.name not in consumed and len(consumed) >= MAX_GROUPS:
+            if group.name not in consumer_names and len(consumer_names) >= MAX_GROUPS:
                 continue
-            known = self._consumers.get(group.name)
-            if known is None:
-                known = self._consumers[group.name] = Consumers("", "", "")
-            known.consume_type, known.message_model = group.consume_type, group.message_model
-            known.consume_from = group.consume_from
-            changed = link not in known.members
-            known.members[link] = Member(beat.client_id, language, version, now)
-            consumed[group.name] = None
+            consumers = self._consumers.get(group.name)
+            if consumers is None:
+                consumers = self._consumers[group.name] = Consumers("", "", "")
+            consumers.consume_type, consumers.message_model = group.consume_type, group.message_model
+            consumers.consume_from = group.consume_from
+            has_changed = link not in consumers.members
+            consumers.members[link] = Member(beat.client_id, language, version, now)
+            consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
             if not beat.without_subscriptions:
-                changed |= _subscribe(known, group.subscriptions)
-            if changed:
-                changes += self._tell(group.name)
-        produced = self._produced.setdefault(link, {})
+                has_changed |= _subscribe(consumers, group.subscriptions)
+            if has_changed:
+                changes += self._changed_group(group.name)
+        producer_names = self._producer_groups.setdefault(link, {})
         for producer in beat.producers:
-            if producer.name in produced or len(produced) < MAX_GROUPS:
+            if producer.name in producer_names or len(producer_names) < MAX_GROUPS:
                 self._producers.setdefault(producer.name, {})[link] = Member(beat.client_id, language, version, now)
-                produced[producer.name] = None
+                producer_names[producer.name] = None
         changes += self._drop_unnamed(link, now - EXPIRE_S)
         self._forget_idle(link)
         return changes
 
-    def held(self, link: Link) -> int:
+    def group_count(self, link: Link) -> int:
         """Of how many groups it is a member."""
-        return len(self._groups.get(link, ())) + len(self._produced.get(link, ()))
+        return len(self._groups.get(link, ())) + len(self._producer_groups.get(link, ()))
 
     def _drop_unnamed(self, link: Link, since: float) -> list[str]:
         """Take a link out of the groups that its heartbeats have named no more ``since`` then."""
-        for group in [name for name in self._produced[link] if self._producers[name][link].heard < since]:
+        for group in [name for name in self._producer_groups[link] if self._producers[name][link].heard_at < since]:
             self._stop_producing(link, group)
-        unnamed = [name for name in self._groups[link] if self._consumers[name].members[link].heard < since]
+        unnamed = [name for name in self._groups[link] if self._consumers[name].members[link].heard_at < since]
         return [change for group in unnamed for change in self._stop_consuming(link, group)]
 
     def wants_subscriptions(self, beat: Heartbeat) -> bool:
         """Whether the next heartbeat of the form that may leave subscriptions out must have them; call it before
-        ``heard``."""
-        wanted = False
+        ``heartbeat_received``."""
+        are_needed = False
         for group in beat.consumers:
-            known = self._consumers.get(group.name)
-            lacking = beat.without_subscriptions and (known is None or not known.subscriptions)
-            wanted |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
-        return wanted
+            consumers = self._consumers.get(group.name)
+            lacking = beat.without_subscriptions and (consumers is None or not consumers.subscriptions)
+            are_needed |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
+        return are_needed
 
-    def left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[str]:
+    def client_left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[str]:
         """A client said that it leaves."""
         if producer_group is not None:
             self._stop_producing(link, producer_group)
@@ -137,7 +137,7 @@ class Clients(Generic[Link]):
         """Its connection ended. It is forgotten in steps, one a group: all that end in one turn may be in very many."""
         for group in list(self._groups.get(link, ())):
             yield self._stop_consuming(link, group)
-        for group in list(self._produced.get(link, ())):
+        for group in list(self._producer_groups.get(link, ())):
             self._stop_producing(link, group)
             yield []
         self._forget_idle(link)
@@ -145,43 +145,43 @@ class Clients(Generic[Link]):
     def expired(self, now: float) -> Iterator[Link]:
         """Connections whose clients are silent; each is to be closed, and ``closed`` follows. Who is heard again before
         its turn comes is none of them."""
-        for link in [link for link, heard in self._heard.items() if now - heard > EXPIRE_S]:
-            if now - self._heard.get(link, now) > EXPIRE_S:
+        for link in [link for link, heard_at in self._last_heartbeats.items() if now - heard_at > EXPIRE_S]:
+            if now - self._last_heartbeats.get(link, now) > EXPIRE_S:
                 yield link
 
     def _forget_idle(self, link: Link) -> None:
         """A link that is in no group is nobody's here."""
-        if not self.held(link):
-            for table in (self._groups, self._produced, self._heard):
+        if not self.group_count(link):
+            for table in (self._groups, self._producer_groups, self._last_heartbeats):
                 table.pop(link, None)
 
     def _stop_producing(self, link: Link, group: str) -> None:
         members = self._producers.get(group, {})
         members.pop(link, None)
-        self._produced.get(link, {}).pop(group, None)
+        self._producer_groups.get(link, {}).pop(group, None)
         if not members:
             self._producers.pop(group, None)
 
     def _stop_consuming(self, link: Link, group: str) -> list[str]:
-        known = self._consumers[group]
-        known.members.pop(link, None)
+        consumers = self._consumers[group]
+        consumers.members.pop(link, None)
         self._groups.get(link, {}).pop(group, None)
-        if not known.members:
+        if not consumers.members:
             del self._consumers[group]
             self._fingerprints.pop(group, None)
             return []
-        return self._tell(group)
+        return self._changed_group(group)
 
-    def _tell(self, group: str) -> list[str]:
-        known = self._consumers[group]
-        return [] if known.message_model == BROADCASTING else [group]
+    def _changed_group(self, group: str) -> list[str]:
+        consumers = self._consumers[group]
+        return [] if consumers.message_model == BROADCASTING else [group]
 
 
-def _subscribe(known: Consumers[Link], subscriptions: Iterable[Subscription]) -> bool:
+def _subscribe(consumers: Consumers[Link], subscriptions: Iterable[Subscription]) -> bool:
     """Whether there is a topic more or less than before; another choice among its messages is no change of that."""
-    before = known.subscriptions
-    known.subscriptions = {
+    before = consumers.subscriptions
+    consumers.subscriptions = {
         new.topic: new if (old := before.get(new.topic)) is None or new.version > old.version else old
         for new in subscriptions
     }
-    return known.subscriptions.keys() != before.keys()
+    return consumers.subscriptions.keys() != before.keys()

@@ -34,7 +34,7 @@ def proof_of(status: FollowStatus) -> Proof | str:
     if not status.link:
         why = status.why or status.state
         return f"the master's log is not known to be this one's continuation: {why}"
-    instance = status.told.instance if status.told is not None and status.proven else ""
+    instance = status.master_hello.instance if status.master_hello is not None and status.proven else ""
     return Proof(status.link, by_end=not status.proven, instance=instance)
 
 

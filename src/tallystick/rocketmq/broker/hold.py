@@ -32,7 +32,7 @@ Pull = TypeVar("Pull")
 
 
 @dataclass(eq=False, slots=True)
-class Held(Generic[Pull]):
+class HeldPull(Generic[Pull]):
     """``offset`` is the queue offset that is waited for; ``tags`` the codes that are let through, None: all."""
 
     topic: str
@@ -42,7 +42,7 @@ class Held(Generic[Pull]):
     deadline: float
     link: Hashable
     pull: Pull | None  # None: it has ended
-    waiting: bool = field(default=True, init=False)
+    is_waiting: bool = field(default=True, init=False)
 
 
 class HoldCore(Generic[Pull]):
@@ -53,92 +53,92 @@ class HoldCore(Generic[Pull]):
     """
 
     def __init__(self) -> None:
-        self._topics: dict[str, dict[int, dict[Held[Pull], None]]] = {}  # by queue id
-        self._links: dict[Hashable, dict[Held[Pull], None]] = {}
-        self._deadlines: list[tuple[float, int, Held[Pull]]] = []
-        self._old_deadlines: list[tuple[float, int, Held[Pull]]] = []  # that go over
+        self._topics: dict[str, dict[int, dict[HeldPull[Pull], None]]] = {}  # by queue id
+        self._links: dict[Hashable, dict[HeldPull[Pull], None]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull[Pull]]] = []
+        self._old_deadlines: list[tuple[float, int, HeldPull[Pull]]] = []  # that go over
         self._count = self._number = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, held: Held[Pull], now: float) -> bool:
+    def hold(self, held_pull: HeldPull[Pull], now: float) -> bool:
         """Returns False if it waits briefly, as there are too many."""
-        of_link = self._links.setdefault(held.link, {})
-        of_queue = self._topics.setdefault(held.topic, {}).setdefault(held.queue_id, {})
+        of_link = self._links.setdefault(held_pull.link, {})
+        of_queue = self._topics.setdefault(held_pull.topic, {}).setdefault(held_pull.queue_id, {})
         is_listed = len(of_queue) < MAX_QUEUE_HELD
         has_room = is_listed and self._count < MAX_HELD and len(of_link) < MAX_LINK_HELD
         if not has_room:
-            held.deadline = min(held.deadline, now + BRIEF_S)
+            held_pull.deadline = min(held_pull.deadline, now + BRIEF_S)
         if is_listed:
-            of_queue[held] = None
-        of_link[held] = None
+            of_queue[held_pull] = None
+        of_link[held_pull] = None
         self._count += 1
         self._number += 1
-        heapq.heappush(self._deadlines, (held.deadline, self._number, held))
+        heapq.heappush(self._deadlines, (held_pull.deadline, self._number, held_pull))
         self._move_deadlines()
         return has_room
 
     def waits(self, topic: str, queue_id: int) -> bool:
-        """Whether a message may wake somebody there."""
+        """Whether a pull is held at a queue."""
         return queue_id in self._topics.get(topic, {})
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> Iterator[Pull | None]:
         """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""
-        codes, passed = frozenset(tags), 0
-        for held in list(self._topics.get(topic, {}).get(queue_id, ())):
-            is_wanted = held.tags is None or not held.tags.isdisjoint(codes)
-            if held.waiting and held.offset < next_offset and is_wanted:
-                yield self._end(held)
+        codes, skipped_count = frozenset(tags), 0
+        for held_pull in list(self._topics.get(topic, {}).get(queue_id, ())):
+            is_wanted = held_pull.tags is None or not held_pull.tags.isdisjoint(codes)
+            if held_pull.is_waiting and held_pull.offset < next_offset and is_wanted:
+                yield self._end(held_pull)
             else:
-                passed += 1
-                if passed % STEP_PASSED == 0:
+                skipped_count += 1
+                if skipped_count % STEP_PASSED == 0:
                     yield None
 
-    def gone(self, topics: Container[str]) -> Iterator[Pull]:
-        """Only these topics are left; who waits from now on at one that is made anew is not meant."""
-        return self._of_lost(
+    def topics_deleted(self, topics: Container[str]) -> Iterator[Pull]:
+        """Only these topics are there now; pulls that are held from now on, at one that is made anew, are not over."""
+        return self._end_all(
             [self._topics.pop(topic) for topic in [name for name in self._topics if name not in topics]]
         )
 
-    def _of_lost(self, lost: list[dict[int, dict[Held[Pull], None]]]) -> Iterator[Pull]:
-        for queues in lost:
+    def _end_all(self, queues_by_topic: list[dict[int, dict[HeldPull[Pull], None]]]) -> Iterator[Pull]:
+        for queues in queues_by_topic:
             while queues:
-                _, waiting = queues.popitem()
-                for held in waiting:
-                    if held.waiting:
-                        yield self._end(held)
+                _, held_pulls = queues.popitem()
+                for held_pull in held_pulls:
+                    if held_pull.is_waiting:
+                        yield self._end(held_pull)
 
     def closed(self, link: Hashable) -> Iterator[None]:
-        """Nobody waits there any more; it is forgotten in steps."""
-        return self._forgetting(self._links.pop(link, {}))
+        """A connection ended: its pulls are forgotten in steps."""
+        return self._forget(self._links.pop(link, {}))
 
-    def _forgetting(self, of_link: dict[Held[Pull], None]) -> Iterator[None]:
+    def _forget(self, of_link: dict[HeldPull[Pull], None]) -> Iterator[None]:
         while of_link:
             for _ in range(min(STEP_FORGOTTEN, len(of_link))):
-                held, _none = of_link.popitem()
-                if held.waiting:
-                    self._end(held)
+                held_pull, _none = of_link.popitem()
+                if held_pull.is_waiting:
+                    self._end(held_pull)
             yield
 
     def tick(self, now: float) -> list[Pull]:
-        """Those whose time is up, or so many of them."""
+        """Returns the pulls whose time is up, or ``MAX_OVER`` of them."""
         over: list[Pull] = []
         for _ in range(MAX_OVER):
             heap = self._soonest()
-            if not heap or (heap[0][0] > now and heap[0][2].waiting):
+            if not heap or (heap[0][0] > now and heap[0][2].is_waiting):
                 break
-            held = heapq.heappop(heap)[2]
-            if held.waiting:
-                over.append(self._end(held))
+            held_pull = heapq.heappop(heap)[2]
+            if held_pull.is_waiting:
+                over.append(self._end(held_pull))
         return over
 
     def wake_at(self) -> float | None:
-        """None: not before another event. May be early."""
+        """Returns when ``tick`` is due, perhaps too early; None: not before another event."""
         heap = self._soonest()
         return heap[0][0] if heap else None
 
-    def _soonest(self) -> list[tuple[float, int, Held[Pull]]]:
+    def _soonest(self) -> list[tuple[float, int, HeldPull[Pull]]]:
         """The heap whose first deadline is the first of all."""
         old, new = self._old_deadlines, self._deadlines
         return old if old and (not new or old[0] < new[0]) else new
@@ -149,20 +149,20 @@ class HoldCore(Generic[Pull]):
             self._old_deadlines, self._deadlines = self._deadlines, []
         for _ in range(min(_STEP_MOVED, len(self._old_deadlines))):
             entry = self._old_deadlines.pop()
-            if entry[2].waiting:
+            if entry[2].is_waiting:
                 heapq.heappush(self._deadlines, entry)
 
-    def _end(self, held: Held[Pull]) -> Pull:
+    def _end(self, held_pull: HeldPull[Pull]) -> Pull:
         """Returns the pull, which nothing here keeps any more."""
-        pull, held.pull, held.waiting = held.pull, None, False
+        pull, held_pull.pull, held_pull.is_waiting = held_pull.pull, None, False
         assert pull is not None
         self._count -= 1
-        queues = self._topics.get(held.topic, {})
-        _remove(queues, held.queue_id, held)
+        queues = self._topics.get(held_pull.topic, {})
+        _remove(queues, held_pull.queue_id, held_pull)
         if not queues:
-            self._topics.pop(held.topic, None)
-        _remove(self._links, held.link, held)
-        held.link = None
+            self._topics.pop(held_pull.topic, None)
+        _remove(self._links, held_pull.link, held_pull)
+        held_pull.link = None
         self._move_deadlines()
         return pull
 
@@ -170,8 +170,8 @@ class HoldCore(Generic[Pull]):
 Place = TypeVar("Place", bound=Hashable)
 
 
-def _remove(table: dict[Place, dict[Held[Pull], None]], place: Place, held: Held[Pull]) -> None:
+def _remove(table: dict[Place, dict[HeldPull[Pull], None]], place: Place, held_pull: HeldPull[Pull]) -> None:
     waiting = table.get(place, {})
-    waiting.pop(held, None)  # one beyond the bound of its queue is not there
+    waiting.pop(held_pull, None)  # one beyond the bound of its queue is not there
     if not waiting:
         table.pop(place, None)

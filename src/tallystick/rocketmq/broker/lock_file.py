@@ -22,7 +22,7 @@ class LockFile:
     def __init__(self, files: ConfigFiles, clock: Clock, standing: Standing) -> None:
         self._files, self._clock, self._standing = files, clock, standing
         self.changed: Callable[[], None] = lambda: None
-        self._unsaved = False  # somebody waits for it
+        self._is_awaited = False  # somebody waits for it
         self.locks = BrokerQueueLocks(changed=self._change)
 
     def take_role(self, *, is_new: bool) -> None:
@@ -31,29 +31,29 @@ class LockFile:
 
         Raises CorruptRecord for a damaged file, StorageError.
         """
-        self._unsaved = False
+        self._is_awaited = False
         if self._standing.is_slave:
             self._files.remove(LOCKS)
             self.locks.begin()
             return
-        saved = self._files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
-        quiet_s = LIVE_S if saved is None and not is_new else 0.0
-        self.locks.begin(saved, self._clock.now(), quiet_s=quiet_s)
-        if saved is None and is_new:
+        table = self._files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
+        quiet_s = LIVE_S if table is None and not is_new else 0.0
+        self.locks.begin(table, self._clock.now(), quiet_s=quiet_s)
+        if table is None and is_new:
             self._save_none()
 
     @property
     def changes(self) -> int:
         return self.locks.changes
 
-    def unsaved(self, *, urgent: bool = False) -> list[str]:
+    def unsaved_files(self, *, urgent: bool = False) -> list[str]:
         """Its name if owners are new; or, without ``urgent``, went. A slave writes none: it would know nothing else."""
-        is_due = self._unsaved or (self.locks.dirty and not urgent)
+        is_due = self._is_awaited or (self.locks.dirty and not urgent)
         return [LOCKS] if is_due and not self._standing.is_slave else []
 
     def text(self, name: str) -> Iterator[bytes]:
         """The file, piece by piece. It counts as saved from now on: see ``failed``."""
-        self._unsaved = False
+        self._is_awaited = False
         return self.locks.text(self._clock.now())
 
     def saved(self, name: str) -> None:
@@ -61,11 +61,11 @@ class LockFile:
 
     def failed(self, name: str) -> None:
         """The text could not be saved: it is to be tried again."""
-        self._unsaved = True
+        self._is_awaited = True
 
     def is_urgent(self, name: str) -> bool:
         """Whether somebody waits for the file."""
-        return self._unsaved
+        return self._is_awaited
 
     def _save_none(self) -> None:
         """From now on it is known that there were none."""
@@ -75,5 +75,5 @@ class LockFile:
             self.failed(LOCKS)  # the saver tries again, and tells of it
 
     def _change(self) -> None:
-        self._unsaved = True
+        self._is_awaited = True
         self.changed()

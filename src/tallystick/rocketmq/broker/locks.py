@@ -50,7 +50,7 @@ class _QueueLock:
     queue: MessageQueue
     client_id: str
     host: str
-    asked: float
+    asked_at: float
     number: int  # of the change that made it
     places: int
 
@@ -69,14 +69,14 @@ class BrokerQueueLocks:
         self.left_out = 0  # locks for which there was no room, since the start
         self.begin(saved, now, quiet_s=quiet_s)
 
-    def begin(self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0) -> None:
+    def begin(self, table: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0) -> None:
         """Anew, with those that were saved. ``quiet_s``: for so long nobody knows who has locks, and none is given."""
         self._quiet_until, self.dirty = now + quiet_s, False
         self._groups: dict[str, dict[MessageQueue, _QueueLock]] = {}  # the one asked for last is last
         self._by_age: OrderedDict[_QueueLock, None] = OrderedDict()  # of all groups; the one asked for last is last
         self._hosts: Counter[str] = Counter()  # places by the host of the owner
         self._places = 0
-        for lock in saved.locks if saved is not None else ():
+        for lock in table.locks if table is not None else ():
             locks = self._groups.setdefault(lock.group, {})
             if lock.queue not in locks:  # as somebody may have edited the file
                 self._put(locks, _QueueLock(lock.group, lock.queue, lock.client_id, lock.host, now, 0, _places(lock)))
@@ -99,50 +99,50 @@ class BrokerQueueLocks:
         *,
         is_member: bool = True,
     ) -> list[MessageQueue]:
-        """Take these queues, or keep them; those that the client, which is at ``host``, has now.
+        """Lock these queues for a client at ``host``, or renew its locks. Returns those of them that it has now.
 
         What has ended makes room before, of very many locks some; call ``prune`` from time to time.
         """
         for _ in islice(self.prune(now), _MOST_PRUNED // _STEP_PRUNED):
             pass
         locks = self._groups.get(group, {})
-        taken, number = [], self.changes + 1
+        locked_queues, number = [], self.changes + 1
         for queue in queues if now >= self._quiet_until else ():
-            held = locks.get(queue)
-            if held is None and not self.has_room(host, is_member=is_member):
+            lock = locks.get(queue)
+            if lock is None and not self.has_room(host, is_member=is_member):
                 self.left_out += 1
                 continue
-            alive = held if held is not None and _lives(held, now) else None  # one that ended may be in no file
-            if alive is None or alive.client_id == client_id:
-                if held is not None:
+            live_lock = lock if lock is not None and _lives(lock, now) else None  # one that ended may be in no file
+            if live_lock is None or live_lock.client_id == client_id:
+                if lock is not None:
                     del locks[queue]
-                    self._removed(held)
-                if alive is None:
+                    self._remove(lock)
+                if live_lock is None:
                     self.changes, places = number, _places(SavedLock(group, queue, client_id, host))
                     self._put(locks, _QueueLock(group, queue, client_id, host, now, number, places))
                 else:
-                    self._put(locks, replace(alive, host=host, asked=now))
-                taken.append(queue)
+                    self._put(locks, replace(live_lock, host=host, asked_at=now))
+                locked_queues.append(queue)
         if locks:
             self._groups[group] = locks
         if self.changes == number:
             self._changed()
-        return taken
+        return locked_queues
 
     def newest(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> int:
         """The last change by which the client has one of these queues: it may hear of them when that is saved."""
         locks = self._groups.get(group, {})
-        held = (locks.get(queue) for queue in queues)
-        return max((lock.number for lock in held if lock is not None and lock.client_id == client_id), default=0)
+        own_locks = (locks.get(queue) for queue in queues)
+        return max((lock.number for lock in own_locks if lock is not None and lock.client_id == client_id), default=0)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back those of these queues that the client has."""
         locks = self._groups.get(group, {})
         for queue in queues:
-            held = locks.get(queue)
-            if held is not None and held.client_id == client_id:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
                 del locks[queue]
-                self._removed(held)
+                self._remove(lock)
                 self.dirty = True
         if not locks:
             self._groups.pop(group, None)
@@ -150,17 +150,17 @@ class BrokerQueueLocks:
     def text(self, now: float) -> Iterator[bytes]:
         """The file, piece by piece: of the locks that live now; those that ended go. Some pieces are empty."""
         self.dirty, between = False, b'{"locks":[\n'
-        lines, looked = list[bytes](), 0
+        lines, looked_count = list[bytes](), 0
         for group in list(self._groups):
             for lock in list(self._groups.get(group, {}).values()):
-                looked += 1
+                looked_count += 1
                 if _lives(lock, now):
                     lines.append(dialect.write_strict(SavedLock(group, lock.queue, lock.client_id, lock.host)))
                 else:
-                    self._ended(lock)
-                if len(lines) == _LINES or looked == _LOOKED_AT:
+                    self._drop(lock)
+                if len(lines) == _LINES or looked_count == _LOOKED_AT:
                     yield between + b",\n".join(lines) if lines else b""
-                    between, lines, looked = b",\n" if lines else between, [], 0
+                    between, lines, looked_count = b",\n" if lines else between, [], 0
         if lines:
             yield between + b",\n".join(lines)
             between = b",\n"
@@ -168,20 +168,20 @@ class BrokerQueueLocks:
 
     def prune(self, now: float) -> Iterator[None]:
         """Locks that have ended by ``now`` go, in steps; one more is looked at. Between two steps all may change."""
-        left = _STEP_PRUNED
+        remaining = _STEP_PRUNED
         while self._by_age and not _lives(lock := next(iter(self._by_age)), now):
-            self._ended(lock)
-            left -= 1
-            if not left:
+            self._drop(lock)
+            remaining -= 1
+            if not remaining:
                 yield
-                left = _STEP_PRUNED
+                remaining = _STEP_PRUNED
 
-    def _ended(self, lock: _QueueLock) -> None:
-        """It goes, unless another one took its place meanwhile."""
+    def _drop(self, lock: _QueueLock) -> None:
+        """Remove a lock that has ended, unless another one has its place by now."""
         locks = self._groups.get(lock.group, {})
         if locks.get(lock.queue) is lock:
             del locks[lock.queue]
-            self._removed(lock)
+            self._remove(lock)
             if not locks:
                 del self._groups[lock.group]
 
@@ -196,7 +196,7 @@ class BrokerQueueLocks:
         self._places += lock.places
         self._hosts[lock.host] += lock.places
 
-    def _removed(self, lock: _QueueLock) -> None:
+    def _remove(self, lock: _QueueLock) -> None:
         del self._by_age[lock]
         self._places -= lock.places
         self._hosts[lock.host] -= lock.places
@@ -209,4 +209,4 @@ def _places(lock: SavedLock) -> int:
 
 
 def _lives(lock: _QueueLock, now: float) -> bool:
-    return now - lock.asked <= LIVE_S
+    return now - lock.asked_at <= LIVE_S

@@ -75,7 +75,7 @@ class BrokerLog:
         self._master: HaMaster | None = None
         self._slave: HaSlave | None = None
         self._ha_address: str | None = None  # of the master that a slave follows
-        self._due: asyncio.TimerHandle | None = None  # the next dispatch
+        self._dispatch_timer: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
 
     async def take_role(self, *, slave: bool) -> tuple[str, int] | None:
@@ -129,9 +129,9 @@ class BrokerLog:
 
     def _follow(self) -> None:
         if self._slave is None:
-            told = self._appended, self._listeners.following, self._listeners.failed
+            callbacks = self._appended, self._listeners.following, self._listeners.failed
             ha = self._settings.ha_settings(self._standing.broker_id)
-            self._slave = HaSlave(self._outside, self.store, ha, *told)
+            self._slave = HaSlave(self._outside, self.store, ha, *callbacks)
             self._slave.follow(self._ha_address)
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class BrokerLog:
 
     @property
     def waits(self) -> bool:
-        """Whether the answers of sends wait for disk or slaves, unless they do not want to."""
+        """Whether the responses to sends wait for disk or slaves, unless they do not want to."""
         return self._sync_flush or self._standing.waits_for_slaves
 
     def wait(self, end: int) -> Settled:
@@ -160,7 +160,7 @@ class BrokerLog:
 
     def catch_up(self) -> None:
         """What was stored before is now in queues and index, as far as one turn of the loop may bring it."""
-        if self._due is not None and not self._retrying:
+        if self._dispatch_timer is not None and not self._retrying:
             self._dispatch()
 
     def follow(self, ha_address: str | None) -> None:
@@ -171,8 +171,8 @@ class BrokerLog:
 
     async def close(self) -> None:
         """Part from slaves or master, sync, close the store."""
-        if self._due is not None:
-            self._due.cancel()
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
         if self._master is not None:
             await self._master.close()
         await self._part_from_master()
@@ -204,9 +204,9 @@ class BrokerLog:
 
     def _dispatch(self) -> None:
         """A part of what may be dispatched; the rest in later turns of the loop."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
         before = self.store.reput_offset
         try:
             arrivals = self.store.reput()
@@ -221,12 +221,12 @@ class BrokerLog:
             self._dispatch_in(0)
 
     def _dispatch_in(self, delay_s: float) -> None:
-        if self._due is None:
-            self._due = self._loop.call_later(delay_s, self._dispatch)
+        if self._dispatch_timer is None:
+            self._dispatch_timer = self._loop.call_later(delay_s, self._dispatch)
 
     # How replication stands
 
-    def followed(self) -> FollowStatus:
+    def follow_status(self) -> FollowStatus:
         """How a slave follows its master; not of a master."""
         assert self._slave is not None, "a master follows nobody"
         return self._slave.status()
@@ -235,10 +235,10 @@ class BrokerLog:
         """As GET_BROKER_HA_STATUS shows it. Of a slave: how old its copy of the master's tables is, and why."""
         end = self.store.end
         if self._slave is not None:
-            told = self._slave.status()
+            status = self._slave.status()
             link = MasterLink(
-                told.master, told.bytes_per_s, told.end, told.last_read_ms, told.last_write_ms,
-                state=told.state, why=told.why, metadata_age_s=metadata_age_s, tables_why=tables_why,
+                status.master, status.bytes_per_s, status.end, status.last_read_ms, status.last_write_ms,
+                state=status.state, why=status.why, metadata_age_s=metadata_age_s, tables_why=tables_why,
                 ends_known=self.store.ends_known,
             )  # fmt: skip
             return HaStatus(False, end, link=link)
@@ -250,7 +250,7 @@ class BrokerLog:
                 slave.behind_bytes,
                 slave.in_sync,
                 slave.bytes_per_s,
-                max(slave.sent, 0),
+                max(slave.sent_offset, 0),
                 slave.slave_id,
                 slave.behind_s,
                 slave.why,

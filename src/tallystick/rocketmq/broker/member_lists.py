@@ -1,4 +1,4 @@
-"""Who is in groups: bodies of answers, piece by piece, as there may be thousands of members and of groups.
+"""Who is in groups: bodies of responses, piece by piece, as there may be thousands of members and of groups.
 
 A piece is about one member. A group shows those that it has when its turn comes.
 """
@@ -24,30 +24,30 @@ def id_pieces(ids: Iterable[str]) -> Iterator[bytes]:
 
 
 def producer_pieces(members: Mapping[Link, Member]) -> Iterator[bytes]:
-    """The answer to GET_PRODUCER_CONNECTION_LIST: one group."""
+    """The response to GET_PRODUCER_CONNECTION_LIST: one group."""
     yield b'{"connectionSet":['
     yield from separated(_connections(members))
     yield b"]}"
 
 
-def consumer_pieces(known: Consumers[Link]) -> Iterator[bytes]:
+def consumer_pieces(consumers: Consumers[Link]) -> Iterator[bytes]:
     """``ConsumerConnections``: one group, and what it consumes."""
     table = ConsumerConnections(
-        [], known.consume_from, known.consume_type, known.message_model, dict(known.subscriptions)
+        [], consumers.consume_from, consumers.consume_type, consumers.message_model, dict(consumers.subscriptions)
     )
     text = dialect.write(table)
     assert text.startswith(_NOBODY)
     yield _NOBODY[:-1]
-    yield from separated(_connections(known.members))
+    yield from separated(_connections(consumers.members))
     yield b"]" + text[len(_NOBODY) :]
 
 
 def all_producer_pieces(groups: Mapping[str, Mapping[Link, Member]], started_ms: int) -> Iterator[bytes]:
-    """The answer to GET_ALL_PRODUCER_INFO: all groups. ``started_ms`` is the wall clock's time when ``heard`` was 0."""
+    """The response to GET_ALL_PRODUCER_INFO: all groups. ``started_ms``: the wall clock when ``heard_at`` was 0."""
 
     def infos(members: Mapping[Link, Member]) -> Iterator[bytes]:
         for link, member in list(members.items()):
-            heard_ms = started_ms + int(member.heard * 1000)
+            heard_ms = started_ms + int(member.heard_at * 1000)
             info = ProducerInfo(member.client_id, link.peer, member.language.value, member.version, heard_ms)
             yield dialect.write(info)
 

@@ -4,9 +4,9 @@ When: see ``Rounds`` (the original's slaves: 60 s after the start, then every 10
 original's take what any master has. Each part fails alone and is tried again in the next round. Topics and groups are
 taken only when their versions differ, and all in one step: nobody ever sees half a table.
 
-What consumers committed here while the master was away it is told as any client would tell it, where it lacks them or
+Commits that were made here while the master was away are sent to it as any client sends them, where it lacks them or
 has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does). What it refuses
-for want of room is kept, and told again seldom (``Untaken``).
+for want of room is kept, and sent again seldom (``Untaken``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
-ORIGINAL_ENDS_S = 30.0  # between two questions to an original master where its queues end
+ORIGINAL_ENDS_S = 30.0  # between two requests to an original master for the ends of its queues
 TELL_S = 5.0  # of a round, to tell the master of commits: other tables are waited for
 ALL_TABLES = "all tables"  # the part that fails when none may be taken
 
@@ -74,7 +74,7 @@ class MetadataSync:
     """Runs while the broker is a slave, which ``take_role`` says. ``master`` may be set at any time; None: nobody to
     copy from.
 
-    ``followed`` says how the log of the master is followed. ``worker`` is for what ``queues`` does with the disk.
+    ``follow_status`` returns how the master's log is followed. ``worker`` is for what ``queues`` does with the disk.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MetadataSync:
         clock: Clock,
         events: Events,
         tables: BrokerTables,
-        followed: Callable[[], FollowStatus],
+        follow_status: Callable[[], FollowStatus],
         queues: MasterQueues | None = None,
         worker: Worker | None = None,
         *,
@@ -91,7 +91,7 @@ class MetadataSync:
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._followed, self._queues, self._worker = followed, queues, worker
+        self._follow_status, self._queues, self._worker = follow_status, queues, worker
         self._first_s, self._period_s = first_s, period_s
         self._master: str | None = None
         self._sooner = asyncio.Event()  # the next round may be due earlier than it was
@@ -99,12 +99,12 @@ class MetadataSync:
         self._begin()
 
     def _begin(self) -> None:
-        """As nothing was copied yet."""
+        """Begin as a slave that has copied nothing yet."""
         now = self._clock.now()
         self._rounds = Rounds(now, first_s=self._first_s, period_s=self._period_s)
         self._rounds.master_found(self._master, now)
         self._untaken = Untaken()
-        self._said: dict[str, str] = {}  # of the failures: what was told
+        self._reported_failures: dict[str, str] = {}  # of the failures: those with an event, by part
         self._ends_due = 0.0
         self.status = SyncStatus()
 
@@ -155,13 +155,13 @@ class MetadataSync:
 
     async def _run(self) -> None:
         while True:
-            master = await self._due()
+            master = await self._next_round()
             self._rounds.began(self._clock.now())
             await self.sync(master)
             self._rounds.ended(self._tables.topics.all, self._clock.now(), failed=bool(self.status.failures))
 
-    async def _due(self) -> str:
-        """Wait for the next round; of which master."""
+    async def _next_round(self) -> str:
+        """Wait for the next round. Returns its master."""
         while True:
             self._sooner.clear()
             now, due, master = self._clock.now(), self._rounds.wake_at(), self._rounds.master
@@ -173,17 +173,17 @@ class MetadataSync:
 
     async def sync(self, master: str) -> None:
         """One round."""
-        proof = proof_of(self._followed())
+        proof = proof_of(self._follow_status())
         if isinstance(proof, str):
-            return self._ended(master, {ALL_TABLES: proof})
+            return self._round_ended(master, {ALL_TABLES: proof})
         tables = MasterTables(self._client, self._clock, master, proof.instance)
-        copied = _Round(tables, proof, self._followed, self._clock, self._untaken)
+        table_round = _Round(tables, proof, self._follow_status, self._clock, self._untaken)
         parts: tuple[tuple[str, Callable[[BrokerTables], Awaitable[None]]], ...] = (
-            ("topics", copied.topics),
-            ("consumer offsets", copied.offsets),
-            ("delay offsets", copied.delays),
-            ("groups", copied.groups),
-            ("queue ends", self._queue_ends(copied)),
+            ("topics", table_round.topics),
+            ("consumer offsets", table_round.offsets),
+            ("delay offsets", table_round.delays),
+            ("groups", table_round.groups),
+            ("queue ends", self._queue_ends(table_round)),
         )
         failures: dict[str, str] = {}
         for part, copy in parts:
@@ -191,30 +191,30 @@ class MetadataSync:
                 await copy(self._tables)
             except TallyError as error:
                 failures[part] = str(error)
-        self._ended(master, failures)
+        self._round_ended(master, failures)
 
-    def _queue_ends(self, copied: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
+    def _queue_ends(self, table_round: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
         async def copy(tables: BrokerTables) -> None:
             # An original is asked for each topic: not in each round.
             queues, worker = self._queues, self._worker
-            is_due = not copied.is_original or self._clock.now() >= self._ends_due
+            is_due = not table_round.is_original or self._clock.now() >= self._ends_due
             if queues is not None and worker is not None and is_due:
-                await copied.queue_ends(queues, worker, tables)
+                await table_round.queue_ends(queues, worker, tables)
                 self._ends_due = self._clock.now() + ORIGINAL_ENDS_S
 
         return copy
 
-    def _ended(self, master: str, failures: dict[str, str]) -> None:
-        """Each reason is told once. That no log is followed yet is so at every start: told when it lasts."""
+    def _round_ended(self, master: str, failures: dict[str, str]) -> None:
+        """Emit each reason once. That no log is followed yet is so at every start: it is emitted when it lasts."""
         before, self.status.failures = self.status.failures, failures
-        said, self._said = self._said, {}
+        reported_failures, self._reported_failures = self._reported_failures, {}
         for part, reason in failures.items():
-            is_said = said.get(part) == reason if part == ALL_TABLES else part in said
-            if not is_said and (part in before or part != ALL_TABLES):
+            is_reported = reported_failures.get(part) == reason if part == ALL_TABLES else part in reported_failures
+            if not is_reported and (part in before or part != ALL_TABLES):
                 self._events.emit("metadata not copied", part=part, master=master, reason=reason)
-                is_said = True
-            if is_said:
-                self._said[part] = reason
+                is_reported = True
+            if is_reported:
+                self._reported_failures[part] = reason
         before_untaken, self.status.untaken = self.status.untaken, self._untaken.why
         if self.status.untaken and not before_untaken:
             self._events.emit("commits not taken", master=master, reason=self.status.untaken)
@@ -226,9 +226,14 @@ class _Round:
     """One copy of each table; what is not proven any more raises Unavailable and changes nothing."""
 
     def __init__(
-        self, master: MasterTables, proof: Proof, followed: Callable[[], FollowStatus], clock: Clock, untaken: Untaken
+        self,
+        master: MasterTables,
+        proof: Proof,
+        follow_status: Callable[[], FollowStatus],
+        clock: Clock,
+        untaken: Untaken,
     ) -> None:
-        self._master, self._proof, self._followed = master, proof, followed
+        self._master, self._proof, self._follow_status = master, proof, follow_status
         self._clock, self._untaken = clock, untaken
         self.is_original = proof.by_end
 
@@ -249,43 +254,44 @@ class _Round:
         most = 3 * offsets.most  # so many are committed, so many pulled, and so many have counters
         table, resets = await self._offsets(most)
         self._untaken.began(self._clock.now())
-        is_told, left = await self._tell(offsets, offsets.lacking(table, resets))
-        if is_told:
+        is_any_sent, remaining = await self._send_commits(offsets, offsets.lacking(table, resets))
+        if is_any_sent:
             table, resets = await self._offsets(most)
         merge = offsets.merge(table, resets)
         await in_slices(merge.steps(), self._clock)
         await self._check()
         await in_slices(offsets.become(merge), self._clock)
-        if left:
-            raise Unavailable("the master is still to be told of what was committed here", commits=left)
+        if remaining:
+            raise Unavailable("the master is still to be told of what was committed here", commits=remaining)
         await in_slices(self._untaken.ended(self._clock.now()), self._clock)
 
     async def _offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
-        found = await self._master.offsets(most)
+        tables = await self._master.offsets(most)
         await self._check()
-        return found
+        return tables
 
-    async def _tell(self, offsets: Offsets, lacking: Iterable[OffsetCommit | None]) -> tuple[bool, int]:
-        """Whether the master was told of any, and how many are left for the next round, since the time was up."""
+    async def _send_commits(self, offsets: Offsets, lacking: Iterable[OffsetCommit | None]) -> tuple[bool, int]:
+        """Send commits to the master. Returns whether any was sent, and how many remain for the next round, as the time
+        is up."""
         ends_at = self._clock.now() + TELL_S
-        pause_at, is_told, left = self._clock.now() + SLICE_S, False, 0
+        pause_at, is_any_sent, remaining = self._clock.now() + SLICE_S, False, 0
         for commit in lacking:
             if self._clock.now() >= pause_at:  # there may be a million of which it need not be told
                 await asyncio.sleep(0)
                 pause_at = self._clock.now() + SLICE_S
-            if commit is None or not self._untaken.wanted(commit):
+            if commit is None or not self._untaken.is_due(commit):
                 continue
             if self._clock.now() >= ends_at:
-                left += 1
+                remaining += 1
                 continue
-            answer, is_told = await self._master.send_commit(commit), True
+            response, is_any_sent = await self._master.send_commit(commit), True
             pause_at = self._clock.now() + SLICE_S
-            if answer.code in _SETTLED:
+            if response.code in _SETTLED:
                 offsets.disown(commit)
                 self._untaken.taken(commit)
             else:  # it stands in nobody's way
-                self._untaken.refused(commit, answer.remark or f"code {answer.code}")
-        return is_told, left
+                self._untaken.refused(commit, response.remark or f"code {response.code}")
+        return is_any_sent, remaining
 
     async def delays(self, tables: BrokerTables) -> None:
         text, table = await self._master.delays()
@@ -293,15 +299,15 @@ class _Round:
         tables.delays.take(text, table)
 
     async def queue_ends(self, queues: MasterQueues, worker: Worker, tables: BrokerTables) -> None:
-        told = await self._master.queue_ends(tables.topics.all)
+        master_ends = await self._master.queue_ends(tables.topics.all)
         await self._check()
-        if (deletion := queues.learn_deletions(told.deleted)) is not None:
+        if (deletion := queues.learn_deletions(master_ends.deleted)) is not None:
             await worker.run(deletion.run)
-        await worker.run(partial(queues.learn_ends, told.ends, told.at, told.first))
+        await worker.run(partial(queues.learn_ends, master_ends.ends, master_ends.at, master_ends.first))
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""
         end = await self._master.log_end() if self._proof.by_end else None
-        why = objection(self._proof, self._followed(), end)
+        why = objection(self._proof, self._follow_status(), end)
         if why is not None:
             raise Unavailable(why)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.hold import Held, HoldCore
+from tallystick.rocketmq.broker.hold import HeldPull, HoldCore
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_reads import PullReads
@@ -65,12 +65,12 @@ class _Pull:
 
 
 class Pulls:
-    """Answers go to the links. Everything runs on the loop."""
+    """Responses go to the links. Everything runs on the loop."""
 
     def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts, self._refusals = parts, counts, Refusals(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
-        self._reads, self._told_brief = PullReads(parts, counts), Once()  # hosts
+        self._reads, self._brief_events = PullReads(parts, counts), Once()  # hosts
         self._removals = parts.topics.removals
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class Pulls:
         self.handlers: Mapping[int, Handler] = dict.fromkeys(PULLS, self.handle)
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         return len(self._hold)
 
     def handle(self, link: Link, command: Command, reply: Reply) -> Command | None:
@@ -96,14 +96,14 @@ class Pulls:
         )
         try:
             self._begin(pull)
-        except StorageError as error:  # told as a bug is: the log cannot be read
+        except StorageError as error:  # reported as a bug is: the log cannot be read
             return self._failed(pull, error)
         return None
 
     def _begin(self, pull: _Pull) -> None:
         before = self._parts.saves.changes
-        allowed = self._allowed(pull)
-        if allowed is None:
+        allowed_pull = self._check(pull)
+        if allowed_pull is None:
             return
         header = pull.header
         if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
@@ -113,13 +113,13 @@ class Pulls:
         elif self._late or not self._has_time():
             self._put_off(pull, first=True)
         else:
-            self._serve(pull, allowed, first=True)
+            self._serve(pull, allowed_pull, first=True)
 
     def _commit(self, peer: str, header: PullHeader) -> None:
-        """What a pull commits; its client hears nothing of how that ends."""
+        """What a pull commits; its client gets no response to that."""
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         if self._parts.offsets.is_beyond(topic, queue_id, offset):
-            if self._reads.told_beyond.is_new((topic, group, "commit")):
+            if self._reads.beyond_events.is_new((topic, group, "commit")):
                 self._parts.events.emit(
                     "commit beyond the end", topic=topic, group=group, queue=queue_id, offset=offset
                 )
@@ -167,13 +167,13 @@ class Pulls:
         topics = self._parts.topics
         if topics.removals != self._removals:
             self._removals = topics.removals
-            self._waking.run(self._waking_all(self._hold.gone(topics.all)))
+            self._waking.run(self._waking_all(self._hold.topics_deleted(topics.all)))
 
     def closed(self, link: Link) -> None:
         self._waking.run(self._hold.closed(link))
 
     def close(self) -> None:
-        """Whoever waits gets no answer any more."""
+        """Pulls that wait get no response any more."""
         self._alarm.cancel()
         self._waking.close()
         self._late.clear()
@@ -238,13 +238,13 @@ class Pulls:
     def _run(self, pull: _Pull, *, first: bool) -> None:
         before = self._parts.saves.changes
         try:
-            allowed = self._allowed(pull)
-            if allowed is None:
+            allowed_pull = self._check(pull)
+            if allowed_pull is None:
                 return
             if self._parts.saves.changes != before:
                 self._save_first(pull)
             else:
-                self._serve(pull, allowed, first=first)
+                self._serve(pull, allowed_pull, first=first)
         except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
             pull.reply(self._failed(pull, error))
 
@@ -255,10 +255,10 @@ class Pulls:
 
     # One pull
 
-    def _allowed(self, pull: _Pull) -> AllowedPull | None:
-        """None: it was refused."""
+    def _check(self, pull: _Pull) -> AllowedPull | None:
+        """Returns None if the pull was refused, with a response."""
         parts, header, before = self._parts, pull.header, self._parts.saves.changes
-        allowed = check(
+        outcome = check(
             header,
             pull.command.code,
             pull.link.peer,
@@ -268,35 +268,35 @@ class Pulls:
             parts.groups,
             parts.clients,
         )
-        if isinstance(allowed, Refusal):
-            answer = pull.command.response(allowed.code, allowed.remark)
-            self._refusals.responded(pull.link.peer, pull.command, answer)
-            parts.saves.send(pull.reply, answer, newest_since(parts.saves, before))
+        if isinstance(outcome, Refusal):
+            response = pull.command.response(outcome.code, outcome.remark)
+            self._refusals.responded(pull.link.peer, pull.command, response)
+            parts.saves.send(pull.reply, response, newest_since(parts.saves, before))
             return None
-        return allowed
+        return outcome
 
-    def _serve(self, pull: _Pull, allowed: AllowedPull, *, first: bool) -> None:
-        """Answer it, or ``first`` hold it when there is nothing to read."""
-        tags = tag_codes(allowed.subscription)
-        answer = self._reads.read(pull.link, pull.command, pull.header, allowed, tags)
-        if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, tags):
+    def _serve(self, pull: _Pull, allowed_pull: AllowedPull, *, first: bool) -> None:
+        """Respond to a pull, or, if it is ``first`` tried, hold it when there is nothing to read."""
+        tags = tag_codes(allowed_pull.subscription)
+        response = self._reads.read(pull.link, pull.command, pull.header, allowed_pull, tags)
+        if first and response.code == ResponseCode.PULL_NOT_FOUND and self._hold_pull(pull, tags):
             return
         self._counts.pulls += 1
-        pull.reply(answer)
+        pull.reply(response)
 
-    def _held(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
-        """Whether it waits now."""
+    def _hold_pull(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
+        """Hold a pull, if it may wait. Returns whether it is held."""
         header, settings = pull.header, self._parts.settings
         if not header.sys_flag & _SUSPEND:
             return False
         wait_ms = header.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
         now = self._parts.clock.now()
         deadline = now + min(max(wait_ms, 0), _MAX_HOLD_MS) / 1000
-        held = Held(header.topic, header.queue_id, header.queue_offset, tags, deadline, pull.link, pull)
-        if not self._hold.hold(held, now):
+        held_pull = HeldPull(header.topic, header.queue_id, header.queue_offset, tags, deadline, pull.link, pull)
+        if not self._hold.hold(held_pull, now):
             self._counts.brief_pulls += 1
             host = pull.link.peer.rpartition(":")[0]
-            if self._told_brief.is_new(host):
+            if self._brief_events.is_new(host):
                 self._parts.events.emit("pulls wait briefly", peer=pull.link.peer, held=len(self._hold))
         pull.codes = len(tags or ()) if not header.subscription else 0
         pull.link.keep(pull.kept_bytes)

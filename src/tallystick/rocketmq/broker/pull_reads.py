@@ -17,15 +17,15 @@ _ANY_BYTES = 128 * 1024 * 1024
 
 
 class PullReads:
-    """``bytes``: what was read so far. ``told_beyond`` has topics and groups of which an operator was told."""
+    """``bytes``: what was read so far. ``beyond_events``: topics and groups that had an event."""
 
     def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts = parts, counts
         self.bytes = 0
-        self.told_beyond = Once()
+        self.beyond_events = Once()
 
     def read(
-        self, link: Link, command: Command, header: PullHeader, allowed: AllowedPull, tags: frozenset[int] | None
+        self, link: Link, command: Command, header: PullHeader, allowed_pull: AllowedPull, tags: frozenset[int] | None
     ) -> Command:
         """Messages, or why there are none; ``tags`` are codes. ``bytes`` grows by what is read."""
         parts = self._parts
@@ -34,30 +34,30 @@ class PullReads:
         reset_to = self._reset_to(link, header) if parts.offsets.resets.pending else None
         has_mark = header.mark is not None
         if reset_to is not None:
-            found = GetResult(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
+            result = GetResult(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
         elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
-            found = GetResult(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
+            result = GetResult(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
             if parts.standing.is_slave and not parts.settings.store.offset_check_in_slave:
                 has_mark = False  # the reader stays where it is, with what it knows, and asks the master
             else:
-                found.next_offset = self._back(header, found)
+                result.next_offset = self._resume_offset(header, result)
         else:
-            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
-        if found.status is GetStatus.OFFSET_OVERFLOW_BADLY and found.next_offset != header.queue_offset:
-            found.next_offset = self._back(header, found)
-        parts.offsets.set_pull_offset(topic, group, queue_id, found.next_offset)
-        self.bytes += found.size
-        mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
-        code, said = outcome(found, header, allowed, parts.settings, parts.standing, mark)
-        parts.traffic.pulled(has_messages=found.count > 0, now_ms=parts.clock.wall_ms())
-        if found.count:
-            self._counts.messages_out += found.count
-            self._counts.bytes_out += found.size
-            parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
-        fields = said.to_fields()
+            result = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
+        if result.status is GetStatus.OFFSET_OVERFLOW_BADLY and result.next_offset != header.queue_offset:
+            result.next_offset = self._resume_offset(header, result)
+        parts.offsets.set_pull_offset(topic, group, queue_id, result.next_offset)
+        self.bytes += result.size
+        mark = parts.store.mark_before(topic, queue_id, result.next_offset) if has_mark else None
+        code, response_header = outcome(result, header, allowed_pull, parts.settings, parts.standing, mark)
+        parts.traffic.pulled(has_messages=result.count > 0, now_ms=parts.clock.wall_ms())
+        if result.count:
+            self._counts.messages_out += result.count
+            self._counts.bytes_out += result.size
+            parts.traffic.read(topic, group, result.count, result.size, parts.clock.wall_ms())
+        fields = response_header.to_fields()
         if reset_to is not None and code is ResponseCode.PULL_OFFSET_MOVED:
             fields |= OffsetMovedResponse(reset=True).to_fields()
-        return command.response(code, found.status.name, fields, parts=found.buffers)
+        return command.response(code, result.status.name, fields, parts=result.buffers)
 
     def _reset_to(self, link: Link, header: PullHeader) -> int | None:
         """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""
@@ -68,14 +68,14 @@ class PullReads:
         key, now = f"{header.topic}@{group}", self._parts.clock.now()
         return pending.hear(key, header.queue_id, header.queue_offset, link.peer, now, commits=False)
 
-    def _back(self, header: PullHeader, found: GetResult) -> int:
+    def _resume_offset(self, header: PullHeader, result: GetResult) -> int:
         """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of
         this queue, which was made anew or lost its tail: it has seen those before the group's offset, or none."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-        known = self._parts.offsets.get(topic, group, queue_id)
-        first, end = found.min_offset, found.max_offset
-        to = known if known is not None and first <= known <= end else first
-        if self.told_beyond.is_new((topic, group, "pull")):
+        group_offset = self._parts.offsets.get(topic, group, queue_id)
+        first, end = result.min_offset, result.max_offset
+        to = group_offset if group_offset is not None and first <= group_offset <= end else first
+        if self.beyond_events.is_new((topic, group, "pull")):
             kind = "reader beyond the end" if header.queue_offset > end else "reader of another log"
             self._parts.events.emit(
                 kind, topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,

@@ -39,56 +39,56 @@ class Rounds:
         self._period_s = period_s
         self._timed = now + first_s
         self._early_from = now
-        self._wanted: dict[str, _Want] = {}
-        self._sought: dict[str, _Want] = {}  # what was wanted when the round began
+        self._wants: dict[str, _Want] = {}
+        self._wants_at_begin: dict[str, _Want] = {}  # what was wanted when the round began
         self._is_timed = False  # the round that began last
 
     def master_found(self, master: str | None, now: float) -> None:
         """Where name servers say that it is. Another master may have what the one before lacked."""
         if master != self.master:
             self.master = master
-            for name in (_EVERYTHING, *self._wanted):
-                self._wanted[name] = _Want(now)
+            for name in (_EVERYTHING, *self._wants):
+                self._wants[name] = _Want(now)
 
     def followed(self, now: float) -> None:
         """The log of the master is fed from now on: it was away, or this slave was."""
-        self._wanted[_EVERYTHING] = _Want(now)
+        self._wants[_EVERYTHING] = _Want(now)
 
-    def dispatched(self, topics: Iterable[str], known: Container[str], now: float) -> bool:
-        """Records of these topics are here; whether that changes ``wake_at``. ``known``: those that the table has."""
-        new = [topic for topic in topics if topic not in known and topic not in self._wanted]
+    def dispatched(self, topics: Iterable[str], topic_names: Container[str], now: float) -> bool:
+        """Records of these topics are here. Returns whether ``wake_at`` changes. ``topic_names``: the table's."""
+        new = [topic for topic in topics if topic not in topic_names and topic not in self._wants]
         for topic in new:
-            self._wanted[topic] = _Want(now)
+            self._wants[topic] = _Want(now)
         return bool(new)
 
     def wake_at(self) -> float | None:
         """When the next round is due; None: not before there is a master."""
         if self.master is None:
             return None
-        early = min((want.due for want in self._wanted.values()), default=math.inf)
+        early = min((want.due for want in self._wants.values()), default=math.inf)
         return min(self._timed, max(early, self._early_from))
 
     def began(self, now: float) -> None:
-        self._sought, self._is_timed = dict(self._wanted), now >= self._timed
+        self._wants_at_begin, self._is_timed = dict(self._wants), now >= self._timed
         if not self._is_timed:
             self._early_from = now + GAP_S
 
-    def ended(self, known: Container[str], now: float, *, failed: bool) -> None:
-        """The table has ``known`` now. ``failed``: at least one part was not copied."""
+    def ended(self, topic_names: Container[str], now: float, *, failed: bool) -> None:
+        """The table has ``topic_names`` now. ``failed``: at least one part was not copied."""
         if self._is_timed:
             self._timed = now + self._period_s
         if not failed and self._is_still(_EVERYTHING):
-            del self._wanted[_EVERYTHING]
-        for topic in [topic for topic in self._wanted if topic in known]:
-            del self._wanted[topic]
-        for name in self._sought:
+            del self._wants[_EVERYTHING]
+        for topic in [topic for topic in self._wants if topic in topic_names]:
+            del self._wants[topic]
+        for name in self._wants_at_begin:
             if self._is_still(name):
-                self._put_off(self._wanted[name], now)
+                self._put_off(self._wants[name], now)
 
     def _is_still(self, name: str) -> bool:
         """Whether it is wanted, and only since before the round: what was wanted during it, another master's table for
         example, may have come too late for it."""
-        return name in self._sought and self._wanted.get(name) is self._sought[name]
+        return name in self._wants_at_begin and self._wants.get(name) is self._wants_at_begin[name]
 
     def _put_off(self, want: _Want, now: float) -> None:
         want.due = now + want.gap_s if want.gap_s < self._period_s else math.inf

@@ -3,7 +3,7 @@
 All changes of a moment are one save, however many there are: what changes while one runs is in the next. Strangers can
 make tables long, and change them again and again: behind a long save is a rest, as long as its bytes. The text is
 made on the loop, some milliseconds at a time (on a thread it would hold the interpreter just as long), and written and
-synced on a worker. Whoever asked for a change has the answer when the original's own file has it, on the disk.
+synced on a worker. Whoever asked for a change gets the response when the original's own file has it, on the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
-MOST_WAITING = 100_000  # answers, some 40 MB: a disk that stalls holds them all up
+MOST_WAITING = 100_000  # responses, some 40 MB: a disk that stalls holds them all up
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
 FREE_BYTES = 256 * 1024  # of a save, that are followed by no rest: those of ordinary tables
 BYTES_A_SECOND = 16 * 1024 * 1024  # of longer ones, however often they change
@@ -33,7 +33,7 @@ MAX_REST_S = 2.0  # clients wait for 3 s
 AT_ONCE = 64  # pieces of a text, of some 10 to 100 KB, that are in memory
 
 
-class Saved(Protocol):
+class SavedTables(Protocol):
     """The tables of some files: see ``Tables``."""
 
     changed: Callable[[], None]  # is called at each urgent change
@@ -43,7 +43,7 @@ class Saved(Protocol):
         """How many urgent ones there were."""
         ...
 
-    def unsaved(self, *, urgent: bool = False) -> list[str]: ...
+    def unsaved_files(self, *, urgent: bool = False) -> list[str]: ...
 
     def text(self, name: str) -> Iterator[bytes]: ...
 
@@ -57,18 +57,18 @@ class Saved(Protocol):
 class Saver:
     """``start`` it, ``close`` it, and its worker with it. What others see of it is ``Saves``."""
 
-    def __init__(self, tables: Saved, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
+    def __init__(self, tables: SavedTables, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
         self._tables, self._files, self._clock, self._events = tables, files, clock, events
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._due = asyncio.Event()
-        self._waiting: list[tuple[int, Done]] = []
+        self._waiters: list[tuple[int, Done]] = []
         self._task: asyncio.Task[None] | None = None
         self._failing: set[str] = set()
         self._turn = asyncio.Lock()  # of one save: an older text never replaces a newer one
-        self._written = 0  # bytes, since the last rest
+        self._written_bytes = 0  # bytes, since the last rest
         self._closing = asyncio.Event()
-        self._covered = 0  # changes that are saved
+        self._saved_change = 0  # changes that are saved
         tables.changed = self._due.set
 
     @property
@@ -81,24 +81,26 @@ class Saver:
     def after(self, change: int, done: Done) -> None:
         """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not;
         that may be that too many wait already."""
-        if change <= self._covered:
+        if change <= self._saved_change:
             done(None)
         else:
             self._wait(change, done)
 
     def _wait(self, change: int, done: Done) -> None:
         self._due.set()
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((change, done))
+        if len(self._waiters) < MOST_WAITING:
+            self._waiters.append((change, done))
         else:
             done(StorageError("the disk is late, and too many answers wait for it"))
 
-    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(
+        self, send: Send, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
         def done(error: StorageError | None) -> None:
-            if error is not None and answer.code == ResponseCode.SUCCESS:
-                answer.code, answer.remark = unsaved, f"it was done, but cannot be saved: {error}"
-                answer.body = b""
-            send(answer)
+            if error is not None and response.code == ResponseCode.SUCCESS:
+                response.code, response.remark = failure_code, f"it was done, but cannot be saved: {error}"
+                response.body = b""
+            send(response)
 
         self.after(change, done)
 
@@ -111,7 +113,7 @@ class Saver:
         return [self._task] if self._task is not None else []
 
     async def close(self) -> None:
-        """What is not saved yet is saved now."""
+        """Save all that is not saved yet."""
         self._closing.set()
         self._due.set()
         if self._task is not None:
@@ -129,33 +131,35 @@ class Saver:
             await self.save(urgent=not is_all)
             if is_all:
                 all_at = self._clock.now() + PERIOD_S
-            rest_s = min(MAX_REST_S, (self._written - FREE_BYTES) / BYTES_A_SECOND)
-            self._written = 0
+            rest_s = min(MAX_REST_S, (self._written_bytes - FREE_BYTES) / BYTES_A_SECOND)
+            self._written_bytes = 0
             if rest_s > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), rest_s)
 
     async def save(self, *, urgent: bool = False) -> None:
-        """What changed since the last time; whoever waits for it is told."""
+        """Save the tables that changed since the last time, and call whoever waits for them."""
         async with self._turn:
-            covered = self.changes
-            failed = await self._save_all(self._tables.unsaved(urgent=urgent))
-            if failed is None:
-                self._covered = covered
-        waiting, self._waiting = self._waiting, []
-        await in_slices(self._tell(waiting, covered, failed), self._clock)
+            saved_change = self.changes
+            failure = await self._save_all(self._tables.unsaved_files(urgent=urgent))
+            if failure is None:
+                self._saved_change = saved_change
+        waiters, self._waiters = self._waiters, []
+        await in_slices(self._call_waiters(waiters, saved_change, failure), self._clock)
 
-    def _tell(self, waiting: list[tuple[int, Done]], covered: int, failed: StorageError | None) -> Iterator[None]:
-        for change, done in waiting:
-            if change <= covered:
-                done(failed)
+    def _call_waiters(
+        self, waiters: list[tuple[int, Done]], saved_change: int, failure: StorageError | None
+    ) -> Iterator[None]:
+        for change, done in waiters:
+            if change <= saved_change:
+                done(failure)
             else:
-                self._waiting.append((change, done))
+                self._waiters.append((change, done))
             yield
 
     async def _save_all(self, names: Sequence[str]) -> StorageError | None:
-        """Why something that answers wait for could not be saved."""
-        failed = None
+        """Returns why a file that responses wait for could not be saved, or None."""
+        failure = None
         for name in names:
             try:
                 await self._save(name)
@@ -163,11 +167,11 @@ class Saver:
             except StorageError as error:
                 self._tables.failed(name)
                 if self._tables.is_urgent(name):
-                    failed = error
+                    failure = error
                 if name not in self._failing:
                     self._failing.add(name)
                     self._events.emit("table not saved", file=name, reason=str(error))
-        return failed
+        return failure
 
     async def _save(self, name: str) -> None:
         """Raises StorageError."""
@@ -187,7 +191,7 @@ class Saver:
         self._tables.saved(name)
 
     async def _some(self, text: Iterator[bytes]) -> list[bytes]:
-        """The next pieces of a text."""
+        """Returns the next pieces of a text."""
         pieces = await in_slices(islice(text, AT_ONCE), self._clock)
-        self._written += sum(map(len, pieces))
+        self._written_bytes += sum(map(len, pieces))
         return pieces

@@ -1,4 +1,4 @@
-"""What answers wait for when their requests changed a table: the seam between requests and ``saver``."""
+"""What responses wait for when their requests changed a table: the seam between requests and ``saver``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class Saves(Protocol):
 
     @property
     def changes(self) -> int:
-        """The number of the newest change that an answer has to wait for."""
+        """The number of the newest change that a response has to wait for."""
         ...
 
-    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
-        """``send`` the answer when all changes up to the number ``change`` are on the disk: at once if they are.
+    def send(
+        self, send: Send, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
+        """``send`` the response when all changes up to the number ``change`` are on the disk: at once if they are.
 
-        A good answer whose changes could not be saved has the code ``unsaved``, and no body, instead.
+        A successful response whose changes could not be saved has the code ``failure_code``, and no body, instead.
         """
         ...
 
@@ -46,7 +48,7 @@ def newest_since(saves: Saves, before: int) -> int:
 
 
 class SavedReply(Reply):
-    """The answer goes out when what its request changed is on the disk, whatever others changed meanwhile.
+    """The response is sent when what its request changed is on the disk, whatever others changed meanwhile.
 
     The changes of a request are those that are made while its handler runs, or one of its steps.
     """
@@ -81,6 +83,6 @@ class SavedReply(Reply):
     def _note(self, before: int) -> None:
         self._change = newest_since(self._saves, before) or self._change
 
-    def _send(self, answer: Command) -> None:
+    def _send(self, response: Command) -> None:
         self._note_handler()  # which may run still
-        self._saves.send(self.link.send, answer, self._change)
+        self._saves.send(self.link.send, response, self._change)

@@ -1,4 +1,4 @@
-"""All sends of one loop tick: one append, one wait for disk and slaves, an answer each (H9, H10).
+"""All sends of one loop tick: one append, one wait for disk and slaves, a response each (H9, H10).
 
 Sends with very many messages or bytes, or that give back long ones, are appended before the next ones are looked at.
 """
@@ -37,10 +37,10 @@ SENDS = frozenset(
 )  # fmt: skip
 PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
-MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
-_Asked = tuple[Reply, Command, DraftedSend]
-# An answer; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
-_Waiting = tuple[Reply, Command, bool, int | None]
+MAX_WAITING = 100_000  # responses that wait for disk or slaves; more sends are refused until they are fewer
+_PendingSend = tuple[Reply, Command, DraftedSend]
+# A response; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
+_WaitingResponse = tuple[Reply, Command, bool, int | None]
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
@@ -53,7 +53,7 @@ class SendLog(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether the answers of sends wait for something, unless they do not want to."""
+        """Whether the responses to sends wait for something, unless they do not want to."""
         ...
 
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
@@ -73,7 +73,7 @@ class Sends:
         events: Events, *, store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
         refusal: Callable[[], str | None], fresh: Container[str],
     ) -> None:  # fmt: skip
-        """No record is longer than ``file_bytes``. ``refusal()`` says why the log takes nothing, when it does not.
+        """No record is longer than ``file_bytes``. ``refusal()`` returns why the log takes no messages, or None.
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
         self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
         self._events, self._standing, self._refusal, self._fresh = events, standing, refusal, fresh
@@ -86,10 +86,10 @@ class Sends:
             )
         self._host_digits = store_host.hex().upper()  # with which message ids begin
         self._hosts: dict[Link, bytes] = {}
-        self._waiting: dict[Ticket, list[_Waiting]] = {}
+        self._waiting_responses: dict[Ticket, list[_WaitingResponse]] = {}
         self._waiting_count = 0
-        self._asked: list[_Asked] = []  # what the next append has
-        self._asked_messages = self._asked_bytes = 0
+        self._pending_sends: list[_PendingSend] = []  # what the next append has
+        self._pending_messages = self._pending_bytes = 0
 
     def take(self, link: Link, command: Command, reply: Reply) -> None:
         """A send; ``put`` is due behind the last one of a turn."""
@@ -101,73 +101,75 @@ class Sends:
             self._counts.sends_refused += 1
             self._refuse(command, drafted, reply)
             return
-        self._asked.append((reply, command, drafted))
+        self._pending_sends.append((reply, command, drafted))
         messages = drafted.draft.messages
-        self._asked_messages += len(messages)
+        self._pending_messages += len(messages)
         if command.code == _SEND_BACK:  # its message was read from the log
-            self._asked_bytes += sum(len(body) + len(properties) for _, body, properties in messages)
+            self._pending_bytes += sum(len(body) + len(properties) for _, body, properties in messages)
         else:
-            self._asked_bytes += len(command.body)
-        if self._asked_messages >= PUT_MESSAGES or self._asked_bytes >= PUT_BYTES:
+            self._pending_bytes += len(command.body)
+        if self._pending_messages >= PUT_MESSAGES or self._pending_bytes >= PUT_BYTES:
             self.put()
 
     def put(self) -> None:
-        """Append what was taken, in order."""
-        asked, self._asked = self._asked, []
-        self._asked_messages = self._asked_bytes = 0
-        if not asked:
+        """Append the pending sends, in order."""
+        sends, self._pending_sends = self._pending_sends, []
+        self._pending_messages = self._pending_bytes = 0
+        if not sends:
             return
         try:
-            self._put(asked)
-        except Exception as error:  # a bug of ours: the peers hear of it
-            self._events.emit("request failed", reason=repr(error), requests=len(asked))
-            for reply, command, _ in asked:
+            self._put(sends)
+        except Exception as error:  # a bug of ours: the peers get a response all the same
+            self._events.emit("request failed", reason=repr(error), requests=len(sends))
+            for reply, command, _ in sends:
                 if reply.due:
                     reply(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
-    def _put(self, asked: Sequence[_Asked]) -> None:
-        puts = self._log.put([drafted.draft for _, _, drafted in asked])
-        waiting: list[_Waiting] = []
+    def _put(self, sends: Sequence[_PendingSend]) -> None:
+        puts = self._log.put([drafted.draft for _, _, drafted in sends])
+        waiting_responses: list[_WaitingResponse] = []
         end = 0
         may_wait, fresh = self._log.waits, self._fresh
-        for (reply, command, drafted), put in zip(asked, puts, strict=True):
+        for (reply, command, drafted), put in zip(sends, puts, strict=True):
             if command.flag & _ONE_WAY:
                 continue
-            answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in fresh
+            response, is_fresh = self._response_to(command, drafted, put), drafted.draft.topic in fresh
             if may_wait and drafted.wait and put.status is _OK:
-                waiting.append((reply, answer, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None))
+                waiting_responses.append(
+                    (reply, response, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None)
+                )
                 end = put.end
             elif is_fresh:
-                self._send_saved(reply, answer)
+                self._send_saved(reply, response)
             else:
-                reply(answer)
-        self._count(asked, puts)
-        if waiting:
-            self._wait(end, waiting)
+                reply(response)
+        self._count(sends, puts)
+        if waiting_responses:
+            self._wait(end, waiting_responses)
 
     def settled(self, settles: Iterable[Settle]) -> None:
-        """Waits are over: their answers go out."""
+        """Waits are over: their responses are sent."""
         for settle in settles:
-            answers = self._waiting.pop(settle.ticket, [])
-            self._waiting_count -= len(answers)
+            responses = self._waiting_responses.pop(settle.ticket, [])
+            self._waiting_count -= len(responses)
             if settle.status is not _OK:
-                self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
+                self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(responses)
             code = settle.status.response_code
-            for reply, answer, is_fresh, copy in answers:
+            for reply, response, is_fresh, copy in responses:
                 if copy is None:
-                    answer.code = code
+                    response.code = code
                 elif settle.status is not _OK:
                     # It is stored: who hears of a failure stores it once more, and so does each of its deliveries.
-                    answer.remark = settle.status.name
-                    answer.ext = SendBackResponse(copy, settle.disk_late or None).to_fields()
+                    response.remark = settle.status.name
+                    response.ext = SendBackResponse(copy, settle.disk_late or None).to_fields()
                 if is_fresh:
-                    self._send_saved(reply, answer)
+                    self._send_saved(reply, response)
                 else:
-                    reply(answer)
+                    reply(response)
 
-    def _send_saved(self, reply: Reply, answer: Command) -> None:
-        """When its topic is on the disk, as the message is to be: else that is what the answer says."""
-        self._saves.send(reply, answer, self._saves.changes, ResponseCode.FLUSH_DISK_TIMEOUT)
+    def _send_saved(self, reply: Reply, response: Command) -> None:
+        """Send the response when the topic is on the disk, as the message is to be; if it cannot be, it says so."""
+        self._saves.send(reply, response, self._saves.changes, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
@@ -193,41 +195,41 @@ class Sends:
             self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
-    def _wait_for(self, copied: ExistingCopy, command: Command, reply: Reply) -> None:
-        """For the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
-        answer, is_fresh = command.response(_SUCCESS), copied.topic in self._fresh
+    def _wait_for(self, existing_copy: ExistingCopy, command: Command, reply: Reply) -> None:
+        """Wait for the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
+        response, is_fresh = command.response(_SUCCESS), existing_copy.topic in self._fresh
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(copied.end, [(reply, answer, is_fresh, copied.offset)])
+            self._wait(existing_copy.end, [(reply, response, is_fresh, existing_copy.offset)])
         elif is_fresh:
-            self._send_saved(reply, answer)
+            self._send_saved(reply, response)
         else:
-            reply(answer)
+            reply(response)
 
-    def _wait(self, end: int, waiting: list[_Waiting]) -> None:
+    def _wait(self, end: int, waiting_responses: list[_WaitingResponse]) -> None:
         wait = self._log.wait(end)
-        self._waiting[wait.ticket] = waiting
-        self._waiting_count += len(waiting)
+        self._waiting_responses[wait.ticket] = waiting_responses
+        self._waiting_count += len(waiting_responses)
         self.settled(wait.settles)
 
-    def _count(self, asked: Sequence[_Asked], puts: Sequence[Put]) -> None:
+    def _count(self, sends: Sequence[_PendingSend], puts: Sequence[Put]) -> None:
         messages, sizes = 0, dict[str, int]()
-        refused = len(puts)
-        for (_, _, drafted), put in zip(asked, puts, strict=True):
+        refused_count = len(puts)
+        for (_, _, drafted), put in zip(sends, puts, strict=True):
             if put.status is _OK:
                 topic, offsets = drafted.draft.topic, put.offsets
-                refused -= 1
+                refused_count -= 1
                 messages += len(offsets)
                 sizes[topic] = sizes.get(topic, 0) + put.end - offsets[0]
         counts = self._counts
-        counts.sends_refused += refused
+        counts.sends_refused += refused_count
         counts.messages_in += messages
         counts.bytes_in += sum(sizes.values())
         for topic, size in sizes.items():
             counts.bytes_by_topic[topic] = counts.bytes_by_topic.get(topic, 0) + size
 
-    def _answer_of(self, command: Command, drafted: DraftedSend, put: Put) -> Command:
+    def _response_to(self, command: Command, drafted: DraftedSend, put: Put) -> Command:
         if put.status is not _OK:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:
@@ -242,8 +244,8 @@ class Sends:
         digits = self._host_digits
         if len(offsets) == 1:
             return f"{digits}{offsets[0]:016X}"
-        told = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
-        return digits + told.replace(",", f",{digits}")
+        hex_offsets = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return digits + hex_offsets.replace(",", f",{digits}")
 
     def _failure(self, command: Command, status: PutStatus) -> Command:
         if command.code == _SEND_BACK:
@@ -260,12 +262,12 @@ class Sends:
         return command.response(status.response_code, remark, dict(_CHECKED_FIELDS))
 
     def _refuse(self, command: Command, refusal: Refusal | None, reply: Reply) -> None:
-        """To one that stores nothing; None: it need not."""
+        """Respond to a send that stores nothing; ``refusal`` None: it need not store anything."""
         if command.is_one_way:
             return
         if refusal is None:
             reply(command.response(ResponseCode.SUCCESS))
             return
-        answer = command.response(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
-        self._refusals.responded(reply.link.peer, command, answer)
-        reply(answer)
+        response = command.response(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
+        self._refusals.responded(reply.link.peer, command, response)
+        reply(response)

@@ -38,7 +38,7 @@ class Requests:
     ) -> None:  # fmt: skip
         """``rooms`` have the handlers of all else. ``catch_up()`` makes what is stored visible to those who read."""
         self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
-        dispatch = Dispatch(events, self._answered)
+        dispatch = Dispatch(events, self._responded)
         for handlers in (sends.handlers, pulls.handlers):  # they wait for what they have to themselves
             dispatch.add(handlers)
         for handlers in (clients.handlers, *rooms):
@@ -47,14 +47,14 @@ class Requests:
         self._sending = Backlog(clock, dispatch.serve, end=sends.put)
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
-        sends = [asked for asked in requests if asked[1].code in SENDS]
+        sends = [entry for entry in requests if entry[1].code in SENDS]
         if sends:
             self._sending.received(sends)
         if len(sends) < len(requests):
-            self._backlog.received([asked for asked in requests if asked[1].code not in SENDS])
+            self._backlog.received([entry for entry in requests if entry[1].code not in SENDS])
 
     def close(self) -> None:
-        """What waits is served no more."""
+        """Serve none of the requests that wait."""
         self._backlog.close()
         self._sending.close()
 
@@ -63,9 +63,9 @@ class Requests:
         self._pulls.closed(link)
         self._clients.closed(link)
 
-    def _answered(self, link: Link, command: Command, answer: Command) -> None:
+    def _responded(self, link: Link, command: Command, response: Command) -> None:
         if not command.is_one_way:
-            self._refusals.responded(link.peer, command, answer)
+            self._refusals.responded(link.peer, command, response)
 
 
 class FastRequests:
@@ -78,7 +78,7 @@ class FastRequests:
         for link, command in requests:
             if command.code in PULLS and not command.is_one_way:
                 link.send(not_supported(command))
-        self._requests.received([asked for asked in requests if asked[1].code not in PULLS])
+        self._requests.received([entry for entry in requests if entry[1].code not in PULLS])
 
     def closed(self, link: Link) -> None:
         self._requests.closed(link)
@@ -112,7 +112,7 @@ class BrokerServer:
         await self._fast.start(host, port - FAST_PORT_BELOW)
 
     async def close(self) -> None:
-        """Answers that are due go out; then all connections are closed."""
+        """Send the responses that are due, then close all connections."""
         await self._main.close()
         await self._fast.close()
         self.memory.close()

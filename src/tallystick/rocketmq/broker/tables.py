@@ -77,7 +77,7 @@ class BrokerTables:
                 offset=commit.offset, reason="the log lost the messages that it had consumed",
             )  # fmt: skip
 
-    def unsaved(self, *, urgent: bool = False) -> list[str]:
+    def unsaved_files(self, *, urgent: bool = False) -> list[str]:
         """The files whose tables changed, in the order of saving; with ``urgent`` only those that somebody waits for.
 
         Counters of resets go before the offsets: a crash in between costs a commit made at a slave, never a reset.

@@ -1,9 +1,9 @@
-"""Which commits of a slave its master does not take now, and when they are told again (H13): a core.
+"""Which commits of a slave its master does not take now, and when they are sent again (H13): a core.
 
 A master has room for so many offsets (``maxOffsets``), or forbids reads for a while. What it refuses the slave keeps.
-Each commit is told at once when it is new; of those that were refused a few are told again in the next round, then
-after 30 s, 60 s and so on up to ten minutes, those first that were not told for longest. When all of these few are
-taken, so is perhaps the rest: all are told.
+Each commit is sent at once when it is new; of those that were refused a few are sent again in the next round, then
+after 30 s, 60 s and so on up to ten minutes, those first that were not sent for longest. When all of these few are
+taken, so is perhaps the rest: all are sent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _Place = tuple[str, int]  # key and queue id: a later commit to a queue has no b
 
 
 class Untaken:
-    """In a round: ``began``, then for each commit that the master lacks ``wanted`` and what came of it, ``ended``."""
+    """In a round: ``began``, then for each commit that the master lacks ``is_due`` and what came of it, ``ended``."""
 
     def __init__(self) -> None:
-        # In the order in which they were told last; with each, in which round it was seen last.
+        # In the order in which they were sent last; with each, in which round it was seen last.
         self._refused: dict[_Place, int] = {}
         self._round = 0
         self._due = self._gap_s = 0.0
@@ -43,8 +43,8 @@ class Untaken:
         self._probes = frozenset(islice(self._refused, PROBES)) if now >= self._due else frozenset()
         self._taken = self._again = 0
 
-    def wanted(self, commit: OffsetCommit) -> bool:
-        """Whether the master is to be told of it in this round."""
+    def is_due(self, commit: OffsetCommit) -> bool:
+        """Whether a commit is to be sent to the master in this round."""
         place = _place(commit)
         if place not in self._refused:
             return True

@@ -62,28 +62,28 @@ class _Gate:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[int, float, Ticket]] = deque()
+        self._waits: deque[tuple[int, float, Ticket]] = deque()
 
     def wait(self, end: int, now: float, ticket: Ticket) -> None:
-        self._waiting.append((end, now + self._timeout_s, ticket))
+        self._waits.append((end, now + self._timeout_s, ticket))
 
     def passed(self, offset: int) -> list[Ticket]:
         """Those that waited for this offset or a lower one."""
         tickets = []
-        while self._waiting and self._waiting[0][0] <= offset:
-            tickets.append(self._waiting.popleft()[2])
+        while self._waits and self._waits[0][0] <= offset:
+            tickets.append(self._waits.popleft()[2])
         return tickets
 
     def expired(self, now: float) -> list[Ticket]:
         """Those whose time is up."""
         tickets = []
-        while self._waiting and self._waiting[0][1] <= now:
-            tickets.append(self._waiting.popleft()[2])
+        while self._waits and self._waits[0][1] <= now:
+            tickets.append(self._waits.popleft()[2])
         return tickets
 
     @property
     def deadline(self) -> float | None:
-        return self._waiting[0][1] if self._waiting else None
+        return self._waits[0][1] if self._waits else None
 
 
 class AcksCore:
@@ -131,10 +131,10 @@ class AcksCore:
 
     def reported(self, slave: str, offset: int, now: float) -> list[Settle]:
         """A connected slave has everything up to ``offset``, of what it was sent."""
-        known = self._slaves[slave]
-        known.acked = max(known.acked, offset)
-        known.position = max(known.position, offset)
-        known.late = known.late and known.acked < self._last_end
+        state = self._slaves[slave]
+        state.acked = max(state.acked, offset)
+        state.position = max(state.position, offset)
+        state.late = state.late and state.acked < self._last_end
         return [*self._end(self._replicas.passed(self.replicated), PutStatus.PUT_OK), *self.tick(now)]
 
     def disconnected(self, slave: str, now: float) -> list[Settle]:
@@ -168,9 +168,9 @@ class AcksCore:
     @property
     def replicated(self) -> int:
         """Enough distinct slaves acknowledged everything up to here; -1: nothing."""
-        needed = self._settings.slaves_needed
+        quorum = self._settings.slaves_needed
         acked = sorted((slave.acked for slave in self._slaves.values()), reverse=True)
-        return acked[needed - 1] if len(acked) >= needed else -1
+        return acked[quorum - 1] if len(acked) >= quorum else -1
 
     def in_sync(self, end: int) -> int:
         """How many slaves are less than the largest gap behind ``end``, and none of them late."""
@@ -195,7 +195,9 @@ class AcksCore:
                 self._both[ticket] = status
             else:
                 del self._both[ticket]
-                told = max(status, other, key=_WEIGHTS.__getitem__)
-                disk_late = PutStatus.FLUSH_DISK_TIMEOUT in (status, other) and told is not PutStatus.FLUSH_DISK_TIMEOUT
-                settles.append(Settle(ticket, told, disk_late))
+                final_status = max(status, other, key=_WEIGHTS.__getitem__)
+                disk_late = (
+                    PutStatus.FLUSH_DISK_TIMEOUT in (status, other) and final_status is not PutStatus.FLUSH_DISK_TIMEOUT
+                )
+                settles.append(Settle(ticket, final_status, disk_late))
         return settles

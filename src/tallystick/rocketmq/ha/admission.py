@@ -29,17 +29,19 @@ class _Stranger:
 
 
 class Admission(Generic[Link]):
-    """Each event returns the link that has to go, the new one itself perhaps; None: all may stay. Then ``left``."""
+    """Each event returns the link that has to go, perhaps the new one; None: all may stay. Then ``disconnected``."""
 
     def __init__(self, max_known: int, max_strangers: int) -> None:
         """At most ``max_strangers`` greet and as many are strangers; ``max_known`` ids are remembered."""
         self._max_known, self._max_strangers = max_known, max_strangers
         self._greeting: dict[Link, str] = {}  # by link its host, oldest first
         self._strangers: dict[Link, _Stranger] = {}
-        self._known: dict[str, Link | None] = {}  # None: it is away
+        self._known_slaves: dict[str, Link | None] = {}  # None: it is away
 
     def __len__(self) -> int:
-        return len(self._greeting) + len(self._strangers) + sum(link is not None for link in self._known.values())
+        return (
+            len(self._greeting) + len(self._strangers) + sum(link is not None for link in self._known_slaves.values())
+        )
 
     def arrived(self, link: Link, host: str) -> Link | None:
         """A connection was accepted."""
@@ -52,7 +54,7 @@ class Admission(Generic[Link]):
     def started(self, link: Link, slave_id: str | None, *, compared: bool) -> Link | None:
         """It said where its log ends; ``compared``: its log has bytes, and they are the master's."""
         self._greeting.pop(link, None)
-        if slave_id is not None and (compared or slave_id in self._known) and self._make_known(link, slave_id):
+        if slave_id is not None and (compared or slave_id in self._known_slaves) and self._make_known(link, slave_id):
             return None
         self._strangers[link] = _Stranger(slave_id)
         if len(self._strangers) <= self._max_strangers:
@@ -68,21 +70,21 @@ class Admission(Generic[Link]):
         if stranger.slave_id is not None and self._make_known(link, stranger.slave_id):
             del self._strangers[link]
 
-    def left(self, link: Link) -> None:
+    def disconnected(self, link: Link) -> None:
         """Its connection ended."""
         self._greeting.pop(link, None)
         self._strangers.pop(link, None)
-        for slave_id, current in self._known.items():
+        for slave_id, current in self._known_slaves.items():
             if current == link:
-                self._known[slave_id] = None
+                self._known_slaves[slave_id] = None
 
     def _make_known(self, link: Link, slave_id: str) -> bool:
         """False: there is no place for one more."""
-        if slave_id not in self._known and len(self._known) >= self._max_known:
-            away = next((other for other, current in self._known.items() if current is None), None)
+        if slave_id not in self._known_slaves and len(self._known_slaves) >= self._max_known:
+            away = next((other for other, current in self._known_slaves.items() if current is None), None)
             if away is None:
                 return False
-            del self._known[away]
-        self._known.pop(slave_id, None)  # remembered as the newest
-        self._known[slave_id] = link
+            del self._known_slaves[away]
+        self._known_slaves.pop(slave_id, None)  # remembered as the newest
+        self._known_slaves[slave_id] = link
         return True

@@ -28,9 +28,9 @@ from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, TELL
 
 @dataclass(frozen=True)
 class Greet:
-    """Send a ``MasterHello``; with ``refused`` it is the last frame that the slave gets."""
+    """Send a ``MasterHello``; with ``refusal`` it is the last frame that the slave gets."""
 
-    refused: str | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Feed:
         self.position = 0  # the next byte to send, once ``feeding``
         self.acked = -1
         self._stage = _Stage.NEW
-        self._received = b""  # what is not yet a whole unit, or a whole hello
+        self._buffer = b""  # what is not yet a whole unit, or a whole hello
         self._skipped = 0  # reports between the greeting and the hello
         self._last_read = self._last_write = now
         self._greeting_ends = now + settings.greeting_ms / 1000
@@ -108,18 +108,18 @@ class Feed:
         self._last_read = now
         if self._stage is _Stage.CLOSED:
             return []
-        self._received += data
+        self._buffer += data
         actions: list[Action] = []
         if self._stage is _Stage.NEW and self._unit(0) == ASK:
-            self._received = self._received[REPORT.size :]
+            self._buffer = self._buffer[REPORT.size :]
             self._stage = _Stage.GREETED
             actions.append(Greet())
         if self._stage is _Stage.GREETED:
             return [*actions, *self._hello()]
-        whole = len(self._received) - len(self._received) % REPORT.size
+        whole = len(self._buffer) - len(self._buffer) % REPORT.size
         if whole:
-            (offset,) = REPORT.unpack_from(self._received, whole - REPORT.size)
-            self._received = self._received[whole:]
+            (offset,) = REPORT.unpack_from(self._buffer, whole - REPORT.size)
+            self._buffer = self._buffer[whole:]
             actions += self._report(offset, log, now)
         return actions
 
@@ -177,9 +177,9 @@ class Feed:
     def _unit(self, number: int) -> int | None:
         """One of the first eight-byte numbers, when it is all here."""
         start = number * REPORT.size
-        if len(self._received) < start + REPORT.size:
+        if len(self._buffer) < start + REPORT.size:
             return None
-        return int(REPORT.unpack_from(self._received, start)[0])
+        return int(REPORT.unpack_from(self._buffer, start)[0])
 
     def _skip_reports(self) -> bool:
         """Cut off all that stands before a hello, once a read. Returns False if there are too many."""
@@ -189,7 +189,7 @@ class Feed:
             if self._skipped + before > MAX_REPORTS:
                 return False
         self._skipped += before
-        self._received = self._received[before * REPORT.size :]
+        self._buffer = self._buffer[before * REPORT.size :]
         return True
 
     def _hello(self) -> list[Action]:
@@ -200,7 +200,7 @@ class Feed:
             return []
         if not 0 < size <= MAX_HELLO_BYTES or size % REPORT.size:
             return self._close(f"a hello of {size} bytes")
-        body, rest = self._received[2 * REPORT.size :][:size], self._received[2 * REPORT.size + size :]
+        body, rest = self._buffer[2 * REPORT.size :][:size], self._buffer[2 * REPORT.size + size :]
         if len(body) < size:
             return []
         if rest:  # after its hello a slave reports only when it got a frame
@@ -209,7 +209,7 @@ class Feed:
             hello = decode_slave_hello(body)
         except RemoteProtocolError as error:
             return self._close(str(error))
-        self._received = b""
+        self._buffer = b""
         self._stage = _Stage.CHECKED
         return [Verify(hello)]
 
@@ -250,5 +250,5 @@ class Feed:
 
     def _close(self, reason: str, *, at_once: bool = False) -> list[Action]:
         self._stage = _Stage.CLOSED
-        self._received = b""
+        self._buffer = b""
         return [Disconnect(reason, at_once)]

@@ -2,9 +2,9 @@
 
 ::
 
-    SETTLING ──all synced──→ ASKING ──the master's hello──→ TOLD ──the first frame──→ FOLLOWING (the logs agree)
+    SETTLING ──all synced──→ ASKING ──the master's hello──→ GREETED ──the first frame──→ FOLLOWING (the logs agree)
                                 └──────nothing came──────────────────────────────────→ FOLLOWING (plain)
-                                                       a late hello: TOLD after all ←──┘
+                                                       a late hello: GREETED after all ←──┘
 
 The first report is where the log ends; a slave that promises synced bytes therefore first syncs them all. In the plain
 form, which an original master speaks, nobody compares the logs; the offsets must meet, and that is all.
@@ -71,7 +71,7 @@ Action = SendToMaster | Append | Following | Reconnect
 class Stage(Enum):
     SETTLING = auto()
     ASKING = auto()
-    TOLD = auto()
+    GREETED = auto()
     FOLLOWING = auto()
     CLOSED = auto()
 
@@ -83,11 +83,11 @@ class Follow:
         self._settings, self._log, self._spans = settings, log, spans
         self.stage = Stage.SETTLING
         self.proven = False
-        self.master: MasterHello | None = None  # what it told about itself
-        self.reported = -1
+        self.master: MasterHello | None = None  # its hello
+        self.reported_offset = -1
         self._start = self._end = log.end  # where this link began, and where the next byte belongs
         self._head = b""  # of a frame whose header is not all here
-        self._left = 0  # bytes of the current body that did not come yet
+        self._missing_bytes = 0  # bytes of the current body that did not come yet
         self._hello: bytes | None = None  # the current body, when it is a hello
         self.last_read = self.last_write = now
 
@@ -98,29 +98,29 @@ class Follow:
     def received(self, data: memoryview, now: float) -> list[Action]:
         """One read: at most one Append, of whatever part of whichever frames it has."""
         self.last_read = now
-        if self._closed:
+        if self._is_closed:
             return []
         start, parts, actions = self._end, list[memoryview](), list[Action]()
         at, frames = 0, 0
-        while at < len(data) and not self._closed:
-            if not self._left:
-                taken = data[at : at + HEAD.size - len(self._head)]
-                self._head += taken
-                at += len(taken)
+        while at < len(data) and not self._is_closed:
+            if not self._missing_bytes:
+                header_part = data[at : at + HEAD.size - len(self._head)]
+                self._head += header_part
+                at += len(header_part)
                 if len(self._head) == HEAD.size:
                     frames += 1
                     actions += self._begin(now) if frames <= MAX_FRAMES else self._close("very many frames in one read")
                     start = start if parts else self._end
                 continue
-            piece = data[at : at + self._left]
+            piece = data[at : at + self._missing_bytes]
             at += len(piece)
-            self._left -= len(piece)
+            self._missing_bytes -= len(piece)
             if self._hello is None:
                 parts.append(piece)
                 self._end += len(piece)
             else:
                 self._hello += piece
-                actions += [] if self._left else self._heard_hello(now)
+                actions += [] if self._missing_bytes else self._read_hello(now)
         return [Append(start, tuple(parts)), *actions] if parts else actions
 
     def appended(self, log: LogRange, now: float) -> list[Action]:
@@ -135,7 +135,7 @@ class Follow:
 
     def tick(self, now: float) -> list[Action]:
         settings = self._settings
-        if self._closed:
+        if self._is_closed:
             return []
         if now >= self._silence_at():
             return self._close("heard nothing from the master for too long", retry_s=0.0, at_once=True)
@@ -147,7 +147,7 @@ class Follow:
 
     def wake_at(self) -> float | None:
         """None: the link is closed."""
-        if self._closed:
+        if self._is_closed:
             return None
         if self.stage is Stage.ASKING:
             return min(self._silence_at(), self.last_write + self._settings.handshake_ms / 1000)
@@ -159,7 +159,7 @@ class Follow:
         return self.last_read + self._settings.housekeeping_ms / 1000
 
     @property
-    def _closed(self) -> bool:
+    def _is_closed(self) -> bool:
         return self.stage is Stage.CLOSED
 
     def _ask(self, now: float) -> list[Action]:
@@ -170,22 +170,26 @@ class Follow:
 
     def _begin(self, now: float) -> list[Action]:
         """A whole header is here."""
-        offset, self._left = HEAD.unpack(self._head)
+        offset, self._missing_bytes = HEAD.unpack(self._head)
         self._head = b""
-        if not 0 <= self._left <= MAX_BODY_BYTES:
-            return self._close(f"a frame with a body of {self._left} bytes")
+        if not 0 <= self._missing_bytes <= MAX_BODY_BYTES:
+            return self._close(f"a frame with a body of {self._missing_bytes} bytes")
         if offset == ASK:
             self._hello = b""
-            return [] if 0 < self._left <= MAX_HELLO_BYTES else self._close(f"a hello of {self._left} bytes")
+            return (
+                []
+                if 0 < self._missing_bytes <= MAX_HELLO_BYTES
+                else self._close(f"a hello of {self._missing_bytes} bytes")
+            )
         if self.stage in (Stage.SETTLING, Stage.ASKING):
             return self._close("the master sent a frame before it was told where to begin")
         if offset < 0 or (self._end and offset != self._end):
             return self._close(f"the master sent offset {offset}, and the log ends at {self._end}")
-        if self._left:
+        if self._missing_bytes:
             self._end = offset  # an empty log begins wherever the master does
-        return self._follow(now, proven=True) if self.stage is Stage.TOLD else []
+        return self._follow(now, proven=True) if self.stage is Stage.GREETED else []
 
-    def _heard_hello(self, now: float) -> list[Action]:
+    def _read_hello(self, now: float) -> list[Action]:
         body, self._hello = self._hello or b"", None
         try:
             self.master = decode_master_hello(body)
@@ -193,10 +197,10 @@ class Follow:
             return self._close(str(error))
         if self.master.refused is not None:
             return self._close(self.master.refused, refused=True)
-        if self._end != self._start or self.stage is Stage.TOLD:
+        if self._end != self._start or self.stage is Stage.GREETED:
             return self._close("the master greeted after it had sent something else")
         # Perhaps late, when the plain form was begun: a master of ours does not feed it in that form.
-        self.stage = Stage.TOLD
+        self.stage = Stage.GREETED
         end, start = self._log.end, self._log.end or None
         if not end and self._settings.copy_whole_log:
             start = self.master.first
@@ -208,15 +212,15 @@ class Follow:
         return [Following(proven), *self._report(now)]
 
     def _report_progress(self, now: float) -> list[Action]:
-        return self._report(now) if self.stage is Stage.FOLLOWING and self._progress > self.reported else []
+        return self._report(now) if self.stage is Stage.FOLLOWING and self._progress > self.reported_offset else []
 
     @property
     def _progress(self) -> int:
         return self._log.flushed if self._settings.sync_flush else self._log.end
 
     def _report(self, now: float) -> list[Action]:
-        self.reported = self._progress
-        return self._send(REPORT.pack(self.reported), now)
+        self.reported_offset = self._progress
+        return self._send(REPORT.pack(self.reported_offset), now)
 
     def _send(self, data: bytes, now: float) -> list[Action]:
         self.last_write = now

@@ -47,7 +47,7 @@ class HaMaster:
         self._links: dict[SlaveConnection, None] = {}
         self._slaves: dict[str, SlaveConnection] = {}  # by name, each slave once
         self._admission: Admission[SlaveConnection] = Admission(settings.max_slaves, settings.max_strangers)
-        self._said = Once()  # of strangers: by host, what an operator was told
+        self._events_once = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
 
@@ -95,7 +95,7 @@ class HaMaster:
         if older is not None:
             self.events.emit("slave replaced", slave=link.name, peer=older.peer, reason="it connected again")
             older.abort("the slave connected again")
-        if not start.proven and self._said.is_new((link.host, "unproven")):
+        if not start.proven and self._events_once.is_new((link.host, "unproven")):
             self.events.emit(
                 "slave is unproven", slave=link.name, reason="an original slave: the logs were not compared"
             )
@@ -109,17 +109,17 @@ class HaMaster:
 
     def closed(self, link: SlaveConnection, reason: str) -> None:
         self._links.pop(link, None)
-        self._admission.left(link)
-        followed = self._slaves.get(link.name) is link
-        if followed:
+        self._admission.disconnected(link)
+        is_current = self._slaves.get(link.name) is link
+        if is_current:
             del self._slaves[link.name]
             self.waits.disconnected(link.name)
-        if followed or link.said_hello or self._said.is_new((link.host, reason)):
+        if is_current or link.said_hello or self._events_once.is_new((link.host, reason)):
             self.events.emit("slave link closed", peer=link.peer, slave=link.name or None, reason=reason)
 
     def _make_room(self, link: SlaveConnection | None, reason: str) -> None:
         if link is not None:
-            self._admission.left(link)
+            self._admission.disconnected(link)
             link.abort(reason)
 
 
@@ -176,18 +176,18 @@ class SlaveConnection(asyncio.Protocol):
         """Send what the log has and the slave takes; at most one wake's bytes, then other connections have a turn."""
         if not self._feed.feeding or self._paused or self._pumping or self._transport.is_closing():
             return
-        now, left = self._master.clock.now(), WAKE_BYTES
+        now, remaining_bytes = self._master.clock.now(), WAKE_BYTES
         frames: list[bytes | memoryview] = []
-        while left > 0:
-            piece = self._master.log.slice(self._feed.position, left)
+        while remaining_bytes > 0:
+            piece = self._master.log.slice(self._feed.position, remaining_bytes)
             if not piece:
                 break
-            left -= len(piece)
+            remaining_bytes -= len(piece)
             frames += self._feed.cut(piece, now)
         if frames:
-            self._speed.count(WAKE_BYTES - left, now)
+            self._speed.count(WAKE_BYTES - remaining_bytes, now)
             self._transport.writelines(frames)
-        if left <= 0 and not self._paused:
+        if remaining_bytes <= 0 and not self._paused:
             self._pumping = True
             self._loop.call_soon(self._pump_on)
 
@@ -197,8 +197,8 @@ class SlaveConnection(asyncio.Protocol):
 
     def status(self, end: int, ages: Ages, now: float) -> SlaveStatus:
         start, acked = self._start, self._feed.acked
-        known = max(acked, start.end if start is not None else 0)
-        near = start is not None and end - known < self._master.settings.max_gap_bytes
+        slave_end = max(acked, start.end if start is not None else 0)
+        near = start is not None and end - slave_end < self._master.settings.max_gap_bytes
         late = self._master.waits.core.is_late(self.name)
         in_sync = near and not late
         if start is None:
@@ -206,15 +206,15 @@ class SlaveConnection(asyncio.Protocol):
         elif late:
             why = "it did not acknowledge in time: it is not waited for until it has caught up"
         elif not near:
-            why = f"it is {end - known} bytes behind: too far to be waited for"
+            why = f"it is {end - slave_end} bytes behind: too far to be waited for"
         elif acked < end:
             why = "it catches up" if not self._paused else "it does not take what it is sent"
         else:
             why = "it has everything"
         return SlaveStatus(
             self.peer, start.slave_id if start else None, start is not None, bool(start and start.proven),
-            start.position if start else -1, self._feed.position, acked, max(0, end - known),
-            ages.behind_s(known, end, now), self._speed.per_second(now), in_sync, why,
+            start.position if start else -1, self._feed.position, acked, max(0, end - slave_end),
+            ages.behind_s(slave_end, end, now), self._speed.per_second(now), in_sync, why,
         )  # fmt: skip
 
     def _tick(self) -> None:
@@ -225,15 +225,15 @@ class SlaveConnection(asyncio.Protocol):
         master = self._master
         for action in actions:
             match action:
-                case feeds.Greet(refused):
+                case feeds.Greet(refusal):
                     log = range_of(master.log)
                     sync_flush = master.settings.sync_flush
-                    hello = MasterHello(log.first, log.end, log.flushed, sync_flush, refused, master.instance)
+                    hello = MasterHello(log.first, log.end, log.flushed, sync_flush, refusal, master.instance)
                     self._transport.write(hello.encode())
                 case feeds.Verify(hello):
-                    found = objection(master.log, hello)
+                    reason_against = objection(master.log, hello)
                     self.said_hello, self._compared = True, bool(hello.spans)
-                    self._do(self._feed.verified(hello, found, range_of(master.log), master.clock.now()))
+                    self._do(self._feed.verified(hello, reason_against, range_of(master.log), master.clock.now()))
                 case feeds.Start():
                     self._start = action
                     master.started(self, action, compared=self._compared)

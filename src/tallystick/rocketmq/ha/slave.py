@@ -24,7 +24,7 @@ CONNECT_S = 5.0
 STATES = {
     Stage.SETTLING: "syncing what it has",
     Stage.ASKING: "asking the master",
-    Stage.TOLD: "waiting for the master to compare the logs",
+    Stage.GREETED: "waiting for the master to compare the logs",
     Stage.FOLLOWING: "following",
     Stage.CLOSED: "closing",
 }
@@ -56,7 +56,7 @@ class HaSlave:
         self._master: str | None = None
         self._link: MasterConnection | None = None
         self._links = 0  # how many have fed it
-        self._changed = asyncio.Event()
+        self._master_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._why = "no master is known"
 
@@ -66,7 +66,7 @@ class HaSlave:
             return
         self._master = master
         self._why = "no master is known" if master is None else "not yet connected"
-        self._changed.set()
+        self._master_changed.set()
         if self._link is not None:
             self._link.end(self._why)
         if self._task is None:
@@ -83,7 +83,7 @@ class HaSlave:
         feeds = core is not None and core.stage is Stage.FOLLOWING
         return FollowStatus(
             self._master, STATES[core.stage] if core else "not connected", bool(core and core.proven), self.log.end,
-            self.log.flushed, core.reported if core else -1, self.speed.per_second(self.clock.now()),
+            self.log.flushed, core.reported_offset if core else -1, self.speed.per_second(self.clock.now()),
             self.last_read_ms, self.last_write_ms, core.master if core else None, self._why,
             self._links if feeds else 0,
         )  # fmt: skip
@@ -98,11 +98,11 @@ class HaSlave:
 
     async def _run(self) -> None:
         while True:
-            self._changed.clear()
+            self._master_changed.clear()
             retry_s = await self._stay(self._master) if self._master is not None else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s):
-                    await self._changed.wait()
+                    await self._master_changed.wait()
 
     async def _stay(self, master: str) -> float:
         """Connect and follow as long as it lasts; how long to wait after it."""
@@ -190,14 +190,14 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._do(self.core.tick(self._slave.clock.now()))
 
     def _do(self, actions: list[Action]) -> None:
-        slave, due = self._slave, deque(actions)
-        while due and not self._transport.is_closing():
-            match due.popleft():
+        slave, pending_actions = self._slave, deque(actions)
+        while pending_actions and not self._transport.is_closing():
+            match pending_actions.popleft():
                 case SendToMaster(data):
                     slave.last_write_ms = slave.clock.wall_ms()
                     self._transport.write(data)
                 case Append(offset, parts):
-                    due.extend(self._append(offset, parts))
+                    pending_actions.extend(self._append(offset, parts))
                 case Following(proven):
                     slave.following(self._master, proven=proven)
                 case Reconnect() as close:

@@ -21,7 +21,7 @@ class SlaveStatus:
     started: bool
     proven: bool  # the logs were compared
     start: int  # where the transfer began
-    sent: int
+    sent_offset: int
     acked: int  # -1: nothing yet
     behind_bytes: int
     behind_s: float
@@ -39,11 +39,11 @@ class FollowStatus:
     proven: bool
     end: int
     flushed: int
-    reported: int  # -1: nothing yet
+    reported_offset: int  # -1: nothing yet
     bytes_per_s: int
     last_read_ms: int  # wall clock; 0: never
     last_write_ms: int
-    told: MasterHello | None  # what the master said about itself at the start of this link
+    master_hello: MasterHello | None  # at the start of this link
     why: str  # why it does not follow; empty when it does
     link: int = 0  # which of its links feeds it now, counted from 1; 0: none does
 
@@ -63,9 +63,9 @@ class Speed:
         return self._last
 
     def _roll(self, now: float) -> None:
-        passed = int(now) - self._second
-        if passed:
-            self._last = self._current if passed == 1 else 0
+        elapsed_s = int(now) - self._second
+        if elapsed_s:
+            self._last = self._current if elapsed_s == 1 else 0
             self._second, self._current = int(now), 0
 
 

@@ -21,10 +21,10 @@ class Waits:
         self._alarm = Alarm(clock, self._tick)
 
     def appended(self, end: int, *, flush: bool, replicas: bool) -> Settled:
-        """As ``AcksCore.appended``: what is over at once is in the answer, not told to ``settled``."""
-        answer = self.core.appended(end, self._clock.now(), flush=flush, replicas=replicas)
+        """As ``AcksCore.appended``: waits that are over at once are in the result, not passed to ``settled``."""
+        wait = self.core.appended(end, self._clock.now(), flush=flush, replicas=replicas)
         self._alarm.set(self.core.wake_at())
-        return answer
+        return wait
 
     def flushed(self, offset: int) -> None:
         self._tell(self.core.flushed(offset, self._clock.now()))

@@ -27,7 +27,7 @@ async def test_who_made_a_topic_waits_for_no_change_that_came_after_its_own(
         broker = await bench.broker(disk=disk)
         peer, other = await bench.peer(broker), await bench.peer(broker)
         made = peer.send(create("New"))
-        await until(lambda: announcements and broker._saver._covered == broker._saver.changes)
+        await until(lambda: announcements and broker._saver._saved_change == broker._saver.changes)
         with disk.shut():
             await answered(other, other.send(beat(1)))
             announcements[0]()

@@ -177,7 +177,7 @@ async def test_h12_a_master_with_an_empty_disk_wipes_no_tables_of_its_slave(tmp_
         await master.stop()
         empty = await bench.broker(bench.settings("empty", broker_id=0))
         slave.log.follow("{}:{}".format(*empty.ha_address or ()))
-        await until(lambda: "the master lost its end" in slave.log.followed().why)
+        await until(lambda: "the master lost its end" in slave.log.follow_status().why)
         for _ in range(2):
             await sync.sync("{}:{}".format(*empty.address))
         assert dict(slave.tables.topics.all) == before

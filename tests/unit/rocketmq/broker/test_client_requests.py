@@ -12,7 +12,7 @@ import pytest
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
-from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
+from tallystick.rocketmq.broker.client_requests import MAX_FORWARDED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.remoting.server_requests import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
@@ -238,8 +238,8 @@ async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:
         broker = await bench.broker()
         peer = await bench.peer(broker)
         await beat(peer, "c")
-        for link in broker.parts.clients._heard:
-            broker.parts.clients._heard[link] -= EXPIRE_S + 1
+        for link in broker.parts.clients._last_heartbeats:
+            broker.parts.clients._last_heartbeats[link] -= EXPIRE_S + 1
         broker._requests._clients._scan()
         assert await peer.ended()
         assert broker.parts.clients.consumers("G") is None
@@ -319,7 +319,7 @@ async def test_questions_to_a_consumer_are_bounded_in_number_and_size(tmp_path: 
             tool.send(request(code, fields, bytes(8192)))
         busy = await tool.code(code, fields)
         assert (busy.code, busy.remark) == (2, "too many questions to consumers wait")
-        assert (await tool.code(code, fields | {"jstackEnable": "x" * MAX_ASKED_BYTES})).code == 1
+        assert (await tool.code(code, fields | {"jstackEnable": "x" * MAX_FORWARDED_BYTES})).code == 1
         while len(asked := [each for each in consumer.pushed if each.code == code]) < MAX_OF_LINK:
             await consumer._read()
         assert [each.body for each in asked] == [b""] * MAX_OF_LINK
@@ -385,5 +385,5 @@ async def test_a_heartbeat_does_not_cost_what_others_are_members_of(
             await peer.ask(
                 request(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat(f"c{number}", consumers=groups)))
             )
-            await until(lambda: not requests._changed and not requests._to_tell)
+            await until(lambda: not requests._changed_groups and not requests._to_tell)
         assert max(found) <= 10 + len(peers) and len(found) > 35

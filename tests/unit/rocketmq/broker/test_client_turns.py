@@ -48,11 +48,13 @@ async def test_connections_that_end_together_are_forgotten_over_many_turns(tmp_p
         links = [cast("Link", Caller()) for _ in range(5)]
         for number, link in enumerate(links):
             said = Heartbeat("c", tuple(ProducerGroup(f"P{number}-{one}") for one in range(20)))
-            clients.heard(link, said, [ConsumerGroup(f"G{number}-{one}") for one in range(20)], Language.JAVA, 1, 0.0)
+            clients.heartbeat_received(
+                link, said, [ConsumerGroup(f"G{number}-{one}") for one in range(20)], Language.JAVA, 1, 0.0
+            )
         for link in links:
             requests.closed(link)
-        assert sum(map(clients.held, links)) >= 5 * 40 - 10
-        await until(lambda: not any(map(clients.held, links)))
+        assert sum(map(clients.group_count, links)) >= 5 * 40 - 10
+        await until(lambda: not any(map(clients.group_count, links)))
         assert not clients.consumer_groups and not clients.producer_groups
 
 
@@ -63,7 +65,7 @@ async def test_silent_clients_are_disconnected_some_each_turn(tmp_path: Path) ->
         peers = [await bench.peer(broker) for _ in range(7)]
         for peer in peers:
             await beat(peer, "c")
-        heard, requests = broker.parts.clients._heard, broker._requests._clients
+        heard, requests = broker.parts.clients._last_heartbeats, broker._requests._clients
         links = list(heard)
         for link in links:
             heard[link] -= EXPIRE_S + 1

@@ -16,7 +16,7 @@ def beat(
 
 
 def hear(clients: Clients[str], link: str, heartbeat: Heartbeat, now: float = 0.0) -> list[str]:
-    return clients.heard(link, heartbeat, heartbeat.consumers, Language.JAVA, 513, now)
+    return clients.heartbeat_received(link, heartbeat, heartbeat.consumers, Language.JAVA, 513, now)
 
 
 def test_a_new_member_is_told_to_all_members_and_a_known_one_to_nobody() -> None:
@@ -50,9 +50,9 @@ def test_who_leaves_or_is_cut_off_is_told_to_the_rest() -> None:
     clients: Clients[str] = Clients()
     for link in ("one", "two", "three"):
         hear(clients, link, beat(link))
-    assert clients.left("one", "p", "g") == ["g"]
+    assert clients.client_left("one", "p", "g") == ["g"]
     assert list(clients.producers("p") or ()) == ["two", "three"]
-    assert clients.left("one", None, "no such group") == []
+    assert clients.client_left("one", None, "no such group") == []
     assert list(clients.closed("two")) == [["g"], []]
     assert list(clients.closed("two")) == []
     assert list(clients.closed("three")) == [[], []]
@@ -68,19 +68,19 @@ def test_a_link_costs_what_it_is_in_and_is_in_so_many_groups_at_most() -> None:
         names = [f"p{number}-{one}" for one in range(MAX_GROUPS - 1)]
         many = Heartbeat("c", tuple(map(ProducerGroup, names)), tuple(ConsumerGroup(f"g{name}") for name in names))
         clients.wants_subscriptions(many)
-        clients.heard("stranger", many, many.consumers, Language.JAVA, 1, 0.0)
-    assert clients.held("stranger") == 2 * MAX_GROUPS
+        clients.heartbeat_received("stranger", many, many.consumers, Language.JAVA, 1, 0.0)
+    assert clients.group_count("stranger") == 2 * MAX_GROUPS
     assert len(clients.producer_groups) == len(clients.consumer_groups) == len(clients._fingerprints) == MAX_GROUPS
     assert len(list(clients.closed("stranger"))) == 2 * MAX_GROUPS, "a step each"
     assert not clients.producer_groups and not clients.consumer_groups and not clients._fingerprints
-    assert not (clients._groups or clients._produced or clients._heard)
+    assert not (clients._groups or clients._producer_groups or clients._last_heartbeats)
 
 
 def test_groups_that_may_not_consume_leave_nothing() -> None:
     clients: Clients[str] = Clients()
     asked = beat(fingerprint=5)
     clients.wants_subscriptions(asked)
-    clients.heard("one", asked, (), Language.JAVA, 1, 0.0)
+    clients.heartbeat_received("one", asked, (), Language.JAVA, 1, 0.0)
     assert not clients._fingerprints
 
 
@@ -90,8 +90,8 @@ def test_a_group_that_is_named_no_more_is_left_and_the_link_goes_on() -> None:
         hear(clients, link, beat(link), 0.0)
     hear(clients, "two", beat("two"), EXPIRE_S)
     other = Heartbeat("one", (ProducerGroup("other"),), ())
-    assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S) == []
-    assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S + 1) == ["g"]
+    assert clients.heartbeat_received("one", other, (), Language.JAVA, 1, EXPIRE_S) == []
+    assert clients.heartbeat_received("one", other, (), Language.JAVA, 1, EXPIRE_S + 1) == ["g"]
     assert list(clients.producers("p") or ()) == ["two"] and list(clients.producers("other") or ()) == ["one"]
     assert list(clients.expired(EXPIRE_S + 2)) == []
 

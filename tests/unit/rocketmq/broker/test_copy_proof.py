@@ -10,8 +10,8 @@ from tallystick.rocketmq.wire.ha import MasterHello
 
 HELLO = MasterHello(0, 500, 500, instance="one")
 PROVEN = FollowStatus("m:1", "following", True, 400, 400, 400, 0, 0, 0, HELLO, "", 3)
-UNPROVEN = replace(PROVEN, proven=False, told=None)
-EMPTY = replace(PROVEN, end=0, link=0, told=None, proven=False)
+UNPROVEN = replace(PROVEN, proven=False, master_hello=None)
+EMPTY = replace(PROVEN, end=0, link=0, master_hello=None, proven=False)
 
 
 @pytest.mark.rule("H12")
@@ -19,7 +19,10 @@ EMPTY = replace(PROVEN, end=0, link=0, told=None, proven=False)
     ("status", "proof"),
     [
         (PROVEN, Proof(3, by_end=False, instance="one")),
-        (replace(PROVEN, told=MasterHello(0, 500, 500)), Proof(3, by_end=False, instance="")),  # an older one of ours
+        (
+            replace(PROVEN, master_hello=MasterHello(0, 500, 500)),
+            Proof(3, by_end=False, instance=""),
+        ),  # an older one of ours
         (UNPROVEN, Proof(3, by_end=True, instance="")),
         (EMPTY, Proof(0, by_end=False, instance="")),
     ],

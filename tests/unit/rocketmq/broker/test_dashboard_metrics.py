@@ -33,7 +33,7 @@ def test_topics_groups_clients_and_the_log() -> None:
     desk.parts.traffic.read("T", "G", 2, 300, 0)
     desk.tables.offsets.commit("T", "G", 0, 2)
     beat = Heartbeat("c", (ProducerGroup("P"),), (ConsumerGroup("G", consume_type="CONSUME_PASSIVELY"),))
-    desk.parts.clients.heard(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
+    desk.parts.clients.heartbeat_received(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
     shown = page(desk, BrokerCounts(bytes_by_topic={"T": 700, "gone": 9}))
     node, where = 'node_id="b0",node_type="broker"', 'topic="T"'
     group = f'cluster="c0",consumer_group="G",is_retry="false",is_system="false",{node},{where}'
@@ -74,7 +74,7 @@ def test_very_many_members_and_queues_are_counted_in_steps(monkeypatch: pytest.M
     names = [str(number) for number in range(50)]
     said = Heartbeat("c", tuple(map(ProducerGroup, names)), tuple(map(ConsumerGroup, names)))
     for link in links:
-        clients.heard(link, said, said.consumers, Language.JAVA, 513, 0.0)
+        clients.heartbeat_received(link, said, said.consumers, Language.JAVA, 513, 0.0)
     for queue_id in range(50):
         desk.tables.offsets.commit("T", "G", queue_id, 0)
     pauses = 0

@@ -9,16 +9,16 @@ import weakref
 import pytest
 
 from tallystick.rocketmq.broker import hold
-from tallystick.rocketmq.broker.hold import Held, HoldCore
+from tallystick.rocketmq.broker.hold import HeldPull, HoldCore
 
 
 def held(
     name: str, offset: int = 5, deadline: float = 10.0, tags: set[int] | None = None, link: str = "l"
-) -> Held[str]:
-    return Held("T", 0, offset, None if tags is None else frozenset(tags), deadline, link, name)
+) -> HeldPull[str]:
+    return HeldPull("T", 0, offset, None if tags is None else frozenset(tags), deadline, link, name)
 
 
-def core(*pulls: Held[str]) -> HoldCore[str]:
+def core(*pulls: HeldPull[str]) -> HoldCore[str]:
     made: HoldCore[str] = HoldCore()
     for pull in pulls:
         assert made.hold(pull, 0.0)
@@ -50,10 +50,10 @@ def test_time_wakes_each_at_its_own_deadline() -> None:
 
 
 def test_a_topic_that_is_gone_wakes_all_who_wait_there() -> None:
-    waiting = core(held("a"), held("b"), Held("U", 0, 5, None, 10.0, "l", "other"))
-    assert list(waiting.gone({"T", "U"})) == []
-    assert list(waiting.gone({"U"})) == ["a", "b"]
-    assert list(waiting.gone({"U"})) == []
+    waiting = core(held("a"), held("b"), HeldPull("U", 0, 5, None, 10.0, "l", "other"))
+    assert list(waiting.topics_deleted({"T", "U"})) == []
+    assert list(waiting.topics_deleted({"U"})) == ["a", "b"]
+    assert list(waiting.topics_deleted({"U"})) == []
     assert len(waiting) == 1
 
 
@@ -67,12 +67,12 @@ def test_a_topic_that_is_gone_is_looked_for_by_topics() -> None:
             return super().__contains__(topic)
 
     for queue_id in range(100):
-        waiting.hold(Held("T", queue_id, 5, None, 10.0, "l", f"T{queue_id}"), 0.0)
-        waiting.hold(Held("U", queue_id, 5, None, 10.0, "l", f"U{queue_id}"), 0.0)
-    assert list(waiting.gone(Topics({"T": None, "U": None}))) == [] and asked == ["T", "U"]
-    assert len(list(waiting.gone(Topics({"U": None})))) == len(waiting) == 100
+        waiting.hold(HeldPull("T", queue_id, 5, None, 10.0, "l", f"T{queue_id}"), 0.0)
+        waiting.hold(HeldPull("U", queue_id, 5, None, 10.0, "l", f"U{queue_id}"), 0.0)
+    assert list(waiting.topics_deleted(Topics({"T": None, "U": None}))) == [] and asked == ["T", "U"]
+    assert len(list(waiting.topics_deleted(Topics({"U": None})))) == len(waiting) == 100
     list(waiting.closed("l"))
-    assert list(waiting.gone(Topics())) == [] and len(asked) == 4
+    assert list(waiting.topics_deleted(Topics())) == [] and len(asked) == 4
 
 
 def test_a_closed_link_waits_no_more() -> None:
@@ -159,14 +159,14 @@ def test_what_a_pull_kept_goes_with_its_end(how: str) -> None:
     """Its deadline may be ten minutes away."""
     waiting: HoldCore[Kept] = HoldCore()
     pull, link = Kept(), Kept()
-    waiting.hold(Held("T", 0, 5, None, 600.0, "other", Kept()), 0.0)
-    waiting.hold(Held("T", 0, 9, None, 500.0, link, pull), 0.0)
+    waiting.hold(HeldPull("T", 0, 5, None, 600.0, "other", Kept()), 0.0)
+    waiting.hold(HeldPull("T", 0, 9, None, 500.0, link, pull), 0.0)
     going = weakref.ref(pull), weakref.ref(link)
     match how:
         case "arrived":
             list(waiting.arrived("T", 0, 10, [0]))
         case "gone":
-            list(waiting.gone({"U"}))
+            list(waiting.topics_deleted({"U"}))
         case "closed":
             list(waiting.closed(link))
         case _:
@@ -181,7 +181,7 @@ def test_against_a_list_of_pulls() -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
-    waiting, plain, now = core(), dict[str, Held[str]](), 0.0
+    waiting, plain, now = core(), dict[str, HeldPull[str]](), 0.0
     for number in range(3000):
         now += chance.random()
         match chance.randrange(4):
@@ -226,7 +226,7 @@ def test_what_is_woken_or_forgotten_comes_one_by_one() -> None:
 
 def test_who_waits_at_a_topic_that_was_made_anew_is_not_meant_by_its_end() -> None:
     waiting = core(held("old"), held("older"))
-    gone = waiting.gone({"U"})
+    gone = waiting.topics_deleted({"U"})
     assert waiting.hold(held("new"), 0.0)
     assert set(gone) == {"old", "older"} and len(waiting) == 1
     assert list(waiting.arrived("T", 0, 6, [0])) == ["new"]
@@ -234,7 +234,7 @@ def test_who_waits_at_a_topic_that_was_made_anew_is_not_meant_by_its_end() -> No
 
 def test_what_ends_between_two_steps_ends_once() -> None:
     waiting = core(held("a", link="closed"), held("b"))
-    gone = waiting.gone({"U"})
+    gone = waiting.topics_deleted({"U"})
     list(waiting.closed("closed"))
     assert list(gone) == ["b"] and len(waiting) == 0
     for number in range(2 * hold.STEP_FORGOTTEN):

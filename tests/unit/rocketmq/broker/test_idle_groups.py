@@ -20,7 +20,7 @@ def test_groups_with_members_offsets_or_messages_stay() -> None:
         assert groups.get(name, f"{name}:1") is not None
         topics.create_retry(f"%RETRY%{name}")
     beat = Heartbeat("c", consumers=(ConsumerGroup("member"),))
-    desk.parts.clients.heard(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
+    desk.parts.clients.heartbeat_received(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
     desk.tables.offsets.commit("T", "committed", 0, 0)
     desk.tables.offsets.set_pull_offset("T", "pulled", 0, 0)
     desk.shelf.send(b"again", topic="%RETRY%retries")

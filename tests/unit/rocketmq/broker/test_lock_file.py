@@ -44,7 +44,7 @@ def test_an_owner_of_a_queue_is_on_the_disk_before_it_hears_of_it_and_a_slave_fo
     desk.restart()
     assert (locked(desk.lock_file, "b", now), locked(desk.lock_file, "a", now)) == (False, True)
     desk.lock_file.locks.unlock("g", "a", [QUEUE])
-    assert desk.lock_file.unsaved(urgent=True) == []
+    assert desk.lock_file.unsaved_files(urgent=True) == []
     desk.save()
     desk.restart()
     assert locked(desk.lock_file, "b", now)
@@ -221,7 +221,7 @@ def test_a_slave_writes_no_locks_that_it_would_know_when_it_is_a_master() -> Non
     desk = Desk(SLAVE)
     assert locked(desk.lock_file, "a", 0.0)
     desk.lock_file.locks.unlock("g", "a", [QUEUE])
-    assert desk.lock_file.unsaved() == []
+    assert desk.lock_file.unsaved_files() == []
 
 
 class Meanwhile(WorkerAtOnce):

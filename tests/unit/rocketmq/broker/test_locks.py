@@ -21,7 +21,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     lives = locks._lives
 
     def counted(lock: locks._QueueLock, now: float) -> bool:
-        looked.append(lock.asked)
+        looked.append(lock.asked_at)
         return lives(lock, now)
 
     monkeypatch.setattr(locks, "_lives", counted)

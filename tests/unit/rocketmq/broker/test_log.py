@@ -116,7 +116,7 @@ async def test_h8_what_a_slave_appends_wakes_who_waits_there(tmp_path: Path) -> 
         await until(lambda: slave.parts.store.reput_offset == slave.parts.store.end > 0)
         slave.tables.topics.replace(master.tables.topics.table())
         waiting = reader.send(pull_command(offset=1, flags=6, suspend_ms=60_000))
-        await until(lambda: slave._pulls.held == 1)
+        await until(lambda: slave._pulls.held_count == 1)
         await peer.ask(send_command())
         assert (await reader.answer(waiting)).fields["nextBeginOffset"] == "2"
 
@@ -173,7 +173,7 @@ async def test_dispatch_lingers_only_while_nobody_waits_or_looks(
         assert store.reput_offset < store.end
         assert (await peer.ask(pull_command())).fields["nextBeginOffset"] == "3"
         held = waiting.send(pull_command(offset=3, flags=PullFlag.SUBSCRIPTION | PullFlag.SUSPEND, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         assert (await peer.ask(send_command())).code == 0
         assert (await waiting.answer(held)).fields["nextBeginOffset"] == "4"
 
@@ -264,7 +264,7 @@ async def test_h8_a_slaves_log_write_that_fails_ends_the_slave(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("module", "method"), [(Saver, "_run"), (MetadataSync, "_due"), (Registrar, "_register"), (HaSlave, "_stay")]
+    ("module", "method"), [(Saver, "_run"), (MetadataSync, "_next_round"), (Registrar, "_register"), (HaSlave, "_stay")]
 )
 async def test_a_background_task_that_dies_ends_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: type, method: str

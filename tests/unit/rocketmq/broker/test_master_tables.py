@@ -60,7 +60,7 @@ async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
     body = dialect.write({"table": {"commitLogMaxOffset": str(end)}})
     master.react[28] = lambda command: command.response(0, body=body)
     master.react[31001] = lambda command: command.response(3, "request type 31001 not supported")
-    slave.link = replace(PROVEN, proven=False, told=None)
+    slave.link = replace(PROVEN, proven=False, master_hello=None)
     failures = await slave.copy(master)
     assert (slave.tables.topics.get("T") is not None) is taken
     assert (failures == {}) is taken
@@ -71,7 +71,7 @@ async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
 @pytest.mark.rule("H12")
 async def test_h12_a_slave_without_a_message_takes_tables_at_once(master: Master, slave: Slave) -> None:
     master.tables.topics.put(TopicConfig("T"))
-    slave.link = replace(PROVEN, link=0, end=0, told=None)
+    slave.link = replace(PROVEN, link=0, end=0, master_hello=None)
     assert await slave.copy(master) == {}
     assert slave.tables.topics.get("T") is not None
 

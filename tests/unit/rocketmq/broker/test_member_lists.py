@@ -52,7 +52,7 @@ def test_all_producers() -> None:
     groups = {"P": members(3), 'with "quotes"': members(1), "Q": members(50)}
     table = {
         group: [
-            ProducerInfo(one.client_id, link.peer, "JAVA", 513, 1000 + int(one.heard * 1000))
+            ProducerInfo(one.client_id, link.peer, "JAVA", 513, 1000 + int(one.heard_at * 1000))
             for link, one in found.items()
         ]
         for group, found in groups.items()

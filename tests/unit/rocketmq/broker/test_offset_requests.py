@@ -160,7 +160,7 @@ def test_how_far_behind_a_group_is(desk: Desk) -> None:
 def test_topics_that_the_connected_members_do_not_want_are_left_out(desk: Desk) -> None:
     commit(desk, 2)
     beat = Heartbeat("client", consumers=(ConsumerGroup("g", subscriptions=(Subscription("U"),)),))
-    desk.parts.clients.heard("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
+    desk.parts.clients.heartbeat_received("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
     assert lags(desk) == lags(desk, topic="Topic") == []
 
 

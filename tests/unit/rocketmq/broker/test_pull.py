@@ -37,10 +37,10 @@ async def test_a_pull_waits_for_the_message(tmp_path: Path) -> None:
         await fill(peer, 1)
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
         tagged = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
-        await until(lambda: broker._pulls.held == 2)
+        await until(lambda: broker._pulls.held_count == 2)
         await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
         assert bodies(await peer.answer(waiting)) == [b"other"]
-        assert broker._pulls.held == 1
+        assert broker._pulls.held_count == 1
         await peer.ask(send_command(body=b"it", properties="TAGS\x01wanted\x02"))
         answer = await peer.answer(tagged)
         assert (bodies(answer), answer.fields["nextBeginOffset"]) == ([b"it"], "3")
@@ -136,10 +136,10 @@ async def test_tags_of_heartbeats_count_for_the_connection_that_waits(tmp_path: 
         assert (await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(beat))).code == 0
         before = broker._server.memory.kept_bytes
         peer.send(pull_command(offset=1, flags=PullFlag.SUSPEND, suspend_ms=60_000, tags=""))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         assert broker._server.memory.kept_bytes - before > 4000 * 64
         await peer.ask(send_command())
-        await until(lambda: broker._pulls.held == 0)
+        await until(lambda: broker._pulls.held_count == 0)
         assert broker._server.memory.kept_bytes == before
 
 
@@ -168,15 +168,15 @@ async def test_a_pull_whose_time_is_up_in_a_turn_without_time_is_not_held_again(
         peer = await bench.peer(broker)
         await fill(peer, 1)
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         pulls = broker._pulls
         assert pulls._has_time()
         pulls._reads.bytes = pulls._turn_end_bytes
         for over in pulls._hold.tick(float("inf")):
             pulls._wake(over)
-        assert pulls._late and not pulls.held
+        assert pulls._late and not pulls.held_count
         await until(lambda: not pulls._late)
-        assert not pulls.held
+        assert not pulls.held_count
         assert (await peer.answer(waiting)).code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -192,15 +192,15 @@ async def test_very_many_held_pulls_are_ended_over_many_turns(tmp_path: Path, by
         asked = [
             peer.send(pull_command(queue_id=number % queues, flags=WAITING, suspend_ms=60_000)) for number in range(40)
         ]
-        await until(lambda: pulls.held == len(asked))
+        await until(lambda: pulls.held_count == len(asked))
         if by == "messages":
             pulls.arrived([Arrival(TOPIC, queue_id, 1, [0]) for queue_id in range(queues)])
         else:
             broker.tables.topics.delete(TOPIC)
-        assert len(asked) - 5 <= pulls.held < len(asked)
+        assert len(asked) - 5 <= pulls.held_count < len(asked)
         for opaque in asked:
             await peer.answer(opaque)
-        assert not pulls.held
+        assert not pulls.held_count
 
 
 def busy(ended: list[None]) -> Iterator[None]:
@@ -216,12 +216,12 @@ async def test_all_messages_that_came_before_a_pull_was_woken_wake_it(tmp_path: 
         peer, ended = await bench.peer(broker), list[None]()
         await fill(peer, 1)
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         broker._pulls._waking = TurnSteps(1)
         broker._pulls._waking.run(busy(ended))
         for tag in ("wanted", "other"):
             await peer.ask(send_command(body=tag.encode(), properties=f"TAGS\x01{tag}\x02"))
-        assert broker._pulls.held == 1
+        assert broker._pulls.held_count == 1
         ended.append(None)
         assert bodies(await peer.answer(waiting)) == [b"wanted"]
 
@@ -233,7 +233,7 @@ async def test_messages_that_a_queue_had_before_do_not_hide_later_ones(tmp_path:
         pulls, peer, ended = broker._pulls, await bench.peer(broker), list[None]()
         await fill(peer, 1)
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: pulls.held == 1)
+        await until(lambda: pulls.held_count == 1)
         pulls._waking = TurnSteps(1)
         pulls._waking.run(busy(ended))
         await peer.ask(send_command(body=b"new"))
@@ -248,12 +248,12 @@ async def test_a_message_that_comes_while_its_queue_is_looked_through_wakes_who_
         pulls, peer = broker._pulls, await bench.peer(broker)
         broker.tables.topics.put(TopicConfig(TOPIC, 1, 1))
         asked = [peer.send(pull_command(flags=WAITING, suspend_ms=60_000, tags=tag)) for tag in "aab"]
-        await until(lambda: pulls.held == len(asked))
+        await until(lambda: pulls.held_count == len(asked))
         pulls._waking = TurnSteps(1)
         pulls.arrived([Arrival(TOPIC, 0, 1, [ord("a")])])
-        assert pulls.held == 2, "one is woken, and the others are still to be looked at"
+        assert pulls.held_count == 2, "one is woken, and the others are still to be looked at"
         pulls.arrived([Arrival(TOPIC, 0, 2, [ord("b")])])
-        await until(lambda: not pulls.held)
+        await until(lambda: not pulls.held_count)
         for opaque in asked:
             await peer.answer(opaque)
 
@@ -265,7 +265,7 @@ async def test_a_deadline_that_is_nobodys_any_more_keeps_no_later_one_from_comin
         await fill(peer, 1)
         woken = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=100))
         in_vain = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=300, tags="wanted"))
-        await until(lambda: broker._pulls.held == 2)
+        await until(lambda: broker._pulls.held_count == 2)
         await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
         assert bodies(await peer.answer(woken)) == [b"other"]
         assert (await peer.answer(in_vain)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -276,13 +276,13 @@ async def test_held_pulls_are_looked_through_when_a_topic_goes_and_not_when_one_
 ) -> None:
     """There may be 200,000 of them, and topics come often."""
     looked: list[None] = []
-    gone = hold.HoldCore.gone
+    gone = hold.HoldCore.topics_deleted
 
     def counted(core: hold.HoldCore[object], topics: Container[str]) -> Iterator[object]:
         looked.append(None)
         return gone(core, topics)
 
-    monkeypatch.setattr(hold.HoldCore, "gone", counted)
+    monkeypatch.setattr(hold.HoldCore, "topics_deleted", counted)
     async with benched(tmp_path) as bench:
         topics = (await bench.broker()).tables.topics
         topics.put(TopicConfig("A"))
@@ -300,7 +300,7 @@ async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> Non
         tags = "||".join(f"tag{number}" for number in range(1000))
         peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags=tags))
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 2)
+        await until(lambda: broker._pulls.held_count == 2)
         held = broker._server.memory.kept_bytes
         assert held > 16 * len(tags)
         await peer.ask(send_command())
@@ -320,7 +320,7 @@ async def test_pulls_beyond_what_may_be_held_wait_too_and_that_is_said_once(
         peer, other = await bench.peer(broker), await bench.peer(broker)
         await fill(peer, 1)
         first = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         for _ in range(2):
             answer = await other.ask(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
             assert answer.code == 19
@@ -336,10 +336,10 @@ async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
         peer, other = await bench.peer(broker), await bench.peer(broker)
         await fill(other, 1)
         peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         assert broker._server.memory.kept_bytes > 0
         peer.writer.close()
-        await until(lambda: broker._pulls.held == 0)
+        await until(lambda: broker._pulls.held_count == 0)
         assert broker._server.memory.kept_bytes == 0
         reads = broker.counts.pulls
         await fill(other, 1)
@@ -376,7 +376,7 @@ async def test_a_pull_that_waits_hears_that_its_topic_is_deleted(tmp_path: Path)
         peer = await bench.peer(broker)
         await fill(peer, 1)
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         await peer.code(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
         assert (await peer.answer(waiting)).code == ResponseCode.TOPIC_NOT_EXIST
 

@@ -47,7 +47,7 @@ class Desk:
 
     def subscribe(self, *subscriptions: Subscription, model: str = "CLUSTERING") -> None:
         group = ConsumerGroup("G", message_model=model, subscriptions=subscriptions)
-        self.clients.heard("link", Heartbeat("c", (), (group,)), (group,), Language.JAVA, 513, 0.0)
+        self.clients.heartbeat_received("link", Heartbeat("c", (), (group,)), (group,), Language.JAVA, 513, 0.0)
 
     def check(self, **pull: Any) -> AllowedPull | Refusal:
         command = pull_command(**pull)

@@ -27,7 +27,7 @@ async def pair(bench: Bench, role: Role = Role.SYNC_MASTER, **settings: Any) -> 
     master = await bench.broker(bench.settings("master", role=role, **settings))
     slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1, **settings))
     follow(slave, master)
-    await until(lambda: slave.log.followed().link > 0)
+    await until(lambda: slave.log.follow_status().link > 0)
     return master, slave
 
 
@@ -65,7 +65,7 @@ async def test_a_slave_becomes_a_master_and_back_in_the_same_rooms(tmp_path: Pat
 
         await slave.take_role(Role.SLAVE, 1)
         assert (await peer.ask(send_command())).code == REFUSED
-        await until(lambda: third.log.followed().link == 0)
+        await until(lambda: third.log.follow_status().link == 0)
         await third.take_role(Role.ASYNC_MASTER, 0)
         follow(slave, third)
         await fill(await bench.peer(third), 1)
@@ -109,7 +109,7 @@ async def test_h9_who_waits_for_a_slave_when_its_master_is_none_any_more_hears_t
         await until(lambda: master.parts.store.flushed == master.parts.store.end or not sync_flush)
         await master.take_role(Role.SLAVE, 2)
         assert [(await peer.answer(opaque)).code for opaque in opaques] == [code] * 3
-        assert master._sends._waiting == {}
+        assert master._sends._waiting_responses == {}
 
 
 def _never(offset: int, data: object) -> int:
@@ -135,7 +135,7 @@ async def test_a_part_of_a_record_goes_and_what_comes_waits_for_the_disk(tmp_pat
         await fill(await bench.peer(master), 3)
         store, end = slave.parts.store, master.parts.store.end
         await master.stop()
-        await until(lambda: slave.log.followed().link == 0)
+        await until(lambda: slave.log.follow_status().link == 0)
         store.append_raw(end, master_record()[:50])
         store.flush()
         await slave.take_role(Role.ASYNC_MASTER, 0)
@@ -178,7 +178,7 @@ async def test_a_slave_whose_port_for_slaves_is_taken_goes_on_as_one(tmp_path: P
         taken = bench.settings("taken", role=Role.SLAVE, broker_id=2, ha_port=master.ha_address[1])
         slave = await bench.broker(taken)
         follow(slave, master)
-        await until(lambda: slave.log.followed().link > 0)
+        await until(lambda: slave.log.follow_status().link > 0)
         with pytest.raises(UsageError, match="cannot listen for slaves"):
             await slave.take_role(Role.ASYNC_MASTER, 0)
         await fill(await bench.peer(master), 2)

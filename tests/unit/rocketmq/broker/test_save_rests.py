@@ -34,7 +34,7 @@ def test_a_long_table_that_changes_again_and_again_is_saved_so_many_bytes_a_seco
             self.changes, self.changed = 0, lambda: None
             self.saves = list[float]()
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             return [CONSUMER_OFFSETS] if self.changes else []
 
         def text(self, name: str) -> Iterator[bytes]:

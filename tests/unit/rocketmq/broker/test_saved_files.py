@@ -26,7 +26,7 @@ class Plain(BrokerTables):
     def __init__(self, pieces: int = 1) -> None:
         self.changes, self.changed, self.pieces, self.asked = 0, lambda: None, pieces, list[bool]()
 
-    def unsaved(self, *, urgent: bool = False) -> list[str]:
+    def unsaved_files(self, *, urgent: bool = False) -> list[str]:
         self.asked.append(urgent)
         return [TOPICS]
 

@@ -91,7 +91,7 @@ async def test_a_held_pull_whose_group_was_deleted_reads_when_the_group_it_makes
         assert (await other.ask(send_command("Old"))).code == 0
         flags = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
         waiting = peer.send(pull_command("Old", group="group-0", offset=1, flags=flags, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         broker.tables.groups.delete("group-0")
         await broker._saver.save()
         with disk.shut():
@@ -187,7 +187,7 @@ async def test_what_was_not_saved_is_told_nobody_and_what_was_is_though_offsets_
         def __init__(self) -> None:
             self.changed = lambda: None
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             return [TOPICS, CONSUMER_OFFSETS]
 
         def text(self, name: str) -> Iterator[bytes]:
@@ -249,7 +249,7 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
         def __init__(self) -> None:
             self.changes, self.changed, self.asked = 0, lambda: None, list[bool]()
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             self.asked.append(urgent)
             return []
 
@@ -273,7 +273,7 @@ async def test_who_waits_has_it_saved_at_once_also_what_failed_before(tmp_path: 
         def __init__(self) -> None:
             self.changed = lambda: None
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             return []
 
     saver = Saver(Failed(), ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock(), Events(), WorkerAtOnce())
@@ -315,7 +315,7 @@ async def test_no_more_than_so_many_answers_wait_for_a_disk_that_stalls(
         def __init__(self) -> None:
             self.changed = lambda: None
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             return []
 
     monkeypatch.setattr(saver_module, "MOST_WAITING", 2)
@@ -330,7 +330,7 @@ async def test_no_more_than_so_many_answers_wait_for_a_disk_that_stalls(
         assert len(told) == 2 and None not in told, "these cannot"
         await saver.save()
         assert told[2:] == [None, None]
-        saver._covered = 0
+        saver._saved_change = 0
         told.clear()
     await saver.close()
 
@@ -382,7 +382,7 @@ async def test_a_long_table_counts_as_saved_when_it_is_on_the_disk_and_no_sooner
         def __init__(self) -> None:
             self.changes, self.changed = 0, lambda: None
 
-        def unsaved(self, *, urgent: bool = False) -> list[str]:
+        def unsaved_files(self, *, urgent: bool = False) -> list[str]:
             return [] if saw else [TOPICS]
 
         def text(self, name: str) -> Iterator[bytes]:

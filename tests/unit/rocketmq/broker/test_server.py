@@ -290,7 +290,7 @@ async def test_a_bug_in_a_pull_that_waited_does_not_fail_the_send_that_woke_it(t
         peer = await bench.peer(broker)
         await peer.ask(send_command("Fine"))
         waiting = peer.send(pull_command("Fine", offset=1, flags=6, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
+        await until(lambda: broker._pulls.held_count == 1)
         broker.parts.store.get = None  # type: ignore[method-assign,assignment]
         assert (await peer.ask(send_command("Fine"))).code == 0
         assert (await peer.answer(waiting)).code == 1

@@ -52,7 +52,7 @@ def test_where_a_group_begins_or_goes_back_to_is_urgent(slave: bool) -> None:
         tables.offsets.commit("T", "g", 0, offset)
         assert tables.is_urgent(CONSUMER_OFFSETS) is is_urgent
         assert tables.is_urgent(RESETS) is (offset == 3 and not slave), "its file has all counters, and this one steps"
-        for name in tables.unsaved():
+        for name in tables.unsaved_files():
             list(tables.text(name))
     tables.offsets.commit("T", "g", 0, 9, went_back=True)
     assert tables.is_urgent(CONSUMER_OFFSETS), "it was higher at a slave"
@@ -70,7 +70,7 @@ def test_offsets_are_saved_when_asked_for() -> None:
     assert desk.tables.offsets.get("T", "g", 0) == 6
     desk.tables.offsets.commit("T", "g", 0, 8)
     desk.save()
-    assert desk.tables.unsaved() == []
+    assert desk.tables.unsaved_files() == []
     desk.restart()
     assert desk.tables.offsets.get("T", "g", 0) == 8
 
@@ -81,27 +81,27 @@ def test_an_offset_that_is_set_on_purpose_is_urgent_until_a_text_of_its_own_file
     tables = desk.tables
     tables.changed = lambda: None  # nothing is saved by itself
     tables.topics.put(TopicConfig("T", 1, 1))
-    assert tables.unsaved(urgent=True) == [TOPICS]
+    assert tables.unsaved_files(urgent=True) == [TOPICS]
     tables.offsets.reset("T", "g", 0, 7)
     list(tables.text(TOPICS))
-    assert tables.unsaved(urgent=True) == [RESETS, CONSUMER_OFFSETS]
+    assert tables.unsaved_files(urgent=True) == [RESETS, CONSUMER_OFFSETS]
     list(tables.text(RESETS))
-    assert tables.unsaved(urgent=True) == [CONSUMER_OFFSETS]
+    assert tables.unsaved_files(urgent=True) == [CONSUMER_OFFSETS]
     text = tables.text(CONSUMER_OFFSETS)
     next(text)
     tables.offsets.reset("T", "g", 0, 8)  # perhaps behind the piece that has its line
     list(text)
-    assert tables.unsaved(urgent=True) == [RESETS, CONSUMER_OFFSETS]
-    for name in tables.unsaved(urgent=True):
+    assert tables.unsaved_files(urgent=True) == [RESETS, CONSUMER_OFFSETS]
+    for name in tables.unsaved_files(urgent=True):
         list(tables.text(name))
     tables.failed(CONSUMER_OFFSETS)
-    assert tables.is_urgent(CONSUMER_OFFSETS) and tables.unsaved(urgent=True) == [CONSUMER_OFFSETS]
+    assert tables.is_urgent(CONSUMER_OFFSETS) and tables.unsaved_files(urgent=True) == [CONSUMER_OFFSETS]
     list(tables.text(CONSUMER_OFFSETS))
     tables.offsets.commit("T", "g", 0, 9)
     tables.failed(CONSUMER_OFFSETS)
     list(tables.text(CONSUMER_OFFSETS))
     tables.offsets.commit("T", "g", 0, 10)
-    assert tables.unsaved(urgent=True) == []  # a commit alone is saved every few seconds
+    assert tables.unsaved_files(urgent=True) == []  # a commit alone is saved every few seconds
 
 
 @pytest.mark.rule("H12")
@@ -128,10 +128,10 @@ def test_a_table_that_cannot_be_saved_is_saved_later() -> None:
     desk.tables.topics.put(TopicConfig("T"))
     assert desk.tables.topics.get("T") is not None
     assert desk.topics_changed == 1
-    assert desk.tables.unsaved(urgent=True) == [TOPICS]
+    assert desk.tables.unsaved_files(urgent=True) == [TOPICS]
     desk.disk.fault = None
     desk.save()
-    assert desk.tables.unsaved() == []
+    assert desk.tables.unsaved_files() == []
     desk.restart()
     assert desk.tables.topics.get("T") is not None
 
@@ -157,7 +157,7 @@ def test_offsets_that_were_cut_and_found_no_room_are_saved_later() -> None:
     desk.disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
     desk.restart()
     assert desk.tables.offsets.get("T", "g", 0) == 40
-    assert CONSUMER_OFFSETS in desk.tables.unsaved()
+    assert CONSUMER_OFFSETS in desk.tables.unsaved_files()
     desk.disk.fault = None
     desk.save()
     desk.restart()
@@ -169,10 +169,10 @@ def test_what_the_saver_gives_back_is_given_again() -> None:
     desk.tables.failed(CONSUMER_OFFSETS)
     desk.tables.failed(DELAY_OFFSETS)
     desk.tables.failed(TOPICS)
-    assert desk.tables.unsaved() == [TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS]
-    assert desk.tables.unsaved(urgent=True) == [TOPICS]
+    assert desk.tables.unsaved_files() == [TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS]
+    assert desk.tables.unsaved_files(urgent=True) == [TOPICS]
     desk.save()
-    assert desk.tables.unsaved() == []
+    assert desk.tables.unsaved_files() == []
 
 
 @pytest.mark.parametrize("name", [TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS])
@@ -196,8 +196,8 @@ def test_a_damaged_table_is_no_empty_table() -> None:
 def test_counters_that_a_slave_copied_are_saved_before_the_offsets() -> None:
     desk = Desk(SLAVE)
     take_over(desk.tables.offsets, OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 9}}), ResetTable(2, {"T@g": {0: 3}}))
-    assert desk.tables.unsaved() == [RESETS, CONSUMER_OFFSETS]
-    assert desk.tables.unsaved(urgent=True) == []
+    assert desk.tables.unsaved_files() == [RESETS, CONSUMER_OFFSETS]
+    assert desk.tables.unsaved_files(urgent=True) == []
     desk.save()
     desk.restart()
     assert desk.tables.offsets.resets.get("T@g", 0) == 3

@@ -197,7 +197,7 @@ def test_who_consumes_a_topic() -> None:
     desk.tables.offsets.commit("T", "once", 0, 1)
     group = ConsumerGroup("now", subscriptions=(Subscription("T"),))
     beat = Heartbeat("client", consumers=(group,))
-    desk.parts.clients.heard("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
+    desk.parts.clients.heartbeat_received("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
     found = desk.read(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
     assert found == {"groupList": ["now", "once"]}
 

@@ -16,7 +16,7 @@ def commits(count: int, offset: int = 1) -> list[OffsetCommit]:
 def told(untaken: Untaken, lacking: list[OffsetCommit], now: float, room: Collection[int] = ()) -> list[int]:
     """One round with a master that takes the queues in ``room``; of which queues it was told."""
     untaken.began(now)
-    wanted = [commit for commit in lacking if untaken.wanted(commit)]
+    wanted = [commit for commit in lacking if untaken.is_due(commit)]
     for commit in wanted:
         if commit.queue_id in room:
             untaken.taken(commit)
@@ -88,7 +88,7 @@ def test_a_round_with_very_many_ends_in_steps(monkeypatch: pytest.MonkeyPatch) -
     told(untaken, lacking, 0)
     untaken.began(1)
     for commit in lacking[::2]:
-        untaken.wanted(commit)
+        untaken.is_due(commit)
     left = [35]
     for _ in untaken.ended(1):
         left.append(len(untaken._refused))

@@ -97,5 +97,5 @@ def test_a_look_into_a_queue_for_a_group() -> None:
     fields = {"topic": "T", "queueId": 0, "index": 0, "count": 1, "consumerGroup": "G"}
     assert desk.read(RequestCode.QUERY_CONSUME_QUEUE, fields)["filterData"] == "G@T is not online!"
     group = ConsumerGroup("G", subscriptions=(Subscription("T", "a"),))
-    desk.parts.clients.heard(object(), Heartbeat("c"), [group], Language.JAVA, 1, 0.0)  # type: ignore[arg-type]
+    desk.parts.clients.heartbeat_received(object(), Heartbeat("c"), [group], Language.JAVA, 1, 0.0)  # type: ignore[arg-type]
     assert desk.read(RequestCode.QUERY_CONSUME_QUEUE, fields)["subscriptionData"]["subString"] == "a"

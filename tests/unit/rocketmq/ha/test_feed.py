@@ -256,7 +256,7 @@ def test_any_bytes_in_any_pieces_are_an_offset_or_the_end(data: bytes, sizes: li
             if isinstance(action, Acked):
                 assert 0 <= action.offset <= link.position
         at += size
-    assert len(link._received) <= 8 + MAX_HELLO_BYTES
+    assert len(link._buffer) <= 8 + MAX_HELLO_BYTES
 
 
 @given(st.lists(st.integers(1, 40), min_size=1))

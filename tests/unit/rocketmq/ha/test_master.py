@@ -235,7 +235,13 @@ async def test_status_says_how_far_each_slave_is(house: House) -> None:
     peer.report(40)
     await peer.frame()
     [status] = master.port.status()
-    assert (status.start, status.sent, status.acked, status.behind_bytes, status.in_sync) == (40, 100, -1, 60, False)
+    assert (status.start, status.sent_offset, status.acked, status.behind_bytes, status.in_sync) == (
+        40,
+        100,
+        -1,
+        60,
+        False,
+    )
     assert "too far" in status.why
     peer.report(90)
     await until(lambda: master.port.status()[0].in_sync)

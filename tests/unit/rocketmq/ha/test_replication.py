@@ -32,7 +32,7 @@ async def test_h8_the_slaves_log_becomes_the_masters(house: House, synced: bool)
     [status] = master.port.status()
     assert (status.slave_id, status.proven, status.behind_bytes) == ("slave", True, 0)
     assert slave.link.status().proven
-    assert slave.link.status().told is not None
+    assert slave.link.status().master_hello is not None
 
 
 @pytest.mark.rule("H9")
