@@ -29,21 +29,21 @@ async def wait_for_address(
     Raises MetadataConflict when one still is after ``timeout_s``: it keeps its registration up, so both were given the
     same address. Raises MetadataError.
     """
-    changed = asyncio.Event()
-    watching = driver.watch_bookies(changed.set)
-    told: list[BookieId] = []
+    change = asyncio.Event()
+    watching = driver.watch_bookies(change.set)
+    reported_bookies: list[BookieId] = []
     try:
         async with asyncio.timeout(timeout_s):
             while others := await _others(driver, bookie, address):
-                if others != told:
-                    told = others
+                if others != reported_bookies:
+                    reported_bookies = others
                     waits(others)
-                await changed.wait()
-                changed.clear()
+                await change.wait()
+                change.clear()
     except TimeoutError:
         raise MetadataConflict(
             "other bookies are registered at this address and keep their registrations up", bookie=bookie,
-            others=",".join(told), waited_s=timeout_s,
+            others=",".join(reported_bookies), waited_s=timeout_s,
         ) from None  # fmt: skip
     finally:
         watching.cancel()
@@ -51,5 +51,5 @@ async def wait_for_address(
 
 async def _others(driver: MetadataDriver, bookie: BookieId, address: Address) -> list[BookieId]:
     registered = await driver.bookies()
-    listed = {**registered.read_only, **registered.writable}
-    return sorted(other for other, info in listed.items() if other != bookie and info.address == address)
+    bookies_by_id = {**registered.read_only, **registered.writable}
+    return sorted(other for other, info in bookies_by_id.items() if other != bookie and info.address == address)

@@ -93,19 +93,19 @@ def addresses_of(settings: BookieSettings) -> Addresses:
     """Raises UsageError: no such interface, or a loopback address that ``allowLoopback=false`` forbids."""
     host = interface_address(settings.interface) if settings.interface else "127.0.0.1"
     advertised = settings.advertised_host or host
-    found = Addresses(host, advertised, settings.bookie_id or f"{advertised}:{settings.port}")
-    if found.is_loopback and not settings.allow_loopback:
+    addresses = Addresses(host, advertised, settings.bookie_id or f"{advertised}:{settings.port}")
+    if addresses.is_loopback and not settings.allow_loopback:
         raise UsageError(
             "allowLoopback=false, but this bookie would listen on loopback: set listeningInterface", host=host
         )
-    return found
+    return addresses
 
 
 def interface_address(name: str) -> str:
     """The IPv4 address of a network interface. Raises UsageError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            interface_data = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError as error:
             raise UsageError("listeningInterface has no IPv4 address on this machine", interface=name) from error
-    return socket.inet_ntoa(answer[20:24])
+    return socket.inet_ntoa(interface_data[20:24])

@@ -43,10 +43,13 @@ def folder_of(configured: str) -> str:
     return os.path.join(configured, FOLDER)
 
 
-def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder]) -> bool:
+def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequence[Folder]) -> bool:
     """True: these are new folders of a new bookie. False: everything agrees. Raises InvalidCookie for all else."""
-    for place, found in (("the metadata service", stored), *((folder.path, folder.cookie) for folder in folders)):
-        differences = found.differences(expected) if found is not None else []
+    for place, cookie in (
+        ("the metadata service", service_cookie),
+        *((folder.path, folder.cookie) for folder in folders),
+    ):
+        differences = cookie.differences(expected) if cookie is not None else []
         if differences:
             raise InvalidCookie(
                 f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)}): "
@@ -54,7 +57,7 @@ def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder
                 bookie=expected.host,
             )
     bare = [folder.path for folder in folders if folder.cookie is None]
-    if stored is not None:
+    if service_cookie is not None:
         if bare:
             raise InvalidCookie(
                 "this bookie is known, but these folders have no cookie: they lost their data or are not its folders",
@@ -62,12 +65,12 @@ def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder
             )  # fmt: skip
         return False
     # A stamping that was cut short left cookies but no data in the folders: it is simply done again.
-    used = [folder.path for folder in folders if folder.has_data]
-    if used:
+    folders_with_data = [folder.path for folder in folders if folder.has_data]
+    if folders_with_data:
         raise InvalidCookie(
             "these folders hold data, but the metadata service has no cookie for this bookie: it was removed from the "
             "cluster, or this is another cluster",
-            bookie=expected.host, folders=",".join(used),
+            bookie=expected.host, folders=",".join(folders_with_data),
         )  # fmt: skip
     return True
 
@@ -81,10 +84,10 @@ async def check_cookies(
     """
     journal, ledgers = folder_of(journal_dir), folder_of(ledger_dir)
     expected = Cookie(bookie, (journal,), (ledgers,), await driver.instance_id())
-    stored = await driver.read_cookie(bookie)
-    known = format.decode(stored.value, where="the metadata service") if stored is not None else None
+    record = await driver.read_cookie(bookie)
+    service_cookie = format.decode(record.value, where="the metadata service") if record is not None else None
     folders = [_look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]
-    if not must_stamp(expected, known, folders):
+    if not must_stamp(expected, service_cookie, folders):
         return False
     data = format.encode(expected)
     for folder in folders:
@@ -106,6 +109,6 @@ def stored_instance(disk: Disk, ledger_dir: str) -> str:
 def _look(disk: Disk, configured: str) -> Folder:
     path = folder_of(configured)
     file = os.path.join(path, FILE)
-    found = format.decode(read_file(disk, file), where=file) if disk.exists(file) else None
+    cookie = format.decode(read_file(disk, file), where=file) if disk.exists(file) else None
     has_data = bool(set(disk.listdir(path)) - _NOT_DATA) or disk.exists(os.path.join(configured, _FOREIGN))
-    return Folder(path, found, has_data)
+    return Folder(path, cookie, has_data)

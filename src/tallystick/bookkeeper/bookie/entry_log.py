@@ -168,14 +168,14 @@ class EntryLogs:
         chunk, start = self._locate(location)
         size = 4 + int.from_bytes(chunk[start : start + 4], "big")
         count = min(count, 1 + (len(chunk) - start) // size)
-        found = index.neighbours(pages, first, count, location - start + min(len(chunk), start + max_bytes))
-        if found == 0 or chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
+        frame_count = index.neighbours(pages, first, count, location - start + min(len(chunk), start + max_bytes))
+        if frame_count == 0 or chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
             return b"", 0
-        last = index.get(pages, first + found - 1) - location + start
+        last = index.get(pages, first + frame_count - 1) - location + start
         stop = last + 4 + int.from_bytes(chunk[last : last + 4], "big")
-        if stop > start + max_bytes and found > 1:
-            stop, found = last, found - 1
-        return chunk[start:stop], found
+        if stop > start + max_bytes and frame_count > 1:
+            stop, frame_count = last, frame_count - 1
+        return chunk[start:stop], frame_count
 
     def _locate(self, location: index.Location) -> tuple[bytes, int]:
         """The chunk that holds a location, checked, and the place in it."""

@@ -83,15 +83,15 @@ def _pad(page: array[int], size: int) -> None:
 
 def _put_sparse(pages: Pages, number: int, slot: int, locations: array[int]) -> None:
     rest = pages.sparse.setdefault(number, array("Q"))
-    for found, location in enumerate(locations, slot):
+    for place, location in enumerate(locations, slot):
         if not location:
             continue
         count = len(rest) // 2
-        at = bisect_left(rest, found, 0, count)
-        if at < count and rest[at] == found:
+        at = bisect_left(rest, place, 0, count)
+        if at < count and rest[at] == place:
             rest[at + count] = location
         else:
-            rest.insert(at, found)
+            rest.insert(at, place)
             rest.insert(at + count + 1, location)
     count = len(rest) // 2
     page = pages.get(number)

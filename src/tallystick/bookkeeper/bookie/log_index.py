@@ -131,11 +131,11 @@ def load_index(disk: Disk, directory: str, log_id: int) -> tuple[EntryLog, list[
     body = memoryview(data)[:-4]
     if len(data) < _INDEX_HEADER.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "little"):
         raise CorruptRecord("an index file is damaged", path=path)
-    magic, found, size, entries, chunks, pages, ledgers = _INDEX_HEADER.unpack_from(body)
+    magic, stored_id, size, entries, chunks, pages, ledgers = _INDEX_HEADER.unpack_from(body)
     version = version_of(magic, _NAME)
     if version is not None and version != _VERSION:
         raise of_a_newer_version("an entry log", path, 0, version=version)
-    if version is None or found != log_id:
+    if version is None or stored_id != log_id:
         raise CorruptRecord("this is not the index of this entry log", path=path)
     bounds = [_INDEX_HEADER.size]
     for length in (8 * chunks, 4 * chunks, _PAGE.size * pages, _SIZE.size * ledgers):

@@ -60,10 +60,10 @@ class Adds:
     run: Run
 
     def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
-        found = ledgers.alive.get(self.ledger) or ledgers.create(self.ledger, self.key)
-        ledgers.added_to(self.ledger, found)
+        held_ledger = ledgers.alive.get(self.ledger) or ledgers.create(self.ledger, self.key)
+        ledgers.added_to(self.ledger, held_ledger)
         # The fence is not asked: the entry was accepted.
-        ledgers.extend(found, tables.active.add(self.ledger, self.run))
+        ledgers.extend(held_ledger, tables.active.add(self.ledger, self.run))
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,9 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
 
 def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
     """Files of a checkpoint that did not get as far as the state file, and ones that a later checkpoint let go."""
-    known = {os.path.basename(path(directory, log)) for log in state.logs for path in (log_path, index_path)}
+    names_in_use = {os.path.basename(path(directory, log)) for log in state.logs for path in (log_path, index_path)}
     for name in disk.listdir(directory):
-        if name.endswith((".log", ".index", ".new")) and name not in known:
+        if name.endswith((".log", ".index", ".new")) and name not in names_in_use:
             try:
                 disk.unlink(os.path.join(directory, name))
             except StorageError:

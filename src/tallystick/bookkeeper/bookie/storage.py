@@ -115,8 +115,8 @@ class Storage:
         return code
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
-        found = self._ledgers.alive[ledger]
-        self._ledgers.extend(found, self._tables.active.add(ledger, run))
+        held_ledger = self._ledgers.alive[ledger]
+        self._ledgers.extend(held_ledger, self._tables.active.add(ledger, run))
         start, stop = run.bounds[0], run.bounds[-1]
         self._stage(run.data if stop - start == len(run.data) else memoryview(run.data)[start:stop])
 
@@ -134,16 +134,16 @@ class Storage:
         fenced = self.is_fenced(ledger)
         code = self._ledgers.fence(ledger, master_key, self._clock.wall_ms())
         if code == Code.OK:
-            found = self._ledgers.alive[ledger]
-            if not fenced or found.fence_commit > self._durable:
-                found.fence_commit = self._number + 1
+            held_ledger = self._ledgers.alive[ledger]
+            if not fenced or held_ledger.fence_commit > self._durable:
+                held_ledger.fence_commit = self._number + 1
                 self._stage(records.Fence(ledger, master_key).encode())
         return code
 
     def is_fenced(self, ledger: LedgerId) -> bool:
         """Return whether ordinary adds are refused because of a fence."""
-        found = self._ledgers.alive.get(ledger)
-        return found is not None and found.fenced
+        held_ledger = self._ledgers.alive.get(ledger)
+        return held_ledger is not None and held_ledger.fenced
 
     # Loop: reads.
 
@@ -185,8 +185,8 @@ class Storage:
 
     def last_entry(self, ledger: LedgerId) -> EntryId:
         """The highest entry stored of a ledger, NO_ENTRY when there is none."""
-        found = self._ledgers.alive.get(ledger)
-        return NO_ENTRY if found is None else found.last
+        held_ledger = self._ledgers.alive.get(ledger)
+        return NO_ENTRY if held_ledger is None else held_ledger.last
 
     def stats(self) -> StorageStats:
         tables, logs = list(self._tables.newest_first()), self._logs.logs.values()
