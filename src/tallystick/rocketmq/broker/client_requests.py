@@ -138,7 +138,7 @@ class ClientRequests:
         """A group that changed again before its members were told is told once. Who does not take it waits."""
         self._teller = None
         remaining, find = TELL_EACH_TURN, FIND_EACH_TURN
-        waiting: dict[Link, dict[str, None]] = {}
+        full_links: dict[Link, dict[str, None]] = {}
         while remaining:
             if not self._to_tell:
                 if not self._changed_groups or find <= 0:
@@ -150,7 +150,7 @@ class ClientRequests:
             if not link.alive:
                 continue
             if link.full:
-                waiting.setdefault(link, {}).update(groups)
+                full_links.setdefault(link, {}).update(groups)
                 continue
             for group in list(islice(groups, remaining)):
                 del groups[group]
@@ -160,9 +160,9 @@ class ClientRequests:
             if groups:
                 self._to_tell[link] = groups
         is_more = bool(self._changed_groups or self._to_tell)  # as it is now: those that wait are put there again
-        for link, groups in waiting.items():
+        for link, groups in full_links.items():
             self._to_tell.setdefault(link, {}).update(groups)
-        if is_more or waiting:
+        if is_more or full_links:
             loop = asyncio.get_running_loop()
             self._teller = loop.call_soon(self._tell_some) if is_more else loop.call_later(FULL_S, self._tell_some)
 

@@ -24,7 +24,7 @@ Link = TypeVar("Link", bound=Hashable)
 
 
 @dataclass
-class Member:
+class GroupMember:
     """One client of a group, by one connection."""
 
     client_id: str
@@ -40,7 +40,7 @@ class Consumers(Generic[Link]):
     consume_type: str
     message_model: str
     consume_from: str
-    members: dict[Link, Member] = field(default_factory=dict)
+    members: dict[Link, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ class Clients(Generic[Link]):
 
     def __init__(self) -> None:
         self._consumers: dict[str, Consumers[Link]] = {}
-        self._producers: dict[str, dict[Link, Member]] = {}
+        self._producers: dict[str, dict[Link, GroupMember]] = {}
         self._groups: dict[Link, dict[str, None]] = {}  # that a link is a consumer of
         self._producer_groups: dict[Link, dict[str, None]] = {}  # that a link is a producer of
         self._last_heartbeats: dict[Link, float] = {}  # when its last heartbeat came
@@ -60,14 +60,14 @@ class Clients(Generic[Link]):
         return self._consumers
 
     @property
-    def producer_groups(self) -> Mapping[str, Mapping[Link, Member]]:
+    def producer_groups(self) -> Mapping[str, Mapping[Link, GroupMember]]:
         return self._producers
 
     def consumers(self, group: str) -> Consumers[Link] | None:
         """None: nobody consumes for it."""
         return self._consumers.get(group)
 
-    def producers(self, group: str) -> Mapping[Link, Member] | None:
+    def producers(self, group: str) -> Mapping[Link, GroupMember] | None:
         return self._producers.get(group)
 
     def heartbeat_received(
@@ -86,7 +86,7 @@ class Clients(Generic[Link]):
             consumers.consume_type, consumers.message_model = group.consume_type, group.message_model
             consumers.consume_from = group.consume_from
             has_changed = link not in consumers.members
-            consumers.members[link] = Member(beat.client_id, language, version, now)
+            consumers.members[link] = GroupMember(beat.client_id, language, version, now)
             consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
             if not beat.without_subscriptions:
@@ -96,7 +96,9 @@ class Clients(Generic[Link]):
         producer_names = self._producer_groups.setdefault(link, {})
         for producer in beat.producers:
             if producer.name in producer_names or len(producer_names) < MAX_GROUPS:
-                self._producers.setdefault(producer.name, {})[link] = Member(beat.client_id, language, version, now)
+                self._producers.setdefault(producer.name, {})[link] = GroupMember(
+                    beat.client_id, language, version, now
+                )
                 producer_names[producer.name] = None
         changes += self._drop_unnamed(link, now - EXPIRE_S)
         self._forget_idle(link)

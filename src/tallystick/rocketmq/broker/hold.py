@@ -171,7 +171,7 @@ Place = TypeVar("Place", bound=Hashable)
 
 
 def _remove(table: dict[Place, dict[HeldPull[Pull], None]], place: Place, held_pull: HeldPull[Pull]) -> None:
-    waiting = table.get(place, {})
-    waiting.pop(held_pull, None)  # one beyond the bound of its queue is not there
-    if not waiting:
+    held_pulls = table.get(place, {})
+    held_pulls.pop(held_pull, None)  # one beyond the bound of its queue is not there
+    if not held_pulls:
         table.pop(place, None)

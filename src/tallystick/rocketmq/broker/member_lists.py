@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tallystick.rocketmq.broker.clients import Consumers, Member
+from tallystick.rocketmq.broker.clients import Consumers, GroupMember
 from tallystick.rocketmq.broker.statistics import separated
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
@@ -23,7 +23,7 @@ def id_pieces(ids: Iterable[str]) -> Iterator[bytes]:
     yield b"]}"
 
 
-def producer_pieces(members: Mapping[Link, Member]) -> Iterator[bytes]:
+def producer_pieces(members: Mapping[Link, GroupMember]) -> Iterator[bytes]:
     """The response to GET_PRODUCER_CONNECTION_LIST: one group."""
     yield b'{"connectionSet":['
     yield from separated(_connections(members))
@@ -42,10 +42,10 @@ def consumer_pieces(consumers: Consumers[Link]) -> Iterator[bytes]:
     yield b"]" + text[len(_NOBODY) :]
 
 
-def all_producer_pieces(groups: Mapping[str, Mapping[Link, Member]], started_ms: int) -> Iterator[bytes]:
+def all_producer_pieces(groups: Mapping[str, Mapping[Link, GroupMember]], started_ms: int) -> Iterator[bytes]:
     """The response to GET_ALL_PRODUCER_INFO: all groups. ``started_ms``: the wall clock when ``heard_at`` was 0."""
 
-    def infos(members: Mapping[Link, Member]) -> Iterator[bytes]:
+    def infos(members: Mapping[Link, GroupMember]) -> Iterator[bytes]:
         for link, member in list(members.items()):
             heard_ms = started_ms + int(member.heard_at * 1000)
             info = ProducerInfo(member.client_id, link.peer, member.language.value, member.version, heard_ms)
@@ -63,6 +63,6 @@ def all_producer_pieces(groups: Mapping[str, Mapping[Link, Member]], started_ms:
     yield b"}}"
 
 
-def _connections(members: Mapping[Link, Member]) -> Iterator[bytes]:
+def _connections(members: Mapping[Link, GroupMember]) -> Iterator[bytes]:
     for link, member in list(members.items()):
         yield dialect.write(Connection(member.client_id, link.peer, member.language.value, member.version))

@@ -1,4 +1,4 @@
-"""What the requests of a broker are answered from."""
+"""The parts of a broker that its requests use."""
 
 from __future__ import annotations
 

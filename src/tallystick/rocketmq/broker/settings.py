@@ -37,7 +37,9 @@ class BrokerSettings:
     advertised_host: str | None = None  # what clients are told; none: ``host`` (brokerIP1)
     advertised_ha_host: str | None = None  # what slaves are told; none: as clients (brokerIP2)
     name_servers: tuple[str, ...] = ()  # host:port of each (namesrvAddr)
-    register_timeout_ms: int = 2000  # for a name server's answer; the original's is 24000 (registerBrokerTimeoutMills)
+    register_timeout_ms: int = (
+        2000  # for a name server's response; the original's is 24000 (registerBrokerTimeoutMills)
+    )
     perm: int = int(Perm.READ | Perm.WRITE)  # of the whole broker (brokerPermission)
     auto_create_topics: bool = True  # a send to an unknown topic makes it (autoCreateTopicEnable)
     auto_create_groups: bool = True  # so does a pull by an unknown group (autoCreateSubscriptionGroup)
@@ -72,8 +74,10 @@ class BrokerSettings:
             if not 0 <= port <= 65535:
                 raise UsageError(f"{key} is not a port", value=port)
         if self.port and self.listen_ha_port in (self.port, self.port - FAST_PORT_BELOW):
-            taken = f"{self.port} and {self.port - FAST_PORT_BELOW}"
-            raise UsageError(f"haListenPort is a port of its own: {taken} are those of listenPort", value=self.ha_port)
+            other_ports = f"{self.port} and {self.port - FAST_PORT_BELOW}"
+            raise UsageError(
+                f"haListenPort is a port of its own: {other_ports} are those of listenPort", value=self.ha_port
+            )
         for key, number in (
             ("defaultTopicQueueNums", self.default_queues),
             ("maxTopics", self.max_topics),

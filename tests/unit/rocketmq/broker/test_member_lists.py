@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.rocketmq.broker.clients import Consumers, Member
+from tallystick.rocketmq.broker.clients import Consumers, GroupMember
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, id_pieces, producer_pieces
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import (
@@ -21,11 +21,11 @@ class Peer:
         self.peer = f"10.0.0.1:{number}"
 
 
-def members(count: int) -> dict[Any, Member]:
-    return {Peer(number): Member(f"c{number}", Language.JAVA, 513, number / 10) for number in range(count)}
+def members(count: int) -> dict[Any, GroupMember]:
+    return {Peer(number): GroupMember(f"c{number}", Language.JAVA, 513, number / 10) for number in range(count)}
 
 
-def connections(found: dict[Any, Member]) -> list[Connection]:
+def connections(found: dict[Any, GroupMember]) -> list[Connection]:
     return [Connection(one.client_id, link.peer, "JAVA", one.version) for link, one in found.items()]
 
 
