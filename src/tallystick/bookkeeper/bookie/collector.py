@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import LogWriter
-from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
+from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS, Ledger, holds
 from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, load_index, log_path
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -49,12 +49,20 @@ def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
 def logs_without_a_ledger(
     logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]
 ) -> Generator[None, None, tuple[int, ...]]:
-    """In steps: the logs to delete as they are."""
-    found = list[int]()
+    """In steps of so many ledgers, not of a log: a bookie may have thousands, most of them with a living ledger first.
+    Returns the logs to delete as they are."""
+    found, looked = list[int](), 0
     for log in logs:
-        if not any(size and holds(alive, ledger, log.id) for ledger, size in log.by_ledger.items()):
+        looked += 1
+        for ledger, size in log.by_ledger.items():
+            if size and holds(alive, ledger, log.id):
+                break
+            looked += 1
+            if looked >= STEP_LEDGERS:
+                looked = 0
+                yield
+        else:
             found.append(log.id)
-        yield
     return tuple(found)
 
 

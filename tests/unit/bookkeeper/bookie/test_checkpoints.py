@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import Store
-from tallystick.bookkeeper.bookie import checkpoints, ledgers
+from tallystick.bookkeeper.bookie import checkpoints, collector, ledgers
 from tallystick.bookkeeper.wire.codes import Code
 
 
@@ -88,6 +88,20 @@ def test_what_is_remembered_as_deleted_is_looked_through_in_steps(monkeypatch: p
         check()
         assert store.storage._ledgers.deleted.keys() == left
         assert all(store.has(100 + part, 0) for part in range(parts))
+
+
+def test_a_plan_takes_steps_by_ledgers_and_not_by_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each of 1,600 logs held checkpoints up for seconds on a busy bookie, and who waited for an id."""
+    store = Store()
+    for ledger in range(40):
+        store.fill(ledger, [0])
+        store.storage.checkpoint()
+    assert len(store.storage._logs.logs) == 40
+    assert len(list(store.storage.checkpoints.collecting([7], ()))) == 0
+    monkeypatch.setattr(collector, "STEP_LEDGERS", 5)
+    alive = {ledger: store.storage._ledgers.alive[ledger] for ledger in (1, 39)}
+    steps = collector.logs_without_a_ledger(list(store.storage._logs.logs.values()), alive)
+    assert 4 <= len(list(steps)) <= 40 // 5 * 2, "many dead ones are looked through in parts all the same"
 
 
 def test_the_order_in_which_they_were_asked_for_survives_a_restart() -> None:
