@@ -129,6 +129,8 @@ class BookieServer:
 
     def closed(self, session: Session) -> None:
         """Its connection ended. Thousands may end in one turn of the loop, which they are not all forgotten in."""
+        if session not in self._sessions:  # it was refused
+            return
         self._ended.append(session)
         if len(self._ended) == 1:
             self._forgetting.run(self._forget_ended())
@@ -140,7 +142,7 @@ class BookieServer:
 
     def _forget_one(self) -> None:
         session = self._ended.popleft()
-        if session in self._sessions:  # else it was refused
+        if session in self._sessions:  # else it was refused since
             self._drop(session)
             self._crowded = self._crowded and len(self._sessions) > self._bounds.connections // 2
             self._share_buffer()

@@ -17,12 +17,14 @@ from support.bookies import KEY, Home, Peer, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.session import Session
 from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.budget import CloseReason
+from tallystick.runtime.events import Events
 from tallystick.runtime.turn_steps import TurnSteps
 
 MIB = 1024 * 1024
@@ -148,6 +150,34 @@ async def test_who_has_gone_and_is_not_forgotten_yet_takes_nobodys_place(
         assert await living.code(adds(1, [1])) == Code.OK
         assert (bookie.counts.connections, bookie.counts.connections_refused) == (3, 0)
     assert bookie.counts.connections == 0
+
+
+class Guest:
+    """As much of a session as places look at."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer, self.aborted = peer, False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_behind_who_was_refused_a_newcomer_takes_the_place_of_who_has_gone() -> None:
+    crowd = BookieServer(
+        cast("Any", None), cast("Any", None), cast("Any", None), Counts(), Events(), Bounds(connections=4)
+    )
+    living, gone = [Guest("B:1"), Guest("B:2"), Guest("B:3")], Guest("C:1")
+    for guest in (*living, gone):
+        crowd.opened(cast("Session", guest))
+    crowd._forgetting = TurnSteps(0)
+    refused = Guest("B:9")
+    crowd.opened(cast("Session", refused))
+    assert refused.aborted
+    for guest in (refused, gone):
+        crowd.closed(cast("Session", guest))
+    newcomer = Guest("D:1")
+    crowd.opened(cast("Session", newcomer))
+    assert not any(guest.aborted for guest in (*living, newcomer))
 
 
 async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
