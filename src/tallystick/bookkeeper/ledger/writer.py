@@ -131,7 +131,9 @@ class LedgerWriter:
         Raises why not; what became of each entry its future says.
         """
         if (failure := self._failure) is not None:
-            raise self._ended(failure)
+            error = self._ended(failure)
+            error.ambiguous = True  # what was appended may be stored
+            raise error
         if self._session is not None:
             await self._session.confirmed()
         await self._room()
@@ -190,7 +192,7 @@ class LedgerWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and not self._aborted:
+        if error is None and (not self._aborted or self._writers.is_closed):  # else it stopped its writer on purpose
             await self.close()
         else:  # which says more than whatever closing might meet
             with suppress(TallyError):

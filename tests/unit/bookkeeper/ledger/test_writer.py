@@ -222,8 +222,9 @@ async def test_q9_without_a_spare_bookie_the_writer_stops_and_can_be_closed(
         writer.append_nowait(b"z")
     assert not refused.value.ambiguous, "this one was never sent"
     assert not refused.value.retriable, "who tries again for as long as that is so would never end"
-    with pytest.raises(LedgerClosed):
+    with pytest.raises(LedgerClosed) as undrained:
         await writer.drain()
+    assert undrained.value.ambiguous and not undrained.value.retriable
     await writer.close()
     assert (writer.metadata.state, writer.metadata.last_entry) == (LedgerState.CLOSED, 0)
 

@@ -20,7 +20,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
-from tallystick.errors import LedgerClosed, LedgerFenced, UsageError
+from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, UsageError
 
 
 @pytest.fixture
@@ -186,6 +186,19 @@ async def test_a_block_may_stop_its_writer(cluster: SmallCluster) -> None:
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN
 
 
+async def test_a_block_whose_client_was_closed_tells_of_what_was_not_confirmed(cluster: SmallCluster) -> None:
+    """Nobody looks at the futures of some programs: the end of the block must not look like that of a closed ledger."""
+    client = cluster.client()
+    with pytest.raises(LedgerClosed, match="the end of its ledger is not stored"):
+        async with client.create_ledger() as writer:
+            for bookie in cluster.bookies.values():
+                bookie.held = []
+            future = writer.append_nowait(b"x")
+            await client.close()
+    with pytest.raises(BookieUnavailable):
+        await future
+
+
 async def test_a_closed_client_stops_writers_without_a_session_too(cluster: SmallCluster) -> None:
     client = cluster.client()
     first, second = await two(client, 3, 2, 2)
@@ -198,8 +211,9 @@ async def test_a_closed_client_stops_writers_without_a_session_too(cluster: Smal
         assert "stopped" in repr(writer)
         with pytest.raises(UsageError, match="client is closed"):
             await writer.append(b"y")
-        with pytest.raises(UsageError, match="client is closed"):
+        with pytest.raises(UsageError, match="client is closed") as undrained:
             await writer.drain()
+        assert undrained.value.ambiguous, "what was appended may be stored"
         with pytest.raises(LedgerClosed, match="stopped"):
             await writer.close()
         assert (writer.lac, writer.length) == (0, 1)
