@@ -51,6 +51,10 @@ class Appender:
             for topic, queue_id in ends:
                 self._queue_ids.setdefault(topic, set()).add(queue_id)
 
+    def not_before(self, last_ms: int) -> None:
+        """The log has a record of this store time that others wrote."""
+        self._stamp = max(self._stamp, last_ms)
+
     def forget(self, topic: str, kept_ids: Collection[int]) -> None:
         """The topic was deleted: all its queues but those ``kept_ids`` begin at 0 again."""
         queue_ids = self._queue_ids.pop(topic, set())

@@ -85,6 +85,7 @@ class MessageStore:
         """From now on: a slave dispatches all it has, and leaves the offsets of its readers alone. A slave's store is
         ``promote``d before it is a master's."""
         self._slave = slave
+        self._appender.not_before(self._reput.last_ms)
         self._appender.learn({(queue.topic, queue.queue_id): queue.end for queue in self._queues if queue.end})
 
     def promote(self) -> list[Arrival]:

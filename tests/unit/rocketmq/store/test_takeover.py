@@ -7,6 +7,7 @@ import pytest
 from support.message_stores import Shelf
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.sim.disk import Crashed
 
 BODIES = [b"%03d" % number for number in range(40)]
@@ -53,6 +54,20 @@ def test_what_a_slave_had_not_dispatched_keeps_its_queue_offsets() -> None:
     assert arrivals[-1].next_offset == len(BODIES)
     slave.store.take_role(slave=False)
     assert slave.send(b"new")[0].queue_offset == len(BODIES)
+
+
+def test_store_times_go_on_behind_those_of_the_old_master_whatever_the_clock_says() -> None:
+    """Searches by time rest on it: they passed over the old messages and all new ones."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.clock.ms += 10_000
+    master.send(b"old")
+    slave.store.append_raw(0, bytes(master.store.slice(0, master.store.end)))
+    take_over(slave)
+    slave.send(b"new")
+    slave.settle()
+    old, new = (slave.store.stored_at("Topic", 0, offset) for offset in (0, 1))
+    assert old is not None and new is not None and new >= old
+    assert slave.store.offset_at("Topic", 0, old, TimeBoundary.LOWER) == 0
 
 
 @pytest.mark.parametrize("kind", ["kill", "power_loss"])
