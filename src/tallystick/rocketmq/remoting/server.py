@@ -73,6 +73,7 @@ class RemotingServer:
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
         self._reports = Once()  # the host and kind of each
+        self._closing, self._forgetting = TurnSteps(CLOSE_EACH_TURN), TurnSteps(FORGET_EACH_TURN)
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -84,8 +85,6 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
-        self._closing = TurnSteps(CLOSE_EACH_TURN)
-        self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._around = Surroundings(
             self._clock,
             self._settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tallystick.rocketmq.broker import broker as broker_module
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -69,6 +71,28 @@ async def test_a_broker_says_what_keeps_it_from_starting(tmp_path: Path) -> None
             await bench.broker(bench.settings("other", ha_port=first.ha_address[1]))
         assert not (tmp_path / "other").exists()  # nothing was made for a broker that cannot listen
         (await bench.broker(bench.settings("other"))).address  # noqa: B018
+
+
+@pytest.mark.parametrize("below", [0, FAST_PORT_BELOW])
+async def test_a_port_that_is_taken_while_the_store_opens_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: int
+) -> None:
+    build, rivals = Broker._build_requests, list[socket.socket]()
+
+    def late(broker: Broker) -> None:
+        build(broker)
+        rival = socket.socket()
+        rivals.append(rival)
+        rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        host, port = broker.address
+        rival.bind((host, port - below))
+        rival.listen()
+
+    monkeypatch.setattr(Broker, "_build_requests", late)
+    async with benched(tmp_path) as bench:
+        with pytest.raises(UsageError, match="cannot listen for clients"):
+            await bench.broker()
+    rivals[0].close()
 
 
 async def _in_another_process(folder: str) -> None:
