@@ -122,7 +122,8 @@ class Broker:
         if outside.open_files < LEAST_FILES:
             remark = f"a broker must be allowed {LEAST_FILES} open files (ulimit -Hn)"
             raise UsageError(remark, open_files=outside.open_files)
-        self._look_for_ha_port()
+        if not self.standing.is_slave:
+            self._look_for_ha_port()
         make_folder(outside.disk, settings.store_dir)
         lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
         self._stack.callback(lock.release)
@@ -186,7 +187,7 @@ class Broker:
     def _look_for_ha_port(self) -> None:
         """Raises UsageError when somebody listens there."""
         settings = self.settings
-        if settings.listen_ha_port and not self.standing.is_slave:
+        if settings.listen_ha_port:
             self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
     async def take_role(self, role: Role, broker_id: int) -> None:
@@ -196,6 +197,8 @@ class Broker:
         offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave that may not
         be a master goes on as one.
         """
+        if role is not Role.SLAVE and self.standing.is_slave:
+            self._look_for_ha_port()  # its store is a master's, durably, before it listens
         self.ha_address = await self._roles.take(role, broker_id)
         if self._registrar is not None:
             await self._registrar.become(self._member())

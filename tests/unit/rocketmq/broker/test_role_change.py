@@ -17,6 +17,8 @@ from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.machine import this_machine
 
@@ -171,7 +173,16 @@ async def test_a_slave_that_may_be_no_master_goes_on_as_one(tmp_path: Path) -> N
         await until(lambda: slave.parts.store.end == master.parts.store.end)
 
 
-async def test_a_slave_whose_port_for_slaves_is_taken_goes_on_as_one(tmp_path: Path) -> None:
+async def test_a_slave_whose_port_for_slaves_is_taken_goes_on_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote, promotions = MessageStore.promote, list[MessageStore]()
+
+    def promoted(store: MessageStore) -> list[Arrival]:
+        promotions.append(store)
+        return promote(store)
+
+    monkeypatch.setattr(MessageStore, "promote", promoted)
     async with benched(tmp_path) as bench:
         master, other = await pair(bench)
         assert master.ha_address is not None
@@ -181,6 +192,7 @@ async def test_a_slave_whose_port_for_slaves_is_taken_goes_on_as_one(tmp_path: P
         await until(lambda: slave.log.follow_status().link > 0)
         with pytest.raises(UsageError, match="cannot listen for slaves"):
             await slave.take_role(Role.ASYNC_MASTER, 0)
+        assert not promotions, "what its store lacks of its master's log would be forgotten"
         await fill(await bench.peer(master), 2)
         await until(lambda: slave.parts.store.end == other.parts.store.end > 0)
         assert slave.parts.store.slave and slave.standing.is_slave and len(slave.sync.tasks) == 1
