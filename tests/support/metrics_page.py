@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker import metrics as broker
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.locks import BrokerQueueLocks
 from tallystick.rocketmq.nameserver import metrics as name_server
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server import Handler, RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -73,7 +73,7 @@ def _broker() -> CollectorRegistry:
 
 def _name_server() -> CollectorRegistry:
     server = RemotingServer(this_machine(), cast("Handler", None), RemotingSettings())
-    return name_server.registry(Routes(), server, {}, lambda: 0)
+    return name_server.registry(RoutesCore(), server, {}, lambda: 0)
 
 
 def _client() -> CollectorRegistry:

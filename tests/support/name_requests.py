@@ -9,7 +9,7 @@ from support.announcing import announcement
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -25,7 +25,7 @@ from tallystick.runtime.events import Event, Events
 
 
 def server(settings: NameServerSettings | None = None, told: list[Event] | None = None) -> NameRequests:
-    routes = Routes()
+    routes = RoutesCore()
     finished(routes.register(announcement(0), "master", 0))
     finished(routes.register(announcement(1), "slave", 0))
     config = KvConfig(OsDisk(), "", WorkerAtOnce)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.feed import Acked, Action, Disconnect, Feed, Greet, SendHeartbeat, Start
-from tallystick.rocketmq.ha.follow import Append, Follow, SendToMaster
+from tallystick.rocketmq.ha.feed import Acked, Action, Disconnect, FeedCore, Greet, SendHeartbeat, Start
+from tallystick.rocketmq.ha.follow import Append, FollowCore, SendToMaster
 from tallystick.rocketmq.ha.log import range_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import HEAD, REPORT
@@ -27,7 +27,7 @@ class Port:
 
     def __init__(self, size: int, *, file_bytes: int = FILE) -> None:
         self.log = MemoryLog(bytes(size), file_bytes=file_bytes)
-        self.feed = Feed(SETTINGS, file_bytes, 0.0)
+        self.feed = FeedCore(SETTINGS, file_bytes, 0.0)
         self.closed: str | None = None
         self.acked: list[int] = []
         self.greeted = False
@@ -171,7 +171,7 @@ class Slave:
         self.log = MemoryLog(start=start)
         if end:
             self.log.append_raw(end, b"")
-        self.core = Follow(HaSettings(), range_of(self.log), (), 0.0)
+        self.core = FollowCore(HaSettings(), range_of(self.log), (), 0.0)
         self.retry_s: float | None = None
         self.core.connected(0.0)
         self.reports = self._do(list(self.core.tick(1.0)))

@@ -14,7 +14,7 @@ from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.requests import NameRequests
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command
@@ -43,8 +43,8 @@ def name_server() -> NameRequests:
     return server
 
 
-def empty_name_server() -> tuple[NameRequests, Routes]:
-    routes = Routes()
+def empty_name_server() -> tuple[NameRequests, RoutesCore]:
+    routes = RoutesCore()
     return NameRequests(
         routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events()
     ), routes

@@ -15,7 +15,7 @@ Peer = TypeVar("Peer", bound=Hashable)
 Item = TypeVar("Item")
 
 
-class TurnOrder(Generic[Peer]):
+class TurnOrderCore(Generic[Peer]):
     """Each peer once. ``len``: how many wait."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class PeerQueues(Generic[Peer, Item]):
 
     def __init__(self) -> None:
         self._queues: dict[Peer, tuple[str, deque[Item]]] = {}  # and its host
-        self._order: TurnOrder[Peer] = TurnOrder()
+        self._order: TurnOrderCore[Peer] = TurnOrderCore()
         self._count = 0
 
     def __len__(self) -> int:

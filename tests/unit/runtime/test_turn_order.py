@@ -5,22 +5,22 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tallystick.runtime.turn_order import PeerQueues, TurnOrder
+from tallystick.runtime.turn_order import PeerQueues, TurnOrderCore
 
 
-def popped(order: TurnOrder[str]) -> list[str]:
+def popped(order: TurnOrderCore[str]) -> list[str]:
     return [order.pop() for _ in range(len(order))]
 
 
 def test_hosts_have_their_turns_one_after_the_other_and_peers_in_order() -> None:
-    order: TurnOrder[str] = TurnOrder()
+    order: TurnOrderCore[str] = TurnOrderCore()
     for peer in ("a0", "a1", "a2", "b0", "c0", "c1", "a0"):
         order.add(peer, peer[0], goes_on=False)
     assert popped(order) == ["a0", "b0", "c0", "a1", "c1", "a2"]
 
 
 def test_those_that_come_and_those_that_go_on_have_them_by_turns() -> None:
-    order: TurnOrder[str] = TurnOrder()
+    order: TurnOrderCore[str] = TurnOrderCore()
     for peer in ("busy 0", "busy 1", "busy 2", "busy 3"):
         order.add(peer, "a", goes_on=True)
     assert order.pop() == "busy 0"
@@ -36,7 +36,7 @@ PEERS = st.sampled_from([f"{host}{number}" for host in "abc" for number in range
 @example([("go on", "a0"), ("discard", "a0"), ("add", "b0"), ("pop", "b0"), ("pop", "b0")])
 @given(st.lists(st.tuples(st.sampled_from(["add", "go on", "pop", "discard"]), PEERS), max_size=60))
 def test_whoever_waits_has_a_turn_once_and_soon(steps: list[tuple[str, str]]) -> None:
-    order: TurnOrder[str] = TurnOrder()
+    order: TurnOrderCore[str] = TurnOrderCore()
     waiting: dict[str, int] = {}  # and for how many turns
     for step, peer in steps:
         if step in ("add", "go on"):

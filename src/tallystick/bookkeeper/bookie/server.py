@@ -15,7 +15,7 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, SessionContext
-from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import SpeaksV3, Wires
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, CloseReason
@@ -61,7 +61,7 @@ class BookieServer:
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
-        self._turns: Turns[Session] = Turns(TURN_S)
+        self._turns: TurnsCore[Session] = TurnsCore(TURN_S)
         self._around = SessionContext(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
         self._ended: deque[Session] = deque()  # of them, those that are to be forgotten

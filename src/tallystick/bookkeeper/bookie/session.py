@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.looks import Verdict
-from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, Wire, Wires
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
@@ -75,7 +75,7 @@ class SessionContext:
 
     wires: Wires
     committer: Committer
-    turns: Turns[Session]
+    turns: TurnsCore[Session]
     crowd: Crowd
     looks: Looks
 

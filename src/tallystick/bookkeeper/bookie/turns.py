@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from tallystick.runtime.turn_order import TurnOrder
+from tallystick.runtime.turn_order import TurnOrderCore
 
 TURN_S = 0.01  # of each kind of work, and of one peer
 
@@ -27,14 +27,14 @@ class Kind(IntEnum):
     READ = 1
 
 
-class Turns(Generic[Peer]):
+class TurnsCore(Generic[Peer]):
     """Ask ``admits``, tell what it ``spent``; who is not admitted ``wait``s, and is served when ``begin`` gives it."""
 
     def __init__(self, limit_s: float) -> None:
         """``limit_s`` is the time of each kind of work in one turn."""
         self._limit_s = limit_s
         self._spent = [0.0] * len(Kind)
-        self._waiting: list[TurnOrder[Peer]] = [TurnOrder() for _ in Kind]
+        self._waiting: list[TurnOrderCore[Peer]] = [TurnOrderCore() for _ in Kind]
 
     def admits(self, kind: Kind) -> bool:
         """Whether a peer may be served now, ahead of nobody who waits."""

@@ -1,8 +1,8 @@
 """A slave copies its master's tables: topics, consumer offsets, delay offsets, groups (H12; ``SlaveSynchronize``).
 
-When: see ``Rounds`` (the original's slaves: 60 s after the start, then every 10 s). Whether: see ``copy_proof``; the
-original's take what any master has. Each part fails alone and is tried again in the next round. Topics and groups are
-taken only when their versions differ, and all in one step: nobody ever sees half a table.
+When: see ``RoundsCore`` (the original's slaves: 60 s after the start, then every 10 s). Whether: see ``copy_proof``;
+the original's take what any master has. Each part fails alone and is tried again in the next round. Topics and groups
+are taken only when their versions differ, and all in one step: nobody ever sees half a table.
 
 Commits that were made here while the master was away are sent to it as any client sends them, where it lacks them or
 has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does). What it refuses
@@ -23,7 +23,7 @@ from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
 from tallystick.rocketmq.broker.resets import ResetTable
-from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
+from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, RoundsCore
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
@@ -101,7 +101,7 @@ class MetadataSync:
     def _begin(self) -> None:
         """Begin as a slave that has copied nothing yet."""
         now = self._clock.now()
-        self._rounds = Rounds(now, first_s=self._first_s, period_s=self._period_s)
+        self._rounds = RoundsCore(now, first_s=self._first_s, period_s=self._period_s)
         self._rounds.master_found(self._master, now)
         self._untaken = Untaken()
         self._reported_failures: dict[str, str] = {}  # of the failures: those with an event, by part

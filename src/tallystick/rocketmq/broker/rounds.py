@@ -28,7 +28,7 @@ class _Want:
     gap_s: float = GAP_S
 
 
-class Rounds:
+class RoundsCore:
     """What happened may be told at any time; at ``wake_at`` a round ``began``, and ``ended`` before the next one.
 
     ``master`` is None while nobody knows one; then nothing is due.

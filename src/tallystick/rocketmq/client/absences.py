@@ -25,7 +25,7 @@ class _Absence:
     since: float  # when the last of them left
 
 
-class Absences:
+class AbsencesCore:
     """By topic, the places in broker sets that nobody has any more."""
 
     def __init__(self, usual_s: float) -> None:

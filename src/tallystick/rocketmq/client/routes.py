@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from tallystick.errors import NoSuchTopic, TallyError
-from tallystick.rocketmq.client.absences import Absences
+from tallystick.rocketmq.client.absences import AbsencesCore
 from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.responses import require_success
@@ -43,7 +43,7 @@ class TopicRoutes:
         self._queries: dict[str, asyncio.Task[Topic]] = {}
         self._asked_at: dict[str, float] = {}  # after a failure
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._absences = Absences(settings.route_refresh_s)
+        self._absences = AbsencesCore(settings.route_refresh_s)
         self._absence_timers: dict[str, asyncio.TimerHandle] = {}  # of topics whose route lacks a broker
         self._outages = Outages()
         self._on_change = on_change

@@ -28,7 +28,7 @@ class _Stranger:
     took: bool = False  # it acknowledged bytes that it was sent
 
 
-class Admission(Generic[Link]):
+class AdmissionCore(Generic[Link]):
     """Each event returns the link that has to go, perhaps the new one; None: all may stay. Then ``disconnected``."""
 
     def __init__(self, max_known: int, max_strangers: int) -> None:

@@ -86,7 +86,7 @@ class _Stage(Enum):
     CLOSED = auto()
 
 
-class Feed:
+class FeedCore:
     """``tick`` is due at ``wake_at``. The log's range is an argument wherever it matters."""
 
     def __init__(self, settings: HaSettings, file_bytes: int, now: float) -> None:

@@ -76,7 +76,7 @@ class Stage(Enum):
     CLOSED = auto()
 
 
-class Follow:
+class FollowCore:
     """One connection. ``tick`` is due at ``wake_at``."""
 
     def __init__(self, settings: HaSettings, log: LogRange, spans: tuple[Span, ...], now: float) -> None:

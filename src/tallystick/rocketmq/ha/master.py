@@ -10,8 +10,8 @@ import asyncio
 from typing import cast
 
 from tallystick.rocketmq.ha import feed as feeds
-from tallystick.rocketmq.ha.admission import Admission
-from tallystick.rocketmq.ha.feed import Feed
+from tallystick.rocketmq.ha.admission import AdmissionCore
+from tallystick.rocketmq.ha.feed import FeedCore
 from tallystick.rocketmq.ha.log import ReplicatedLog, range_of
 from tallystick.rocketmq.ha.proof import objection
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -46,7 +46,7 @@ class HaMaster:
         self.log, self.waits, self.settings, self.file_bytes = log, waits, settings, file_bytes
         self._links: dict[SlaveConnection, None] = {}
         self._slaves: dict[str, SlaveConnection] = {}  # by name, each slave once
-        self._admission: Admission[SlaveConnection] = Admission(settings.max_slaves, settings.max_strangers)
+        self._admission: AdmissionCore[SlaveConnection] = AdmissionCore(settings.max_slaves, settings.max_strangers)
         self._events_once = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
@@ -124,7 +124,7 @@ class HaMaster:
 
 
 class SlaveConnection(asyncio.Protocol):
-    """The shell of a ``Feed``."""
+    """The shell of a ``FeedCore``."""
 
     def __init__(self, master: HaMaster) -> None:
         self._master = master
@@ -144,7 +144,7 @@ class SlaveConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         master = self._master
-        self._feed = Feed(master.settings, master.file_bytes, master.clock.now())
+        self._feed = FeedCore(master.settings, master.file_bytes, master.clock.now())
         self._alarm = Alarm(master.clock, self._tick)
         self._alarm.set(self._feed.wake_at())
         master.opened(self)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.ha.follow import Action, Append, Follow, Following, Reconnect, SendToMaster, Stage
+from tallystick.rocketmq.ha.follow import Action, Append, FollowCore, Following, Reconnect, SendToMaster, Stage
 from tallystick.rocketmq.ha.log import ReplicatedLog, place_of
 from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -144,7 +144,7 @@ class HaSlave:
 
 
 class MasterConnection(asyncio.BufferedProtocol):
-    """The shell of a ``Follow``; ``closed`` tells how it ended."""
+    """The shell of a ``FollowCore``; ``closed`` tells how it ended."""
 
     def __init__(self, slave: HaSlave, master: str) -> None:
         self._slave, self._master = slave, master
@@ -155,7 +155,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         slave, now = self._slave, self._slave.clock.now()
         self._transport = cast("asyncio.Transport", transport)
         self._alarm = Alarm(slave.clock, self._tick)
-        self.core = Follow(slave.settings, place_of(slave.log), spans_of(slave.log), now)
+        self.core = FollowCore(slave.settings, place_of(slave.log), spans_of(slave.log), now)
         slave.opened(self)
         self._do(self.core.connected(now))
         if self.core.stage is Stage.SETTLING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.runtime.health import process_registry
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class _Collector:
     def __init__(
-        self, routes: Routes, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
+        self, routes: RoutesCore, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
     ) -> None:
         self._routes, self._server, self._requests, self._refused_count = routes, server, requests, refused_count
 
@@ -53,7 +53,7 @@ class _Collector:
 
 
 def registry(
-    routes: Routes, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
+    routes: RoutesCore, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
 ) -> CollectorRegistry:
     """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused_count``
     registrations."""

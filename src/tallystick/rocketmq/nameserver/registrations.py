@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
-from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
@@ -36,8 +36,9 @@ class Registrations:
     """``responses`` by request code: they raise RemoteProtocolError for a request that is broken."""
 
     def __init__(
-        self, routes: Routes, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock, events: Events
-    ) -> None:
+        self, routes: RoutesCore, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock,
+        events: Events,
+    ) -> None:  # fmt: skip
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
         self._refusals = Once()  # brokers for which there was no room

@@ -15,7 +15,7 @@ from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, Usag
 from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.registrations import Registrations, Responder, peer_of
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
@@ -67,7 +67,7 @@ class NameRequests:
     """Answers requests, several at a time if some take long; ``link`` tells the connections apart."""
 
     def __init__(
-        self, routes: Routes, config: KvConfig, settings: NameServerSettings, clock: Clock, events: Events
+        self, routes: RoutesCore, config: KvConfig, settings: NameServerSettings, clock: Clock, events: Events
     ) -> None:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events

@@ -58,7 +58,7 @@ class RegistrationOutcome:
     begins: bool = False
 
 
-class Routes:
+class RoutesCore:
     """See the module."""
 
     def __init__(

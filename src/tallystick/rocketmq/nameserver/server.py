@@ -13,7 +13,7 @@ from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.registrations import Responder, peer_of
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
@@ -41,7 +41,7 @@ class NameServer:
 
     def __init__(self, settings: NameServerSettings, outside: Outside) -> None:
         clock, events, open_files = outside.clock, outside.events, outside.open_files
-        self.routes = Routes(
+        self.routes = RoutesCore(
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
             host_of=_host_of,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.turn_order import TurnOrder
+from tallystick.runtime.turn_order import TurnOrderCore
 
 TURN_S = 0.01
 FULL_S = 0.05  # how often peers that do not take their responses are looked at, where no other peer waits
@@ -33,7 +33,7 @@ class Backlog:
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
         self._late: dict[Link, deque[Command]] = {}
-        self._order: TurnOrder[Link] = TurnOrder()  # of these
+        self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these
         self._handle: asyncio.Handle | None = None
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.turn_order import TurnOrder
+from tallystick.runtime.turn_order import TurnOrderCore
 
 TURN_REQUESTS = 1024
 TURN_BYTES = 4 * 1024 * 1024  # of what waits, or the one request that is longer
@@ -52,7 +52,7 @@ class Intake(Generic[S]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._order: TurnOrder[S] = TurnOrder()
+        self._order: TurnOrderCore[S] = TurnOrderCore()
         self._fresh: dict[S, None] = {}  # those that came since the last turn
         self._share = _REQUESTS
 

@@ -15,7 +15,7 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES, Session, SessionContext
-from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import ServeResult, Wire
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -120,7 +120,7 @@ class Turned(Told):
         self.waits: list[tuple[Kind, bool]] = []
         self.served: list[bool] = []  # whether reads were
         self.congested = False
-        self.turns: Turns[Session] = Turns(1.0)
+        self.turns: TurnsCore[Session] = TurnsCore(1.0)
         around: Any = self
         self.session = Session(SessionContext(around, around, self.turns, around, around))
         self.session._loop = around

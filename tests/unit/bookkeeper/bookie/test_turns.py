@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tallystick.bookkeeper.bookie.turns import Kind, Turns
+from tallystick.bookkeeper.bookie.turns import Kind, TurnsCore
 
 HOST = "127.0.0.1"
 
 
-def turns() -> Turns[str]:
-    return Turns(1.0)
+def turns() -> TurnsCore[str]:
+    return TurnsCore(1.0)
 
 
-def serve(made: Turns[str], seconds: float) -> list[str]:
+def serve(made: TurnsCore[str], seconds: float) -> list[str]:
     served = []
     for peer, kind in made.begin():
         served.append(peer)

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from tallystick.rocketmq.broker.rounds import GAP_S, PERIOD_S, Rounds
+from tallystick.rocketmq.broker.rounds import GAP_S, PERIOD_S, RoundsCore
 
 KNOWN = frozenset({"T"})
 
 
-def round_of(rounds: Rounds, known: frozenset[str] = KNOWN, *, lasts_s: float = 0.0, failed: bool = False) -> float:
+def round_of(rounds: RoundsCore, known: frozenset[str] = KNOWN, *, lasts_s: float = 0.0, failed: bool = False) -> float:
     """Let the next round happen when it is due; when that was."""
     due = rounds.wake_at()
     assert due is not None
@@ -20,9 +20,9 @@ def round_of(rounds: Rounds, known: frozenset[str] = KNOWN, *, lasts_s: float = 
     return due
 
 
-def settled() -> Rounds:
+def settled() -> RoundsCore:
     """A master found at 0, its first round done."""
-    rounds = Rounds(0.0)
+    rounds = RoundsCore(0.0)
     rounds.master_found("m:1", 0.0)
     assert round_of(rounds) == 0.0
     return rounds
@@ -30,7 +30,7 @@ def settled() -> Rounds:
 
 @pytest.mark.rule("H12")
 def test_h12_at_once_with_a_master_then_after_3_s_then_every_10() -> None:
-    rounds = Rounds(100.0)
+    rounds = RoundsCore(100.0)
     assert rounds.wake_at() is None
     rounds.master_found("m:1", 100.5)
     assert [round_of(rounds, lasts_s=0.25) for _ in range(4)] == [100.5, 103.0, 113.25, 123.5]
@@ -68,7 +68,7 @@ def test_h12_a_record_of_an_unknown_topic_brings_a_round() -> None:
 
 
 def test_what_is_missing_before_there_is_a_master_waits_for_one() -> None:
-    rounds = Rounds(0.0)
+    rounds = RoundsCore(0.0)
     assert rounds.dispatched(["New"], KNOWN, 1.0)
     assert rounds.wake_at() is None
     rounds.master_found("m:1", 2.0)
@@ -76,7 +76,7 @@ def test_what_is_missing_before_there_is_a_master_waits_for_one() -> None:
 
 
 def test_early_rounds_are_a_second_apart() -> None:
-    rounds = Rounds(0.0, first_s=100.0)
+    rounds = RoundsCore(0.0, first_s=100.0)
     rounds.master_found("m:1", 0.0)
     known = KNOWN
     for number in range(5):
@@ -100,7 +100,7 @@ def test_what_came_up_during_a_round_gets_the_next_one() -> None:
 
 def test_what_no_round_brings_is_left_to_the_timed_ones() -> None:
     """Such as the topic of old messages that was deleted; a failed master too."""
-    rounds = Rounds(0.0, first_s=1000.0)
+    rounds = RoundsCore(0.0, first_s=1000.0)
     rounds.master_found("m:1", 0.0)
     rounds.dispatched(["Deleted"], KNOWN, 0.0)
     assert [round_of(rounds, failed=True) for _ in range(6)] == [0.0, 1.0, 3.0, 7.0, 15.0, 1000.0]
@@ -117,7 +117,7 @@ def test_in_any_order_of_events_rounds_keep_their_distance_and_nothing_new_waits
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(200):
-        rounds, now, known, begun = Rounds(0.0), 0.0, set(KNOWN), list[float]()
+        rounds, now, known, begun = RoundsCore(0.0), 0.0, set(KNOWN), list[float]()
         for number in range(80):
             now += rng.choice((0.0, 0.01, 0.3, 2.0))
             due = rounds.wake_at()
@@ -141,7 +141,7 @@ def test_in_any_order_of_events_rounds_keep_their_distance_and_nothing_new_waits
 
 @pytest.mark.parametrize("another_master", [False, True])
 def test_what_is_wanted_during_a_round_is_not_brought_by_it(another_master: bool) -> None:
-    rounds = Rounds(0.0, first_s=600.0, period_s=600.0)
+    rounds = RoundsCore(0.0, first_s=600.0, period_s=600.0)
     rounds.master_found("m", 0.0)
     rounds.began(0.1)
     if another_master:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.rocketmq.client.absences import FIRST_PAUSE_S, MAX_PLACES, Absences
+from tallystick.rocketmq.client.absences import FIRST_PAUSE_S, MAX_PLACES, AbsencesCore
 from tallystick.rocketmq.client.topic import Topic
 
 BOTH = Topic("T", (), (), {"a": {0: "a:1", 1: "a:2"}})
@@ -10,7 +10,7 @@ SLAVE = Topic("T", (), (), {"a": {1: "a:2"}})
 
 
 def test_nothing_is_missing_from_a_first_route_nor_from_one_that_grew() -> None:
-    absences = Absences(30.0)
+    absences = AbsencesCore(30.0)
     absences.route_found(SLAVE, None, 0.0)
     assert absences.pause_s("T", 0.0) is None
     absences.route_found(BOTH, SLAVE, 1.0)
@@ -18,7 +18,7 @@ def test_nothing_is_missing_from_a_first_route_nor_from_one_that_grew() -> None:
 
 
 def test_a_broker_that_left_is_looked_for_until_its_place_is_taken() -> None:
-    absences = Absences(30.0)
+    absences = AbsencesCore(30.0)
     absences.route_found(SLAVE, BOTH, 0.0)
     assert absences.pause_s("T", 0.0) == FIRST_PAUSE_S
     absences.route_found(SLAVE, SLAVE, 1.0)
@@ -29,7 +29,7 @@ def test_a_broker_that_left_is_looked_for_until_its_place_is_taken() -> None:
 
 
 def test_what_is_away_for_long_is_looked_for_less_often_and_then_as_usual() -> None:
-    absences, now, pauses = Absences(30.0), 0.0, list[float]()
+    absences, now, pauses = AbsencesCore(30.0), 0.0, list[float]()
     absences.route_found(SLAVE, BOTH, now)
     while (pause_s := absences.pause_s("T", now)) is not None:
         pauses.append(pause_s)
@@ -42,7 +42,7 @@ def test_what_is_away_for_long_is_looked_for_less_often_and_then_as_usual() -> N
 
 
 def test_one_that_leaves_while_another_is_away_is_looked_for_at_once() -> None:
-    absences = Absences(30.0)
+    absences = AbsencesCore(30.0)
     absences.route_found(SLAVE, BOTH, 0.0)
     absences.route_found(Topic("T", (), (), {}), SLAVE, 100.0)
     assert absences.pause_s("T", 100.0) == FIRST_PAUSE_S
@@ -53,7 +53,7 @@ def test_one_that_leaves_while_another_is_away_is_looked_for_at_once() -> None:
 
 
 def test_routes_that_name_others_each_time_fill_no_memory() -> None:
-    absences, before = Absences(30.0), BOTH
+    absences, before = AbsencesCore(30.0), BOTH
     for turn in range(20):
         route = Topic("T", (), (), {f"{turn}": dict.fromkeys(range(MAX_PLACES // 2), "x:1")})
         absences.route_found(route, before, 0.0)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from tallystick.rocketmq.ha.admission import Admission
+from tallystick.rocketmq.ha.admission import AdmissionCore
 
 
-def admission(known: int = 4, strangers: int = 2) -> Admission[str]:
-    return Admission(known, strangers)
+def admission(known: int = 4, strangers: int = 2) -> AdmissionCore[str]:
+    return AdmissionCore(known, strangers)
 
 
 def test_a_newcomer_takes_the_place_of_the_oldest_of_the_most_crowded_host() -> None:

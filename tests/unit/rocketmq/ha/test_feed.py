@@ -9,7 +9,7 @@ from tallystick.rocketmq.ha.feed import (
     Acked,
     Action,
     Disconnect,
-    Feed,
+    FeedCore,
     Greet,
     SendHeartbeat,
     Start,
@@ -24,15 +24,15 @@ LOG = LogRange(first=FILE, end=3 * FILE + 100, flushed=0)
 HELLO = SlaveHello("b", FILE, 2 * FILE, 2 * FILE, spans=(Span(2 * FILE - 8, 8, 7),))
 
 
-def feed(now: float = 0.0) -> Feed:
-    return Feed(HaSettings(), FILE, now)
+def feed(now: float = 0.0) -> FeedCore:
+    return FeedCore(HaSettings(), FILE, now)
 
 
 def report(*offsets: int) -> bytes:
     return b"".join(map(REPORT.pack, offsets))
 
 
-def fed(start: int = 2 * FILE) -> Feed:
+def fed(start: int = 2 * FILE) -> FeedCore:
     found = feed()
     assert found.received(report(start), LOG, 0.0) == [Start(start, start, None, proven=False)]
     return found
@@ -96,7 +96,7 @@ def test_a_slave_may_report_while_its_hello_is_on_its_way() -> None:
 
 @pytest.mark.rule("H6")
 def test_h6_a_silent_slave_is_given_up() -> None:
-    assert "heard nothing" in reason(Feed(HaSettings(greeting_ms=60_000), FILE, 0.0).tick(LOG, 20.0, writable=True))
+    assert "heard nothing" in reason(FeedCore(HaSettings(greeting_ms=60_000), FILE, 0.0).tick(LOG, 20.0, writable=True))
     link = fed()
     link.received(report(2 * FILE), LOG, 15.0)
     assert "heard nothing" not in str(link.tick(LOG, 34.9, writable=True))

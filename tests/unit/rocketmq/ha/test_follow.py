@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.follow import MAX_FRAMES, Action, Append, Follow, Following, Reconnect, SendToMaster, Stage
+from tallystick.rocketmq.ha.follow import (
+    MAX_FRAMES,
+    Action,
+    Append,
+    FollowCore,
+    Following,
+    Reconnect,
+    SendToMaster,
+    Stage,
+)
 from tallystick.rocketmq.ha.log import LogRange, range_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_BODY_BYTES, REPORT, MasterHello, SlaveHello, decode_slave_hello
@@ -21,7 +30,7 @@ class Link:
     def __init__(self, log: MemoryLog | None = None, settings: HaSettings | None = None) -> None:
         self.log = log if log is not None else MemoryLog(bytes(1000))
         self.settings = settings or HaSettings()
-        self.core = Follow(self.settings, range_of(self.log), (), 0.0)
+        self.core = FollowCore(self.settings, range_of(self.log), (), 0.0)
         self.sent: list[bytes] = []
         self.others: list[Action] = []
         self.do(self.core.connected(0.0), 0.0)
@@ -224,7 +233,7 @@ def test_a_greeting_behind_data_ends_the_link() -> None:
 
 def test_the_alarm_never_rings_in_vain() -> None:
     for start in (35.397, 0.1, 12345.678):
-        core = Follow(HaSettings(), LogRange(0, 0, 0), (), start)
+        core = FollowCore(HaSettings(), LogRange(0, 0, 0), (), start)
         core.connected(start)
         for _ in range(2):
             due = core.wake_at()
@@ -270,7 +279,7 @@ def test_frames_cut_anywhere_make_the_same_log(seed: int) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_appended_in_order_or_end_the_link(data: bytes) -> None:
-    core = Follow(HaSettings(), LogRange(0, 0, 0), (), 0.0)
+    core = FollowCore(HaSettings(), LogRange(0, 0, 0), (), 0.0)
     core.connected(0.0)
     core.tick(1.0)
     end = None

@@ -12,7 +12,7 @@ from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import registrations as registrations_module
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.registration import Registration, decode_registration
@@ -39,7 +39,7 @@ def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
 def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else live_brokers, bound, 1)
     seen: list[Event] = []
-    routes = Routes()
+    routes = RoutesCore()
     if bound == "MAX_BROKERS":
         finished(routes.register(announcement(0), "another", 0))
     requests = NameRequests(

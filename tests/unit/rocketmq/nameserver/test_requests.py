@@ -11,7 +11,7 @@ from support.name_requests import answered, ask, count_steps, registration, serv
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import STEP_CLUSTERS, NameRequests
-from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableResponse
@@ -150,7 +150,7 @@ def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tm
     (tmp_path / "kv").write_text(f'{{"configTable":{{"{ORDER_TOPICS}":{{"a":"{"x" * 18 * MAX_BYTES}"}}}}}}')
     seen: list[Event] = []
     events = Events(seen.append)
-    routes = Routes()
+    routes = RoutesCore()
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), WorkerAtOnce)
     requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
     written: list[object] = []
     monkeypatch.setattr(dialect, "write", written.append)
     monkeypatch.setattr(dialect, "write_strict", written.append)
-    routes = Routes()
+    routes = RoutesCore()
     name = "{:0512}".format
     for number in range(9_000):
         one = announcement(0, [name(0), "T2"], cluster=name(number), name=name(number), address=name(number))
@@ -214,14 +214,14 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
 
 
 def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     finished(routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
 
 
 def test_no_step_writes_many_of_the_names_that_brokers_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    routes, written = Routes(), [0]
+    routes, written = RoutesCore(), [0]
     for number in range(2000):
         one = announcement(0, ["A", "B"], name=f"{number}" + "\u4e2d" * 500, cluster=f"c{number}", address=f"b{number}")
         finished(routes.register(one, number, 0))
@@ -245,7 +245,7 @@ def test_no_step_writes_many_of_the_names_that_brokers_have(monkeypatch: pytest.
 
 
 def test_lists_are_made_in_steps_and_written_as_ever() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(120):
         finished(routes.register(announcement(0, ["A", "B", "Ü"], name=f"b{number}"), number, 0))
     finished(routes.register(announcement(0, [f"T{number}" for number in range(1200)]), "topics", 0))
@@ -264,7 +264,7 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
 
 
 def test_a_route_to_many_brokers_is_made_in_steps_and_written_as_ever() -> None:
-    routes, count = Routes(), 3 * dialect.STEP_ITEMS + 1
+    routes, count = RoutesCore(), 3 * dialect.STEP_ITEMS + 1
     for number in range(count):
         finished(routes.register(announcement(0, ["A", "Ü"], name=f"b{number}"), number, 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())

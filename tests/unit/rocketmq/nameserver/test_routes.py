@@ -8,44 +8,44 @@ from support.announcing import announcement
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
-from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, Routes
+from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, RoutesCore
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
 
-def register(routes: Routes, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
+def register(routes: RoutesCore, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
     return finished(routes.register(announced, link, now))
 
 
-def topics(routes: Routes, cluster: str | None = None) -> list[str]:
+def topics(routes: RoutesCore, cluster: str | None = None) -> list[str]:
     return finished(routes.topics(cluster))
 
 
-def set_writeable(routes: Routes, name: str, writeable: bool) -> int:
+def set_writeable(routes: RoutesCore, name: str, writeable: bool) -> int:
     return finished(routes.set_writeable(name, writeable))
 
 
-def addresses(routes: Routes, topic: str = "T1") -> dict[int, str]:
+def addresses(routes: RoutesCore, topic: str = "T1") -> dict[int, str]:
     route = finished(routes.route(topic))
     assert route is not None
     return route.brokers[0].addresses
 
 
-def perm(routes: Routes, topic: str = "T1") -> int:
+def perm(routes: RoutesCore, topic: str = "T1") -> int:
     route = finished(routes.route(topic))
     assert route is not None
     return route.queues[0].perm
 
 
-def with_both() -> Routes:
-    routes = Routes()
+def with_both() -> RoutesCore:
+    routes = RoutesCore()
     register(routes, announcement(0), "master", 0)
     register(routes, announcement(1), "slave", 0)
     return routes
 
 
 def test_a_master_brings_its_topics_and_a_slave_only_its_address() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(0), "master", 0)
     register(routes, announcement(1, ["T1", "T2", "T3"]), "slave", 0)
     assert topics(routes) == ["T1", "T2"]
@@ -54,7 +54,7 @@ def test_a_master_brings_its_topics_and_a_slave_only_its_address() -> None:
 
 
 def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     assert register(routes, announcement(0), "master", 0) == RegistrationOutcome()
     assert register(routes, announcement(1), "slave", 0) == RegistrationOutcome("b-0:10911", "b-0:10912")
     list(routes.closed("master"))
@@ -62,7 +62,7 @@ def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
 
 
 def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     assert register(routes, announcement(0, ["T1"]), "master", 0) is None
     assert (routes.broker_sets(), routes.clusters(), topics(routes)) == ({}, {}, [])
     assert register(routes, announcement(0, []), "master", 0) is not None
@@ -77,7 +77,7 @@ def test_the_refusal_leaves_the_rest_of_the_set_alone() -> None:
 
 
 def test_topics_change_with_the_version_only() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(0), "master", 0)
     changed = {name: TopicConfig(name, 8, 8, perm=4) for name in ("T1", "T2")}
     register(routes, announcement(0, changed), "master", 1)
@@ -90,7 +90,7 @@ def test_topics_change_with_the_version_only() -> None:
 
 def test_a_topic_missing_in_a_registration_stays_unless_told_otherwise() -> None:
     for delete, left in ((False, ["T1", "T2", "T3"]), (True, ["T3"])):
-        routes = Routes(delete_missing_topics=delete)
+        routes = RoutesCore(delete_missing_topics=delete)
         register(routes, announcement(0), "master", 0)
         register(routes, announcement(0, ["T3"], version=2), "master", 1)
         assert topics(routes) == left
@@ -103,7 +103,7 @@ def test_an_address_has_one_id() -> None:
 
 
 def test_an_id_stays_with_the_higher_state_version() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(0, state=2), "master", 0)
     assert register(routes, announcement(0, address="old:1", state=1), "old", 0) == RegistrationOutcome()
     assert addresses(routes) == {0: "b-0:10911"}
@@ -149,7 +149,7 @@ def test_a_closed_connection_unregisters_who_used_it_last() -> None:
 
 def test_brokers_of_a_connection_that_ended_go_one_by_one_and_who_moved_meanwhile_stays() -> None:
     """All connections that ended in one turn, with 10,000 brokers, were one step of 144 ms."""
-    routes, names = Routes(), [f"b{number}" for number in range(4)]
+    routes, names = RoutesCore(), [f"b{number}" for number in range(4)]
     for name in names:
         register(routes, announcement(0, name=name), "gone", 0)
     steps = routes.closed("gone")
@@ -180,7 +180,7 @@ def test_write_permission_is_wiped_and_given_back() -> None:
 
 
 def test_acting_masters_lose_write_permission() -> None:
-    routes = Routes(acting_masters=True)
+    routes = RoutesCore(acting_masters=True)
     register(routes, announcement(0, acting_master=True), "master", 0)
     register(routes, announcement(1, acting_master=True), "slave", 0)
     list(routes.closed("master"))
@@ -192,14 +192,14 @@ def test_acting_masters_lose_write_permission() -> None:
 
 
 def test_without_the_setting_a_slave_stays_a_slave() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(1, acting_master=True), "slave", 0)
     assert addresses(routes) == {1: "b-1:10911"}
 
 
 @pytest.mark.parametrize("acting_master", [None, False])
 def test_the_topics_of_a_slave_without_master_count_unless_it_is_too_old(acting_master: bool | None) -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(1, acting_master=acting_master), "slave", 0)
     assert topics(routes) == ([] if acting_master is None else ["T1", "T2"])
 
@@ -212,7 +212,7 @@ def test_the_version_is_that_of_the_last_registration() -> None:
 
 
 def test_a_set_is_in_the_cluster_of_its_last_registration() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(3):
         register(routes, replace(announcement(0), cluster=f"c{number}"), "link", 0)
     assert routes.clusters() == {"c2": ["b"]}
@@ -221,7 +221,7 @@ def test_a_set_is_in_the_cluster_of_its_last_registration() -> None:
 
 
 def test_what_is_kept_for_a_connection_is_counted_until_it_goes() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(0, ["T" * 500, "S" * 500]), "master", 0)
     register(routes, announcement(1), "slave", 0)
     assert 1000 < routes.held_bytes("master") < 2000  # the topics of a set are counted once
@@ -237,7 +237,7 @@ def test_what_is_kept_for_a_connection_is_counted_until_it_goes() -> None:
 
 def test_a_broker_that_changes_its_name_leaves_no_set_behind() -> None:
     """Names without end over one connection were kept for ever: each was the same broker."""
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(3):
         register(routes, announcement(0, name=f"b{number}", address="b:10911"), "link", 0)
     assert list(routes.broker_sets()) == ["b2"]
@@ -250,7 +250,7 @@ MANY = [f"T{number}" for number in range(3 * queues_module.STEP_TOPICS)]
 
 def test_the_topics_of_a_registration_are_taken_in_steps() -> None:
     """30,000 were a turn of the loop of a fifth of a second."""
-    routes = Routes()
+    routes = RoutesCore()
     steps = routes.register(announcement(0, MANY), "master", 0)
     for count in (1, 2, 3):
         next(steps)
@@ -262,7 +262,7 @@ def test_the_topics_of_a_registration_are_taken_in_steps() -> None:
 
 @pytest.mark.parametrize("how", ["its connection ends", "it says so", "it is registered again", "another has its set"])
 def test_a_registration_that_is_overtaken_ends(how: str) -> None:
-    routes = Routes()
+    routes = RoutesCore()
     steps = routes.register(announcement(0, MANY), "master", 0)
     next(steps)
     if how == "its connection ends":
@@ -286,7 +286,7 @@ def test_a_registration_that_is_overtaken_ends(how: str) -> None:
 
 def test_a_change_that_was_not_taken_whole_is_taken_the_next_time() -> None:
     """Whoever registers again with the same version has changed nothing, or so it seems."""
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, announcement(0, MANY), "master", 0)
     changed = {name: TopicConfig(name, 8, 8, perm=4) for name in MANY}
     next(routes.register(announcement(0, changed, version=2), "master", 1))
@@ -296,7 +296,7 @@ def test_a_change_that_was_not_taken_whole_is_taken_the_next_time() -> None:
 
 
 def test_topics_that_a_registration_lacks_go_in_steps() -> None:
-    routes = Routes(delete_missing_topics=True)
+    routes = RoutesCore(delete_missing_topics=True)
     register(routes, announcement(0, MANY), "master", 0)
     steps = routes.register(announcement(0, ["T1", "T2"], version=2), "master", 1)
     next(steps)
@@ -307,21 +307,21 @@ def test_topics_that_a_registration_lacks_go_in_steps() -> None:
 
 def test_silent_brokers_are_unregistered_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes_module, "MOST_EXPIRED", 2)
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(3):
         register(routes, announcement(0, name=f"b{number}"), number, 0)
     assert [len(routes.expire(500)) for _ in range(3)] == [2, 1, 0]
 
 
 def again(
-    routes: Routes, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911"
+    routes: RoutesCore, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911"
 ) -> RegistrationOutcome | None:
     return routes.registered_again("c", address, digest, link, 200)
 
 
 def test_a_broker_that_says_the_same_again_is_recognized() -> None:
     """To read and take in 30,000 topics takes a hundred times as long."""
-    routes = Routes()
+    routes = RoutesCore()
     register(routes, replace(announcement(0), digest=b"d"), "master", 0)
     register(routes, replace(announcement(1), digest=b"s"), "slave", 0)
     register(routes, replace(announcement(0), digest=b"d"), "master", 0)
@@ -334,7 +334,7 @@ def test_a_broker_that_says_the_same_again_is_recognized() -> None:
 
 @pytest.mark.parametrize("what", ["deleted", "left", "joined", "gone", "restored", "another cluster", "left out"])
 def test_a_broker_whose_set_has_changed_is_registered_anew(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    routes = Routes()
+    routes = RoutesCore()
     if what == "left out":
         monkeypatch.setattr(queues_module, "MAX_ROUTES", 1)
     register(routes, replace(announcement(0), digest=b"d"), "master", 0)

@@ -11,23 +11,23 @@ from tallystick.rocketmq.nameserver import live_brokers
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
-from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, Routes
+from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, RoutesCore
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import TopicConfig
 
 
-def register(routes: Routes, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
+def register(routes: RoutesCore, announced: Announcement, link: object, now: float) -> RegistrationOutcome | None:
     return finished(routes.register(announced, link, now))
 
 
-def topics(routes: Routes, cluster: str | None = None) -> list[str]:
+def topics(routes: RoutesCore, cluster: str | None = None) -> list[str]:
     return finished(routes.topics(cluster))
 
 
 def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_brokers, "MAX_BROKERS", 3)
     monkeypatch.setattr(queues_module, "MAX_ROUTES", 5)
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(5):
         one = replace(announcement(0), name=f"b{number}", cluster=f"c{number}", address=f"h:{number}")
         assert (register(routes, one, "stranger", 0) is None) == (number >= 3)
@@ -49,7 +49,7 @@ def host_of(link: object) -> str:
 def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's routes left an honest broker none: it was answered that it is registered."""
     monkeypatch.setattr(queues_module, "MAX_HOST_ROUTES", 3)
-    routes = Routes(host_of=host_of)
+    routes = RoutesCore(host_of=host_of)
     stranger = register(routes, announcement(0, ["X1", "X2"], name="x"), "there:1", 0)
     assert stranger == RegistrationOutcome()
     stranger = register(routes, announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 0)
@@ -70,7 +70,7 @@ def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: 
 
 def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues_module, "MAX_HOST_ROUTES", 2)
-    routes = Routes(host_of=host_of)
+    routes = RoutesCore(host_of=host_of)
     register(routes, announcement(0), "one:1", 0)
     register(routes, announcement(1), "two:1", 0)
     assert dict(routes._queues._by_host) == {"one": 2}, "a slave says nothing of topics"
@@ -84,7 +84,7 @@ def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: 
 
 def test_no_host_takes_the_places_of_all_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_brokers, "MAX_HOST_BROKERS", 2)
-    routes = Routes(host_of=host_of)
+    routes = RoutesCore(host_of=host_of)
     for number in range(2):
         assert register(routes, announcement(0, name=f"x{number}"), f"there:{number}", 0) is not None
     assert routes.is_full("there:2", announcement(0, name="x2"))
@@ -99,7 +99,7 @@ def test_the_ids_of_a_name_are_bounded_and_its_master_always_has_one(monkeypatch
     """Thousands of ids of one name were gone through with each registration, each broker that went and each scan,
     and all clients of a topic got their addresses."""
     monkeypatch.setattr(routes_module, "MAX_SET_IDS", 3)
-    routes = Routes()
+    routes = RoutesCore()
     taken = [register(routes, announcement(number), number, 0) for number in (1, 2, 3, 4, 0)]
     assert [one is not None for one in taken] == [True, True, True, False, True]
     assert list(routes.members("b")) == [0, 1, 2, 3]
@@ -116,7 +116,7 @@ def test_the_ids_of_a_name_are_bounded_and_its_master_always_has_one(monkeypatch
 @pytest.mark.parametrize("counts", [(65_537, 4), (4, 2**31 - 1), (-1, 4)])
 def test_a_topic_of_more_queues_than_there_can_be_is_left_out(counts: tuple[int, int]) -> None:
     """Clients make an object of each queue."""
-    routes = Routes()
+    routes = RoutesCore()
     told = announcement(0, {"T": TopicConfig("T", *counts), "U": TopicConfig("U", 65_536, 4)})
     assert register(routes, told, "master", 0) == RegistrationOutcome(left_out=1)
     assert topics(routes) == ["U"]
@@ -134,7 +134,7 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
         return {queue.broker: queue.count for queue in route.queues} if route is not None else {}
 
     swept: list[Steps[None]] = []
-    routes, none_left = Routes(later=swept.append), RegistrationOutcome(left_out=1)
+    routes, none_left = RoutesCore(later=swept.append), RegistrationOutcome(left_out=1)
     assert having("x", 65_536) == RegistrationOutcome() == having("a", 8) == having("b", 4)
     assert counts() == {"a": 8, "b": 4} and sorted(topics(routes)) == ["T", "own"]
     assert having("x", 65_536) == none_left and having("y", 65_537) == none_left
@@ -155,7 +155,7 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
 
 def test_a_topic_that_many_sets_went_from_is_a_step_of_its_own() -> None:
     """Whoever needs their room looks through all of them, once."""
-    routes = Routes(later=lambda steps: None)
+    routes = RoutesCore(later=lambda steps: None)
     names = [f"T{number}" for number in range(10)]
     assert register(routes, announcement(0, {name: TopicConfig(name, 65_536, 4) for name in names}), "x", 0)
     list(routes.closed("x"))

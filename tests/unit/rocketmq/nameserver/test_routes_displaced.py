@@ -9,7 +9,7 @@ from support.name_requests import answered, registration
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
-from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, Routes
+from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.steps import finished
@@ -19,7 +19,7 @@ from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
 
 
-def come(routes: Routes, address: str, broker_id: int = 0) -> tuple[str | None, bool]:
+def come(routes: RoutesCore, address: str, broker_id: int = 0) -> tuple[str | None, bool]:
     """The other one, and whether that begins."""
     told = finished(routes.register(announcement(broker_id, address=address), address, 0))
     assert told is not None
@@ -28,7 +28,7 @@ def come(routes: Routes, address: str, broker_id: int = 0) -> tuple[str | None, 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
 def test_two_of_one_id_hear_of_each_other_and_it_begins_once(broker_id: int) -> None:
-    routes = Routes()
+    routes = RoutesCore()
     assert come(routes, "old:1", broker_id) == (None, False)
     assert come(routes, "new:1", broker_id) == ("old:1", True)
     assert routes.displaced_count == 1
@@ -41,7 +41,7 @@ def test_two_of_one_id_hear_of_each_other_and_it_begins_once(broker_id: int) -> 
 
 @pytest.mark.parametrize("gone", ["old:1", "new:1"])
 def test_it_ends_with_one_of_them(gone: str) -> None:
-    routes = Routes()
+    routes = RoutesCore()
     come(routes, "old:1")
     come(routes, "new:1")
     list(routes.closed(gone))
@@ -53,7 +53,7 @@ def test_it_ends_with_one_of_them(gone: str) -> None:
 
 def test_of_ids_that_nobody_holds_nothing_is_kept() -> None:
     """Whoever was displaced and stayed away was gone through with each broker of the name that went."""
-    routes = Routes()
+    routes = RoutesCore()
     for number in range(3):
         come(routes, f"stays:{number}", number)
         come(routes, "h:1", number)
@@ -64,7 +64,7 @@ def test_of_ids_that_nobody_holds_nothing_is_kept() -> None:
 
 def test_one_that_comes_back_as_a_slave_or_is_outranked_takes_nothing_from_anyone() -> None:
     for state in (0, 2):
-        routes = Routes()
+        routes = RoutesCore()
         come(routes, "old:1")
         finished(routes.register(announcement(0, address="new:1", state=state), "new", 0))
         assert routes.displaced_count == 1
@@ -74,7 +74,7 @@ def test_one_that_comes_back_as_a_slave_or_is_outranked_takes_nothing_from_anyon
 
 
 def test_who_says_the_same_again_hears_of_it_too() -> None:
-    routes = Routes()
+    routes = RoutesCore()
     come(routes, "old:1")
     announced = announcement(0, address="new:1")
     finished(routes.register(announced, "new:1", 0))
@@ -89,7 +89,7 @@ def test_who_says_the_same_again_hears_of_it_too() -> None:
 def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:
     seen: list[Event] = []
     requests = NameRequests(
-        Routes(), KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
+        RoutesCore(), KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
     )
 
     def answer(address: str) -> Command:
