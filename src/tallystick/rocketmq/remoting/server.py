@@ -73,7 +73,6 @@ class RemotingServer:
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
         self._reports = Once()  # the host and kind of each
-        self._closing, self._forgetting = TurnSteps(CLOSE_EACH_TURN), TurnSteps(FORGET_EACH_TURN)
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -85,6 +84,7 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
+        self._closing, self._forgetting = TurnSteps(CLOSE_EACH_TURN), TurnSteps(FORGET_EACH_TURN)
         self._around = Surroundings(
             self._clock,
             self._settings,
@@ -104,8 +104,13 @@ class RemotingServer:
 
     async def close(self) -> None:
         """Accept nothing more; let queued responses go out, close all connections."""
-        if self._listener is not None:
+        if self._listener is not None:  # else it was never started, or could not listen
             await self._listener.close()
+            await self._end_links()
+        if self._owns_memory:
+            self.memory.close()
+
+    async def _end_links(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._closing.close()
@@ -121,8 +126,6 @@ class RemotingServer:
         for _ in self._forget_ended():
             pass
         self._forgetting.close()
-        if self._owns_memory:
-            self.memory.close()
 
     def _opened(self, link: Link) -> None:
         if self._ended:  # who is gone takes the place of nobody who comes
