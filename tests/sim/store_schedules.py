@@ -59,6 +59,7 @@ class Node(Shelf):
         self.deleted: dict[str, int] = {}
         self.deletions: set[tuple[str, int]] = set()
         self.told: dict[Queue, int] = {}
+        self.told_at = 0  # the physical offset of which that is true
         self.ends_known = False
         self.unlinks: list[Callable[[], None]] = []
         super().__init__(SETTINGS, rng.randrange(1 << 30), slave=slave, disk=WholeHeaders(rng))
@@ -128,6 +129,12 @@ class Node(Shelf):
                     units.append((queue_offset, at + position, data[size_at + 4 :][:size]))
             at += max(run.end, 1) if run.end == len(data) else FILE_BYTES - at % FILE_BYTES
         return found
+
+    def has_made_anew(self, queue: Queue) -> bool:
+        """Whether its log shows a topic that was deleted, and got messages again, since it was told where the queue
+        ended: the queue counts from 0 again, and goes on behind those messages."""
+        anew = [offset for topic, offset in self.deletions if topic == queue[0] and offset >= self.told_at]
+        return any(physical >= min(anew) for _, physical, _ in self.expected().get(queue, ())) if anew else False
 
     def budgets(self) -> None:
         disk, parts = self.disk, self.store._parts
@@ -201,7 +208,7 @@ class Schedule:
         if deletion is not None:
             deletion.run()
         slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
-        slave.told = dict(master.store.next_offsets)
+        slave.told, slave.told_at = dict(master.store.next_offsets), master.store.end
         slave.ends_known = slave.store.end > 0 or self.slave.store.first > 0 or slave.ends_known
 
     def delete(self) -> None:
@@ -272,6 +279,7 @@ class Schedule:
         self.promotions += 1
         slave.deleted = {topic: min(offset, slave.store.end) for topic, offset in slave.deleted.items()}
         slave.deletions = {(topic, min(offset, slave.store.end)) for topic, offset in self.master.deletions}
+        slave.told = {queue: end for queue, end in slave.told.items() if not slave.has_made_anew(queue)}
         self.master, self.slave = slave, Node(self.rng, slave=True)
         self.slave.deletions = slave.deletions  # it has the same log
         self.master.judge()
