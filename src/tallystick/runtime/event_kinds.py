@@ -187,6 +187,7 @@ _BROKER = {
             "commits not taken": "A slave keeps what was committed there: its master has no room, or refuses it now.",
             "no locks left": "A client that consumes in order gets no queue; fewer are left for one that is no member.",
             "metadata not copied": "A slave could not, or may not, copy a table of its master now.",
+            "log files came back": "Files before the noted beginning are there: queues are built again from the log.",
             "store not closed in order": "The last save failed; the next start recovers.",
         },
     ),

@@ -181,7 +181,7 @@ class Opening:
     ) -> int:
         """From where records are to be dispatched."""
         queue_state = notes.queue_state
-        if notes.are_trusted:
+        if notes.are_trusted and not self._begins_earlier(queue_state, log):
             return self._adopt(queue_state, queues, index, log, min(queue_state.dispatched, log.end))
         dispatch_from = self._dispatch_from_files(
             queue_state, queues, log, recovery, repair=notes.are_there or not self._clean
@@ -191,6 +191,17 @@ class Opening:
         if index is not None:
             index.load(dispatch_from, discard_after_ms=self._discard)
         return dispatch_from
+
+    def _begins_earlier(self, queue_state: QueueState, log: CommitLog) -> bool:
+        """Whether log files are there again that were gone, or about to go: a power loss brought back what retention
+        had deleted, or somebody put back what was missing. The queues have no units of their messages any more."""
+        earlier = log.first < queue_state.log_first <= log.end
+        if earlier:
+            self._events.emit(
+                "log files came back", directory=self._roots[COMMIT_LOG], first=log.first, end=queue_state.log_first,
+                effect="their messages are read again; all queues are built again from the log",
+            )  # fmt: skip
+        return earlier
 
     # By the last batch
 

@@ -246,3 +246,39 @@ def test_a_start_says_nothing_of_files_that_retention_deleted() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert not [event for event in shelf.events if event.kind == "log files missing"]
+
+
+@pytest.mark.parametrize("why", ["retention", "somebody moved them away"])
+@pytest.mark.parametrize("crash", [False, True])
+def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bool) -> None:
+    """A power loss brings back what retention deleted; a start that missed files asks to put them back."""
+    shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
+    shelf.send(*sent)
+    shelf.settle()
+    names = [name for name in shelf.disk.sizes(f"{ROOT}/commitlog") if int(name) < shelf.store.end][:2]
+    moved_files = {f"{ROOT}/commitlog/{name}": read_file(shelf.disk, f"{ROOT}/commitlog/{name}") for name in names}
+    if why == "retention":
+        shelf.clock.ms += 100 * 3600 * 1000
+        shelf.store.delete_expired()
+        shelf.store.maintain(shelf.clock.ms)
+        shelf.disk.kill()
+    else:
+        shelf.store.close()
+        for path in moved_files:
+            shelf.disk.unlink(path)
+        shelf.open()
+        shelf.store.close()
+    first = int(names[1]) + SMALL.commit_log_file_bytes
+    for path, data in moved_files.items():
+        file = shelf.disk.open(path, create=True)
+        file.write([data], 0)
+        file.sync()
+    shelf.open()
+    if crash:
+        shelf.disk.kill()
+        shelf.open()
+    assert shelf.bodies() == sent
+    (told,) = [event.fields for event in shelf.events if event.kind == "log files came back"]
+    assert (told["first"], told["end"]) == (0, first)
+    (put,) = shelf.send(b"next")
+    assert put.queue_offset == 100
