@@ -5,12 +5,12 @@ from __future__ import annotations
 from support.watched import Watched
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.bookie.state import Kept
+from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.runtime.events import Event, Events
 
 
 class NoLedgers:
-    def kept(self, ledger: int) -> Kept | None:
+    def identity(self, ledger: int) -> LedgerIdentity | None:
         return None
 
     def given_up(self, ledger: int) -> tuple[int, ...]:

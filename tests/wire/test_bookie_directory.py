@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.stores import KEY, SMALL, SteppingClock, Store, entry_bytes
-from tallystick.bookkeeper.bookie.state import Kept
+from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.disk import OsDisk, read_file
@@ -42,8 +42,8 @@ def check(storage: Storage) -> None:
         assert storage.last_entry(ledger) == max(entries)
     assert [ledger for ledger in (1, 2, 4, 9) if storage.is_fenced(ledger)] == [2, 9]
     assert storage.read(3, 0)[0] == Code.NO_LEDGER and storage.read(9, 0)[0] == Code.NO_ENTRY
-    kept = {ledger: storage.identities.kept(ledger) for ledger in (1, 3, 4)}
-    assert kept == {1: Kept(77, False), 3: Kept(99, True), 4: Kept(123, False)}
+    identities = {ledger: storage.identities.identity(ledger) for ledger in (1, 3, 4)}
+    assert identities == {1: LedgerIdentity(77, False), 3: LedgerIdentity(99, True), 4: LedgerIdentity(123, False)}
     assert storage.add(2, 10, KEY, entry_bytes(2, 10)) == Code.FENCED
 
 

@@ -178,7 +178,7 @@ class ClusterJudge:
         storage = self.storages().get(bookie)
         if storage is None:
             return False
-        identity = storage.identities.kept(ledger)  # one that is remembered as deleted refuses adds too
+        identity = storage.identities.identity(ledger)  # one that is remembered as deleted refuses adds too
         return not storage.is_fenced(ledger) and (identity is None or not identity.deleted)
 
     # Bookies.
@@ -194,7 +194,7 @@ class ClusterJudge:
     def collected(self, bookie: BookieId, storage: Storage) -> None:
         """A bookie has deleted ledgers."""
         for ledger, book in self.books.items():
-            identity = storage.identities.kept(ledger)
+            identity = storage.identities.identity(ledger)
             if book.deleted or identity is None or not identity.deleted:
                 continue
             if identity.creation == book.creation or (identity.creation == UNKNOWN and not self._had(ledger)):
@@ -210,7 +210,7 @@ class ClusterJudge:
             (bookie, ledger)
             for ledger, book in self.books.items()
             for bookie, storage in self.storages().items()
-            if book.deleted and (identity := storage.identities.kept(ledger)) is not None and not identity.deleted
+            if book.deleted and (identity := storage.identities.identity(ledger)) is not None and not identity.deleted
         ]
 
     def at_the_end(self) -> None:

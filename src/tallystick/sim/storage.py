@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
+from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.state_file import SPARE_FILE
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -68,7 +68,7 @@ class StorageLife:
         self._staged_adds: list[tuple[int, int, int]] = []
         self._staged_fences: list[int] = []
         self._flight: Flight | None = None
-        self._plan: Checkpoint | None = None
+        self._plan: CheckpointPlan | None = None
         self._is_plan_written = False
         self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
         self.storage = self._open()
@@ -232,7 +232,7 @@ class StorageLife:
         else:
             self._finish(self._plan)
 
-    def _judge_refusal(self, plan: Checkpoint, error: StorageError) -> None:
+    def _judge_refusal(self, plan: CheckpointPlan, error: StorageError) -> None:
         with self.disk.undisturbed():
             spare_bytes = self.disk.open(SPARE).size() if self.disk.exists(SPARE) else 0
         if (
@@ -253,7 +253,7 @@ class StorageLife:
         for ledger in self._plan.deleted:
             self.books[ledger].deleting = True
 
-    def _finish(self, plan: Checkpoint) -> None:
+    def _finish(self, plan: CheckpointPlan) -> None:
         self.storage.checkpoints.finish(plan)
         self._plan, self._is_plan_written = None, False
         self._forgetting.clear()

@@ -34,7 +34,7 @@ from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.upkeep import Upkeep
+from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -154,7 +154,7 @@ class Bookie:
             self.storage, self._journal_worker, outside.clock, self.counts,
             full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
         )  # fmt: skip
-        self.upkeep = Upkeep(
+        self.upkeep = BookieUpkeep(
             self.storage, self._storage_settings, self._worker, self.guard, self.counts, outside.events,
             press=self.committer.press, moded=self._moded,
         )  # fmt: skip

@@ -34,7 +34,7 @@ _BATCH_BYTES = 64 * 1024  # runs below it are joined for the log writer
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointPlan:
     """What one checkpoint will do, decided on the loop; nothing in it changes while it is written."""
 
     table: MemTable | None = field(repr=False)  # None: no entry is written, and the state keeps its mark
@@ -65,7 +65,7 @@ class Reclaimed:
     compaction: int = 0  # by logs that were rewritten, less what was written for them
     compactions: int = 0
 
-    def count(self, plan: Checkpoint, written: Written, logs: Mapping[int, EntryLog]) -> None:
+    def count(self, plan: CheckpointPlan, written: Written, logs: Mapping[int, EntryLog]) -> None:
         """A checkpoint is durable; ``logs`` are those before it."""
         rewritten = [log for log in written.removed if log not in plan.gone]
         self.deletion += sum(logs[log].size for log in plan.gone)
@@ -80,7 +80,7 @@ class CheckpointWriter:
     def __init__(self, disk: Disk, directory: str, settings: StorageSettings, state_file: StateFile) -> None:
         self._disk, self._directory, self._settings, self._state_file = disk, directory, settings, state_file
 
-    def write(self, plan: Checkpoint, alive: Mapping[LedgerId, Ledger]) -> Written:
+    def write(self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]) -> Written:
         """Make a checkpoint durable. After a StorageError the old state holds, and the same table can be written
         again."""
         # The higher id is the newer log: where both have an entry, the one from memory is the newer version.
@@ -100,7 +100,7 @@ class CheckpointWriter:
         return Written(logs, removed, damaged)
 
     def _rewrite(
-        self, plan: Checkpoint, alive: Mapping[LedgerId, Ledger]
+        self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]
     ) -> tuple[tuple[NewLog, ...], tuple[int, ...], tuple[Damaged, ...]]:
         """The new log, the logs that it replaces, and those that could not be read: without them it is begun anew."""
         damaged = list[Damaged]()
@@ -112,7 +112,7 @@ class CheckpointWriter:
                 damaged.append(found.damaged)
         return (), (), tuple(damaged)
 
-    def _write_table(self, table: MemTable, plan: Checkpoint) -> tuple[NewLog, ...]:
+    def _write_table(self, table: MemTable, plan: CheckpointPlan) -> tuple[NewLog, ...]:
         def fill(writer: LogWriter) -> None:
             for ledger in sorted(table.ledgers):
                 if ledger in plan.state.ledgers:

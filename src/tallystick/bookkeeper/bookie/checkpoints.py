@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
+from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointWriter, Reclaimed, Written
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS
 from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.restart import Restarted
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.bookie.state import Deletion, State
+from tallystick.bookkeeper.bookie.state import DeletedLedger, State
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
@@ -60,31 +60,31 @@ class Checkpoints:
         # The segment that is written now may be longer than that alone; no checkpoint makes it shorter.
         return self._journal.used_bytes >= settings.journal_bytes and not self.up_to_date
 
-    def begin(self) -> Checkpoint:
+    def begin(self) -> CheckpointPlan:
         """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
         log = self._ledgers.next_log
         self._ledgers.next_log += 2
         frozen = self._tables.freeze(self._taken())
-        return Checkpoint(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
+        return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
 
-    def begin_compaction(self) -> Checkpoint:
+    def begin_compaction(self) -> CheckpointPlan:
         """A checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
         logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
         return replace(self.begin(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
 
-    def begin_collect(self, known: Iterable[LedgerId], live: Collection[LedgerId]) -> Checkpoint:
+    def begin_collect(self, known: Iterable[LedgerId], live: Collection[LedgerId]) -> CheckpointPlan:
         """All steps of ``collecting`` at once."""
         steps = self.collecting(known, live)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                plan: Checkpoint = end.value
+                plan: CheckpointPlan = end.value
                 return plan
 
     def collecting(
         self, known: Iterable[LedgerId], live: Collection[LedgerId], *, ages: bool = True
-    ) -> Generator[None, None, Checkpoint]:
+    ) -> Generator[None, None, CheckpointPlan]:
         """In steps, between which a loop should have turns: delete the ledgers of ``known`` that are not in ``live``,
         and the logs that nothing else is in. ``known`` is asked for each ledger when it is its turn.
 
@@ -104,7 +104,7 @@ class Checkpoints:
         remembered = self._ledgers.deleted.copy()
         for ledger in forgotten:
             remembered.pop(ledger, None)
-        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=tuple(deleted))
+        return CheckpointPlan(None, self._state(self._mark, remembered), gone=gone, deleted=tuple(deleted))
 
     def _forgotten(self, live: Collection[LedgerId], *, ages: bool) -> Generator[None, None, list[LedgerId]]:
         """In steps: the deleted ledgers that are to be remembered no more."""
@@ -120,7 +120,7 @@ class Checkpoints:
         most = settings.deleted_memory_ledgers
         return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark))]
 
-    def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
+    def _state(self, mark: int, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
         generation, number = self._journal.reached
         return State(
             mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
@@ -141,7 +141,7 @@ class Checkpoints:
                 self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
                 yield
 
-    def finish(self, plan: Checkpoint) -> tuple[Damaged, ...]:
+    def finish(self, plan: CheckpointPlan) -> tuple[Damaged, ...]:
         """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
 
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
@@ -162,7 +162,7 @@ class Checkpoints:
         self._ledgers.remember_deleted(plan.state.deleted)
         return written.damaged
 
-    def write(self, plan: Checkpoint) -> None:
+    def write(self, plan: CheckpointPlan) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
         self._written = self._writer.write(plan, self._ledgers.alive)
         self._entering = self._parts(self._written)
@@ -185,7 +185,7 @@ class Checkpoints:
         self._state_file.reserve()
         return tuple(reasons)
 
-    def run(self, plan: Checkpoint) -> None:
+    def run(self, plan: CheckpointPlan) -> None:
         """All steps at once, when nothing else runs."""
         self.write(plan)
         self.finish(plan)

@@ -108,8 +108,8 @@ class GarbageCollection:
 
     def _was_made(self, ledger: LedgerId) -> bool:
         """Whether the metadata had it: its creation is known here."""
-        kept = self._identities.kept(ledger)
-        return kept is not None and kept.creation != UNKNOWN
+        identity = self._identities.identity(ledger)
+        return identity is not None and identity.creation != UNKNOWN
 
     async def compare(self) -> None:
         """See whether the metadata is older than what is stored: before anybody can use its ids again. Raises
@@ -236,11 +236,11 @@ class GarbageCollection:
         for start in range(0, len(again), LOOK_LEDGERS):
             records = await self._driver.look_up(again[start : start + LOOK_LEDGERS])
             for ledger, record in records.items():
-                kept = self._identities.kept(ledger)
+                identity = self._identities.identity(ledger)
                 if record is None:
                     continue
                 given_up = self._identities.given_up(ledger)
-                if kept is not None and judge(record, kept, given_up).renew is not None:
+                if identity is not None and judge(record, identity, given_up).renew is not None:
                     found.add(ledger)
                 else:
                     self._storage.touch(ledger)

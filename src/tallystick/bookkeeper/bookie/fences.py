@@ -49,7 +49,7 @@ class Fences:
 
     def _beyond(self, ledger: LedgerId) -> bool:
         """Whether it would be one fence too many of a ledger that is unknown here."""
-        return self._storage.fences_without_entries >= self._most and self._storage.identities.kept(ledger) is None
+        return self._storage.fences_without_entries >= self._most and self._storage.identities.identity(ledger) is None
 
     def _refused(self) -> None:
         self._counts.fences_refused += 1

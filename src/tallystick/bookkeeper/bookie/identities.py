@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterable
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.runtime.disk import Buffer
 
 
-class Identities:
+class LedgerIdentities:
     """Of a ``Storage``. ``stage`` makes a record durable with the next commit."""
 
     def __init__(self, ledgers: Ledgers, stage: Callable[[Buffer], None]) -> None:
@@ -50,9 +50,9 @@ class Identities:
         found = self._ledgers.alive.get(ledger)
         return found is not None and found.creation == UNKNOWN and not found.looked
 
-    def kept(self, ledger: LedgerId) -> Kept | None:
+    def identity(self, ledger: LedgerId) -> LedgerIdentity | None:
         """What is known of an id; None: nothing."""
-        return self._ledgers.kept(ledger)
+        return self._ledgers.identity(ledger)
 
     def given_up(self, ledger: LedgerId) -> Collection[Creation]:
         """The creations of all ledgers of an id that were given up as newer than the metadata."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.given_up import GivenUp
 from tallystick.bookkeeper.bookie.log_index import Piece
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, LedgerRecord, State
+from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
@@ -150,11 +150,11 @@ class Ledgers:
     def _may_be_another(self, ledger: LedgerId, found: Ledger) -> bool:
         return found.creation != UNKNOWN or ledger in self.given_up
 
-    def kept(self, ledger: LedgerId) -> Kept | None:
-        if (found := self.alive.get(ledger)) is not None:
-            return Kept(found.creation, False, ledger in self.ahead)
-        gone = self.deleted.get(ledger)
-        return None if gone is None else Kept(gone.creation, True, gone.was_ahead)
+    def identity(self, ledger: LedgerId) -> LedgerIdentity | None:
+        if (held_ledger := self.alive.get(ledger)) is not None:
+            return LedgerIdentity(held_ledger.creation, False, ledger in self.ahead)
+        deleted = self.deleted.get(ledger)
+        return None if deleted is None else LedgerIdentity(deleted.creation, True, deleted.was_ahead)
 
     def look_again(self) -> None:
         """What was looked at counts no more."""
@@ -197,7 +197,7 @@ class Ledgers:
             found.looked = found.compared = found.was_compared = False
             if found.creation != UNKNOWN:
                 self.set_creation(ledger, UNKNOWN)
-        self.deleted = {ledger: Deletion(each.accessed_ms) for ledger, each in self.deleted.items()}
+        self.deleted = {ledger: DeletedLedger(each.accessed_ms) for ledger, each in self.deleted.items()}
         self.given_up = GivenUp({})
         return False
 
@@ -242,7 +242,7 @@ class Ledgers:
         self._unmade -= found.unmade
         self._forget_look(ledger)
         del self._records[ledger]
-        self.deleted[ledger] = Deletion(now_ms, found.creation, ledger in self.ahead)
+        self.deleted[ledger] = DeletedLedger(now_ms, found.creation, ledger in self.ahead)
         if ledger in self.ahead:
             self.given_up.add(ledger, found.creation)
         self._last_commits[ledger] = commit

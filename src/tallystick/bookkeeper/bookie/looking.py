@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.bookie.state import Kept
+from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Records
 from tallystick.bookkeeper.metadata.store import Creation
@@ -33,10 +33,10 @@ class Metadata(Protocol):
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]: ...
 
 
-class Ledgers(Protocol):
+class StoredLedgers(Protocol):
     """What the bookie stores."""
 
-    def kept(self, ledger: LedgerId) -> Kept | None: ...
+    def identity(self, ledger: LedgerId) -> LedgerIdentity | None: ...
 
     def given_up(self, ledger: LedgerId) -> Collection[Creation]: ...
 
@@ -50,14 +50,14 @@ class Ledgers(Protocol):
 
 
 GoOn = Callable[[Verdict], None]
-Renew = Callable[[Mapping[LedgerId, Kept]], Awaitable[None]]
+Renew = Callable[[Mapping[LedgerId, LedgerIdentity]], Awaitable[None]]
 
 
 class Looks:
     """``hold`` requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: Ledgers, renew: Renew,
+        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
         reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
@@ -65,7 +65,7 @@ class Looks:
         (negative) no longer; ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that
         leaves requests without an answer."""
         self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
-        self._core, self._instance = LookCore(instance, ledgers.kept, ledgers.given_up), instance
+        self._core, self._instance = LookCore(instance, ledgers.identity, ledgers.given_up), instance
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class Looks:
         try:
             async with running_timeout(ANSWER_S):
                 anchor = await self._metadata.bookie_creation(self._bookie)
-                known = {ledger: self._ledgers.kept(ledger) for ledger in others}
+                known = {ledger: self._ledgers.identity(ledger) for ledger in others}
                 kept = {ledger: one.creation for ledger, one in known.items() if one and not one.was_given_up}
                 lost = await self._metadata.never_made(list(kept.values()))
         except (MetadataError, TimeoutError):
@@ -168,7 +168,7 @@ class Looks:
         except DiskFull as error:
             self._events.emit("ledgers not replaced", ledgers=list(renew), reason=str(error))
             return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
-        used = [ledger for ledger in renew if self._ledgers.kept(ledger) is not None]
+        used = [ledger for ledger in renew if self._ledgers.identity(ledger) is not None]
         for ledger in used:
             self._core.wanted(ledger)
         return {ledger: found for ledger, found in judgements.items() if ledger not in used}

@@ -45,7 +45,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
@@ -73,10 +73,10 @@ NOT_WRITTEN = frozenset((Verdict.REFUSE, Verdict.GONE))
 class Judgement:
     verdict: Verdict
     creation: Creation = UNKNOWN  # of the ledger that now has the id
-    renew: Kept | None = None  # first forget, durably, what is kept of another ledger: this
+    renew: LedgerIdentity | None = None  # first forget, durably, what is kept of another ledger: this
 
 
-def judge(record: Record | None, kept: Kept | None, given_up: Container[Creation] = ()) -> Judgement:
+def judge(record: Record | None, identity: LedgerIdentity | None, given_up: Container[Creation] = ()) -> Judgement:
     """What the metadata says of a ledger of which this is kept; ``given_up``: creations of others with its id."""
     if record is None:
         return Judgement(Verdict.GONE)
@@ -85,15 +85,15 @@ def judge(record: Record | None, kept: Kept | None, given_up: Container[Creation
         said = Verdict.ADMIT
     if record.creation in given_up:
         return Judgement(Verdict.AMISS, record.creation)
-    if kept is None:
+    if identity is None:
         return Judgement(said, record.creation)
-    if kept.creation == record.creation:
+    if identity.creation == record.creation:
         # A deleted one came back: its entries did not, so a "no" says nothing.
-        return Judgement(Verdict.AMISS if kept.deleted else said, record.creation)
-    if (kept.ahead or kept.creation > record.creation) and not kept.was_given_up:
+        return Judgement(Verdict.AMISS if identity.deleted else said, record.creation)
+    if (identity.ahead or identity.creation > record.creation) and not identity.was_given_up:
         return Judgement(Verdict.AMISS, record.creation)
-    if kept.deleted or kept.creation != UNKNOWN:
-        return Judgement(said, record.creation, renew=kept)
+    if identity.deleted or identity.creation != UNKNOWN:
+        return Judgement(said, record.creation, renew=identity)
     return Judgement(said, record.creation)
 
 
@@ -101,11 +101,11 @@ class LookCore:
     """Which ledgers are looked at next, and what became of them."""
 
     def __init__(
-        self, instance: str, kept: Callable[[LedgerId], Kept | None],
+        self, instance: str, identity: Callable[[LedgerId], LedgerIdentity | None],
         given_up: Callable[[LedgerId], Container[Creation]],
     ) -> None:  # fmt: skip
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
-        self._instance, self._kept, self._given_up = instance, kept, given_up
+        self._instance, self._identity, self._given_up = instance, identity, given_up
         # By host and who asked, whose turn is next first.
         self._wanted: OrderedDict[str, OrderedDict[Hashable, OrderedDict[LedgerId, None]]] = OrderedDict()
         self._batch: dict[LedgerId, None] = {}
@@ -158,7 +158,7 @@ class LookCore:
         return self._end({ledger: self._judge(ledger, records.get(ledger)) for ledger in self._batch})
 
     def _judge(self, ledger: LedgerId, record: Record | None) -> Judgement:
-        return judge(record, self._kept(ledger), self._given_up(ledger))
+        return judge(record, self._identity(ledger), self._given_up(ledger))
 
     def unreadable(self) -> dict[LedgerId, Judgement]:
         return self._end(dict.fromkeys(self._batch, Judgement(Verdict.UNKNOWN)))

@@ -74,7 +74,7 @@ class LedgerRecord:
         return cls(key, born, bool(flags & _FENCED), creation, bool(flags & _UNMADE))
 
 
-class Deletion(NamedTuple):
+class DeletedLedger(NamedTuple):
     """A deleted ledger."""
 
     accessed_ms: int  # since 1970
@@ -82,7 +82,7 @@ class Deletion(NamedTuple):
     was_ahead: bool = False  # newer than the metadata, and given up: who has the id next may have an older creation
 
     @classmethod
-    def of(cls, accessed_ms: int, noted: Creation = UNKNOWN) -> Deletion:
+    def of(cls, accessed_ms: int, noted: Creation = UNKNOWN) -> DeletedLedger:
         """As the state file has it."""
         was_ahead = noted < UNKNOWN
         return cls(accessed_ms, UNKNOWN - 1 - noted if was_ahead else noted, was_ahead)
@@ -92,7 +92,7 @@ class Deletion(NamedTuple):
         return _DELETED.pack(ledger, self.accessed_ms, noted)
 
 
-class Kept(NamedTuple):
+class LedgerIdentity(NamedTuple):
     """What is known here of an id."""
 
     creation: Creation
@@ -114,7 +114,7 @@ class State:
     next_log: int = 1
     logs: tuple[int, ...] = ()
     ledgers: Mapping[LedgerId, bytes] = field(default_factory=dict)  # packed LedgerRecords
-    deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
+    deleted: Mapping[LedgerId, DeletedLedger] = field(default_factory=dict)
     anchor: Creation = UNKNOWN
     journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
     given_up: Mapping[LedgerId, tuple[Creation, ...]] = field(default_factory=dict)  # ``given_up.py``
@@ -210,8 +210,8 @@ def _write_ledgers(state: State) -> bytes:
     return b"".join(state.ledgers.values())
 
 
-def _read_deleted(body: bytes) -> dict[LedgerId, Deletion]:
-    return {ledger: Deletion.of(*deletion) for ledger, *deletion in _DELETED.iter_unpack(body)}
+def _read_deleted(body: bytes) -> dict[LedgerId, DeletedLedger]:
+    return {ledger: DeletedLedger.of(*deletion) for ledger, *deletion in _DELETED.iter_unpack(body)}
 
 
 def _write_deleted(state: State) -> bytes:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
-from tallystick.bookkeeper.bookie.identities import Identities
+from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import EntryReads
@@ -65,7 +65,7 @@ class Storage:
             disk, directory, settings, clock, parts, taken=lambda: self._number, newest=lambda: self.newest_commit
         )
         self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock)
-        self.identities = Identities(self._ledgers, self._stage)
+        self.identities = LedgerIdentities(self._ledgers, self._stage)
         self._staged: list[Buffer] = []
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken

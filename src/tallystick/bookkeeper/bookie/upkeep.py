@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
+from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.bookie.state import Kept
+from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull
@@ -24,7 +24,7 @@ _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the check
 _RETRY_S = 1.0
 
 
-class Upkeep:
+class BookieUpkeep:
     """``checkpoints`` and ``disks`` are endless tasks; what they raise stops the bookie."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Upkeep:
         self._press(False)  # adds are refused now; reads go on
         self._events.emit("checkpoint postponed", reason=str(error))
 
-    async def _write(self, plan: Checkpoint) -> None:
+    async def _write(self, plan: CheckpointPlan) -> None:
         await self._worker.run(lambda: self._storage.checkpoints.write(plan))
         for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
@@ -111,7 +111,7 @@ class Upkeep:
         else:
             await self.checkpoint()
 
-    async def renew(self, ledgers: Mapping[LedgerId, Kept]) -> None:
+    async def renew(self, ledgers: Mapping[LedgerId, LedgerIdentity]) -> None:
         """Forget all about these ids: they are other ledgers' now. Raises DiskFull: they may be deleted, and remembered
         as that.
 
@@ -119,8 +119,8 @@ class Upkeep:
         What is kept of an id otherwise when it is its turn came since, a fence perhaps, which was answered: it stays.
         """
         async with self._turn:
-            kept = self._storage.identities.kept
-            await self._delete((ledger for ledger, before in ledgers.items() if kept(ledger) == before), ())
+            identity = self._storage.identities.identity
+            await self._delete((ledger for ledger, before in ledgers.items() if identity(ledger) == before), ())
         while any(ledger in self._storage.deleted_ids() for ledger in ledgers):
             await self.checkpoint()
             async with self._turn:
@@ -147,12 +147,12 @@ class Upkeep:
         await self._turn.acquire()
 
 
-async def _over_turns(steps: Generator[None, None, Checkpoint]) -> Checkpoint:
+async def _over_turns(steps: Generator[None, None, CheckpointPlan]) -> CheckpointPlan:
     """All of them, each in a turn of the loop of its own."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            plan: Checkpoint = end.value
+            plan: CheckpointPlan = end.value
             return plan
         await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from tallystick.bookkeeper.ledger.add import (
 )
 from tallystick.bookkeeper.ledger.degraded import FailedBookies
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
-from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
+from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
@@ -196,7 +196,7 @@ class AddSession:
 
     async def _change(self, action: Replace) -> None:
         placement, state = self._writers.placement, self.state
-        identities: Identities = {}
+        identities: BookieIdentities = {}
 
         async def replace(failed_bookies: Collection[BookieId], metadata: LedgerMetadata) -> Ensemble:
             nonlocal identities

@@ -24,7 +24,7 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 
-Identities = Mapping[BookieId, Creation | None]
+BookieIdentities = Mapping[BookieId, Creation | None]
 
 _NO_BELIEFS: Mapping[Slot, Belief] = MappingProxyType({})
 _NOWHERE = frozenset[Slot]()  # one object for all
@@ -85,7 +85,7 @@ class Replicas:
         striping: Striping,
         ensemble: Ensemble,
         owner: ReplicasOwner,
-        identities: Identities = MappingProxyType({}),
+        identities: BookieIdentities = MappingProxyType({}),
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._owner = owner
@@ -119,7 +119,7 @@ class Replicas:
             if low <= high:
                 run.queued += self._send(slot, run.first, run.frames, low, high)
 
-    def replace(self, ensemble: Ensemble, identities: Identities = MappingProxyType({})) -> None:
+    def replace(self, ensemble: Ensemble, identities: BookieIdentities = MappingProxyType({})) -> None:
         """New attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
@@ -150,7 +150,7 @@ class Replicas:
         return all(self._belief_of(slot).expects(identity) for slot in places)
 
     @property
-    def identities(self) -> Identities:
+    def identities(self) -> BookieIdentities:
         """Of the bookies of the ensemble, of which they are known."""
         identities: dict[BookieId, Creation | None] = {}
         for slot, bookie in enumerate(self._ensemble):
@@ -243,5 +243,5 @@ class Replicas:
         self._owner.add_failed(slot, entries, code)
 
 
-def _believed(bookie: BookieId, identities: Identities) -> Belief:
+def _believed(bookie: BookieId, identities: BookieIdentities) -> Belief:
     return Belief((identities[bookie],) if bookie in identities else None)

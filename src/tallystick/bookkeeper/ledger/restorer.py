@@ -14,7 +14,7 @@ from typing import Protocol
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.degraded import Retries
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
-from tallystick.bookkeeper.ledger.replicas import Identities
+from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
@@ -33,7 +33,7 @@ class DegradedWriter(Protocol):
     @property
     def missing_bookies(self) -> tuple[BookieId, ...]: ...
 
-    async def restore(self, identities: Identities) -> None:
+    async def restore(self, identities: BookieIdentities) -> None:
         """Replace missing bookies, or go on with those that answer, and are who they were. Raises nothing."""
         ...
 

@@ -10,7 +10,7 @@ from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
 from tallystick.bookkeeper.ledger.degraded import FailedBookies, QuorumLoss
 from tallystick.bookkeeper.ledger.identity import ANOTHER_BOOKIE
 from tallystick.bookkeeper.ledger.placement import Placement
-from tallystick.bookkeeper.ledger.replicas import Identities
+from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId, Slot
@@ -70,7 +70,7 @@ class Shortage:
         """Its bookie takes entries."""
         self._awaited_slots.discard(slot)
 
-    async def restore(self, identities: Identities) -> None:
+    async def restore(self, identities: BookieIdentities) -> None:
         """For the restorer: other bookies may be had, and these answer again.
 
         Nothing is sent to one that is another bookie by now: its acks would not count, and the place fail again.

@@ -21,7 +21,7 @@ from typing import Self
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.add_session import AddSession
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
-from tallystick.bookkeeper.ledger.replicas import Identities
+from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.digest import Digest
@@ -40,7 +40,7 @@ class LedgerWriter:
     __slots__ = ("__weakref__", "_aborted", "_closing", "_packed", "_session", "_writers", "max_payload_bytes")
 
     def __init__(
-        self, writers: Writers, ledger: LedgerId, versioned: changes.VersionedMetadata, identities: Identities
+        self, writers: Writers, ledger: LedgerId, versioned: changes.VersionedMetadata, identities: BookieIdentities
     ) -> None:
         """For a ledger without entries, as it was just stored; ``identities``: of its bookies, before it was."""
         self._writers = writers

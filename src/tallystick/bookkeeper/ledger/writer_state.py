@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from tallystick.bookkeeper.ledger.changes import VersionedMetadata
-from tallystick.bookkeeper.ledger.replicas import Identities
+from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.striping import Striping, striping_of
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Creation, Version
@@ -62,7 +62,7 @@ class WriterState:
     failure: TallyError | None  # why it takes no more entries
 
     @classmethod
-    def of(cls, ledger: LedgerId, versioned: VersionedMetadata, identities: Identities) -> WriterState:
+    def of(cls, ledger: LedgerId, versioned: VersionedMetadata, identities: BookieIdentities) -> WriterState:
         """Of a ledger without entries. ``identities``: of its bookies, when they were chosen."""
         metadata = versioned.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
@@ -114,11 +114,11 @@ class WriterState:
         return self._shape[2]
 
     @property
-    def identities(self) -> Identities:
+    def identities(self) -> BookieIdentities:
         """Who those bookies are: when they were chosen, or when they were met first. Of some it may not be known."""
         return dict(self._shape[3])
 
-    def meet(self, ensemble: Ensemble, identities: Identities) -> None:
+    def meet(self, ensemble: Ensemble, identities: BookieIdentities) -> None:
         """These bookies get the next entries, and this is who they are."""
         met = tuple([(bookie, identities[bookie]) for bookie in ensemble if bookie in identities])
         if (ensemble, met) != self._shape[2:]:

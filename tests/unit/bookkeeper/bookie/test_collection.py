@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, Order, order
 from tallystick.bookkeeper.bookie.garbage import Waiting
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -160,7 +160,7 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
     await write(bookie, 1)
     bookie.storage.identities.looked(1, 1_000_000, written=True)
     assert await bookie.collection.run() == 0
-    assert bookie.storage.identities.kept(1) == Kept(1_000_000, deleted=False, ahead=True)
+    assert bookie.storage.identities.identity(1) == LedgerIdentity(1_000_000, deleted=False, ahead=True)
     path = home.path / "ledgers" / "tally" / "waiting-deletions"
     assert home.heard("wait of a large deletion not saved")
     assert Waiting.decode(path.read_bytes()).ahead == {1: 1_000_000}, "what a full disk did not take is saved later"
@@ -168,7 +168,7 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
     await driver.create_ledger(METADATA, 1)
     asking(bookie, driver)
     assert await bookie.collection.run() == 0
-    assert bookie.storage.identities.kept(1) == Kept(1_000_000, deleted=False, ahead=False)
+    assert bookie.storage.identities.identity(1) == LedgerIdentity(1_000_000, deleted=False, ahead=False)
 
 
 @pytest.mark.parametrize("at_start", [False, True])

@@ -11,7 +11,7 @@ from support.waiting import until
 from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looking import HELD_LEDGERS
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -74,7 +74,7 @@ async def test_q15_one_invented_ledger_too_many_is_refused_and_not_by_a_no(
             answer = v2.decode_response((frame or b"")[4:])
             assert isinstance(answer, v2.Response | v2.BatchReadResponse)
             assert answer.code == Code.TOO_MANY_REQUESTS and answer.code not in NO_CODES
-    assert bookie.storage.identities.kept(UNKNOWN_HERE) is None
+    assert bookie.storage.identities.identity(UNKNOWN_HERE) is None
     assert bookie.storage.stats().fences_without_entries == MOST
     assert bookie.counts.fences_refused == 2
     [event] = home.heard("fences refused")
@@ -96,7 +96,7 @@ async def test_a_ledger_that_the_metadata_has_is_fenced_beyond_the_bound(bookie:
     await driver.create_ledger(METADATA, 7)
     assert await fence(bookie, 7) == [Code.NO_ENTRY]
     assert await add(bookie, 7) == await add(bookie, 7, 1) == Code.FENCED
-    assert bookie.storage.identities.kept(7) != Kept(UNKNOWN, False), "and it is known which one it is"
+    assert bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False), "and it is known which one it is"
     async with talking(bookie) as peer:
         assert await peer.code(read(7, 0, OTHER_KEY)) == Code.UNAUTHORIZED
     assert bookie.counts.fences_refused == 0

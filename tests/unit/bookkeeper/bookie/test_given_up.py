@@ -15,7 +15,7 @@ from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.given_up import GivenUp
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.looks import Judgement, Verdict, judge
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, State
+from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, State
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -85,11 +85,11 @@ async def test_another_bookies_ledger_of_that_id_makes_it_not_forget_which_one_w
         look_in(bookie, driver)
         creation = await made(driver, bookie, peer, later=later)
         await give_up(driver, bookie)
-        assert bookie.storage.identities.kept(7) == Kept(creation, True, True)
+        assert bookie.storage.identities.identity(7) == LedgerIdentity(creation, True, True)
         await driver.create_ledger(METADATA, 7)
         await bookie.upkeep.checkpoint()
         await bookie.collection.run()
-        assert bookie.storage.identities.kept(7) is None
+        assert bookie.storage.identities.identity(7) is None
     async with home.running() as bookie, talking(bookie) as peer:
         look_in(bookie, Back(home.cluster, creation))
         assert await answers(peer) == {Code.IO_ERROR}
@@ -113,7 +113,9 @@ async def test_all_ledgers_of_an_id_that_were_given_up_are_known(home: Home, dri
             look_in(bookie, Back(home.cluster, creation))
             assert await answers(peer) == {Code.IO_ERROR}
             await bookie.collection.run()
-            assert bookie.storage.identities.kept(7) == Kept(creations[-1], True, True), "it is nobody else's id"
+            assert bookie.storage.identities.identity(7) == LedgerIdentity(creations[-1], True, True), (
+                "it is nobody else's id"
+            )
     async with home.running() as bookie, talking(bookie) as peer:
         look_in(bookie, Back(home.cluster, max(creations) + 1))
         assert await answers(peer, QUESTIONS[:2]) == {Code.OK}, "another one's id"
@@ -133,7 +135,7 @@ async def test_what_is_written_to_the_next_ledger_is_not_taken_for_the_one_that_
     async with home.running() as bookie, talking(bookie) as peer:
         look_in(bookie, Back(home.cluster, creation))
         await bookie.collection.run()
-        assert bookie.storage.identities.kept(7) == Kept(UNKNOWN, False)
+        assert bookie.storage.identities.identity(7) == LedgerIdentity(UNKNOWN, False)
         assert await answers(peer) == {Code.IO_ERROR}
         bookie.looks.active = False
         assert await answers(peer) == {Code.IO_ERROR}
@@ -199,10 +201,10 @@ def test_the_same_one_counts_once() -> None:
 
 
 def test_a_state_of_before_says_it_of_deleted_ledgers_alone() -> None:
-    ledgers = Ledgers(State(deleted={7: Deletion(9, 99, was_ahead=True), 8: Deletion(9, 5)}))
+    ledgers = Ledgers(State(deleted={7: DeletedLedger(9, 99, was_ahead=True), 8: DeletedLedger(9, 5)}))
     assert (ledgers.given_up.of(7), ledgers.given_up.of(8)) == ((99,), ())
     ledgers.remember_deleted({8})
-    assert ledgers.kept(7) is None and ledgers.given_up.of(7) == (99,)
+    assert ledgers.identity(7) is None and ledgers.given_up.of(7) == (99,)
 
 
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
@@ -216,7 +218,7 @@ def test_a_ledger_that_was_given_up_and_that_of_its_id() -> None:
     ledgers = Ledgers(State(given_up={7: (99, 5)}))
     for creation, said in ((99, Verdict.AMISS), (5, Verdict.AMISS), (6, Verdict.ADMIT)):
         record = Record(LedgerState.OPEN, creation)
-        assert judge(record, ledgers.kept(7), ledgers.given_up.of(7)) == Judgement(said, creation)
+        assert judge(record, ledgers.identity(7), ledgers.given_up.of(7)) == Judgement(said, creation)
     assert judge(None, None, (99,)) == Judgement(Verdict.GONE)
     found = ledgers.create(7, master_key(b"pw"))
     assert ledgers.needs_comparison(7) and ledgers.is_in_doubt(7), "whose entries?"

@@ -9,7 +9,7 @@ import pytest
 
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.looks import Judgement, Verdict, judge
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, Kept, LedgerRecord, State
+from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
@@ -19,7 +19,7 @@ KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
     7, 3, 12, (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)}, 77, 6,
+    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)}, 77, 6,
 )  # fmt: skip
 
 
@@ -35,9 +35,11 @@ def forgettable(ledgers: Ledgers, oldest_ms: int, most: int, mark: int = 0, othe
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
     ledgers = Ledgers(STATE)
     ledgers.ahead = {1 << 60}
-    assert ledgers.anchored(77) and ledgers.kept(1 << 60) == Kept(99, False, True)
+    assert ledgers.anchored(77) and ledgers.identity(1 << 60) == LedgerIdentity(99, False, True)
     assert not ledgers.anchored(78) and ledgers.anchored(78)
-    assert ledgers.kept(1 << 60) == Kept(UNKNOWN, False) and ledgers.kept(6) == Kept(UNKNOWN, True)
+    assert ledgers.identity(1 << 60) == LedgerIdentity(UNKNOWN, False) and ledgers.identity(6) == LedgerIdentity(
+        UNKNOWN, True
+    )
     assert ledgers.records()[1 << 60] == LedgerRecord(OTHER, 11, False).packed(1 << 60)
 
 
@@ -47,13 +49,15 @@ def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> N
     ledgers = Ledgers(STATE)
     ledgers.ahead = {1 << 60}
     ledgers.delete(1 << 60, 9, 0)
-    assert ledgers.kept(1 << 60) == Kept(99, True, True)
+    assert ledgers.identity(1 << 60) == LedgerIdentity(99, True, True)
     for creation in (0, 99, 1 << 62):
-        state = State(deleted={7: Deletion(9, creation, True), 8: Deletion(9, creation)})
+        state = State(deleted={7: DeletedLedger(9, creation, True), 8: DeletedLedger(9, creation)})
         assert State.decode(state.encode(), "") == state
     record = Record(LedgerState.OPEN, creation=99)
-    assert judge(record, ledgers.kept(1 << 60)) == Judgement(Verdict.AMISS, 99)
-    assert judge(replace(record, creation=98), ledgers.kept(1 << 60)).verdict is Verdict.ADMIT, "another one's id now"
+    assert judge(record, ledgers.identity(1 << 60)) == Judgement(Verdict.AMISS, 99)
+    assert judge(replace(record, creation=98), ledgers.identity(1 << 60)).verdict is Verdict.ADMIT, (
+        "another one's id now"
+    )
 
 
 def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
@@ -69,9 +73,9 @@ def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
     assert not ledgers.needs_look(1, 6)
     ledgers.look_again()
     assert ledgers.needs_look(1, 6), "it is fenced, and perhaps not the ledger that is meant"
-    assert ledgers.kept(1) == Kept(7, False) and ledgers.kept(2) is None
+    assert ledgers.identity(1) == LedgerIdentity(7, False) and ledgers.identity(2) is None
     ledgers.delete(1, 0, 0)
-    assert ledgers.needs_look(1, 0) and ledgers.needs_comparison(1) and ledgers.kept(1) == Kept(7, True)
+    assert ledgers.needs_look(1, 0) and ledgers.needs_comparison(1) and ledgers.identity(1) == LedgerIdentity(7, True)
 
 
 def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:

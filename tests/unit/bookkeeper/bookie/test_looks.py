@@ -20,7 +20,7 @@ from tallystick.bookkeeper.bookie.looks import (
     judge,
 )
 from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -48,27 +48,27 @@ def test_only_an_open_ledger_is_written(record: Record | None, said: Verdict) ->
 
 
 @pytest.mark.parametrize(
-    ("kept", "said", "renew"),
+    ("identity", "verdict", "renew"),
     [
-        (Kept(5, False), Verdict.ADMIT, False),
-        (Kept(UNKNOWN, False), Verdict.ADMIT, False),
-        (Kept(4, False), Verdict.ADMIT, True),
-        (Kept(6, False), Verdict.AMISS, False),
-        (Kept(5, True), Verdict.AMISS, False),
-        (Kept(4, True), Verdict.ADMIT, True),
-        (Kept(UNKNOWN, True), Verdict.ADMIT, True),
-        (Kept(6, True), Verdict.AMISS, False),
-        (Kept(5, True, True), Verdict.AMISS, False),
-        (Kept(6, True, True), Verdict.ADMIT, True),
-        (Kept(4, True, True), Verdict.ADMIT, True),
+        (LedgerIdentity(5, False), Verdict.ADMIT, False),
+        (LedgerIdentity(UNKNOWN, False), Verdict.ADMIT, False),
+        (LedgerIdentity(4, False), Verdict.ADMIT, True),
+        (LedgerIdentity(6, False), Verdict.AMISS, False),
+        (LedgerIdentity(5, True), Verdict.AMISS, False),
+        (LedgerIdentity(4, True), Verdict.ADMIT, True),
+        (LedgerIdentity(UNKNOWN, True), Verdict.ADMIT, True),
+        (LedgerIdentity(6, True), Verdict.AMISS, False),
+        (LedgerIdentity(5, True, True), Verdict.AMISS, False),
+        (LedgerIdentity(6, True, True), Verdict.ADMIT, True),
+        (LedgerIdentity(4, True, True), Verdict.ADMIT, True),
     ],
 )
-def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -> None:
-    old = kept if renew else None
-    assert judge(Record(LedgerState.OPEN, 5), kept) == Judgement(said, 5, old)
-    closed = judge(Record(LedgerState.CLOSED, 5), kept)
-    assert closed == Judgement(Verdict.REFUSE if said is Verdict.ADMIT else said, 5, old)
-    assert judge(None, kept) == Judgement(Verdict.GONE)
+def test_which_ledger_of_that_id_it_is(identity: LedgerIdentity, verdict: Verdict, renew: bool) -> None:
+    old = identity if renew else None
+    assert judge(Record(LedgerState.OPEN, 5), identity) == Judgement(verdict, 5, old)
+    closed = judge(Record(LedgerState.CLOSED, 5), identity)
+    assert closed == Judgement(Verdict.REFUSE if verdict is Verdict.ADMIT else verdict, 5, old)
+    assert judge(None, identity) == Judgement(Verdict.GONE)
 
 
 def new_core() -> LookCore:

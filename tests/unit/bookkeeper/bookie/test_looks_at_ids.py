@@ -12,7 +12,7 @@ from support.bookies import KEY, Home, Peer, adds, read, talking
 from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -45,7 +45,7 @@ async def old(home: Home, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     await remade(driver, 7)
 
 
@@ -77,7 +77,7 @@ async def test_they_do_not_come_back_after_a_restart(old: None, home: Home, driv
     creation = await creation_of(driver, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert await entries(peer) == [3]
-        assert bookie.storage.identities.kept(7) == Kept(creation, False)
+        assert bookie.storage.identities.identity(7) == LedgerIdentity(creation, False)
 
 
 @pytest.mark.parametrize("question", [read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH])
@@ -120,7 +120,7 @@ async def test_what_was_compared_once_is_served_while_nobody_can_look(
     """Whoever reaches the port can send an entry 0, and make the bookie look again."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     driver.fails = True
     assert await peer.code(adds(7, [0])) == Code.OK
     assert not bookie.looks.active
@@ -157,13 +157,13 @@ async def test_a_fence_that_comes_while_an_id_waits_to_change_hands_stays(
     The old one's turn to go wiped the fence out, and adds that had waited were acknowledged behind it."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0], b"old")) == Code.OK
-    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     await driver.create_ledger(METADATA, 7)
     renew, judged, forgotten = bookie.upkeep.renew, asyncio.Event(), asyncio.Event()
 
-    async def late(ledgers: Mapping[int, Kept]) -> None:
+    async def late(ledgers: Mapping[int, LedgerIdentity]) -> None:
         judged.set()
         await forgotten.wait()
         await renew(ledgers)
@@ -186,7 +186,7 @@ async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_de
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [0])) == Code.OK
-        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
         bookie.storage._ledgers.set_creation(7, bookie.storage._ledgers.alive[7].creation + 1000)
     async with home.running() as bookie, talking(bookie) as peer:
         for request in (adds(7, [1]), adds(7, [1], flags=RECOVERY_ADD), read(7, -1), read(7, 0, KEY), BATCH):
@@ -214,7 +214,7 @@ async def test_an_id_that_is_remembered_as_deleted_is_taken_by_the_next_ledger_a
 ) -> None:
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0], b"old")) == Code.OK
-    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     assert await peer.code(adds(7, [0], b"old")) == await peer.code(adds(7, [1], b"old")) == Code.FENCED
@@ -235,7 +235,7 @@ async def test_while_nobody_can_look_nothing_is_said_of_an_id_that_was_deleted_h
     """A recovery that was told "no such ledger" took it for a fence, and the bookie forgot the deletion later."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     driver.fails = True
@@ -259,7 +259,7 @@ async def test_of_the_same_ledger_that_comes_back_after_it_was_deleted_here_noth
     may have, for ones that were never confirmed."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
     await bookie.upkeep.collect(lambda: [7], ())
     for question in (adds(7, [1]), adds(7, [1], flags=RECOVERY_ADD), read(7, -1), read(7, 0, KEY), BATCH):
         assert codes_of(await peer.ask(question)) == Code.IO_ERROR
@@ -294,7 +294,7 @@ async def test_metadata_that_was_copied_node_by_node_costs_nothing(home: Home, d
 
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
         if runs:
             await copy()
             bookie.storage._ledgers.look_again()
@@ -328,12 +328,12 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
         await until(lambda: bookie.committer.idle.is_set() and not bookie.storage.staged)
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
         assert bookie.storage.replayed.entries == 10
-        assert bookie.storage.identities.kept(7) == Kept(await creation_of(driver, 7), False)
+        assert bookie.storage.identities.identity(7) == LedgerIdentity(await creation_of(driver, 7), False)
 
 
 async def test_nor_does_it_forget_which_ledgers_nobody_made(home: Home) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Deletion, LedgerRecord, State
+from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerRecord, State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, StorageError
@@ -18,7 +18,7 @@ KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
     7, 3, 12, (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)}, 77, 6,
+    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)}, 77, 6,
 )  # fmt: skip
 STATE_4 = (
     "54414c4c59535434000000000000000700000000000000030000000000000006000000000000000c000000000000004d00010000000000"
@@ -148,7 +148,7 @@ def test_the_states_of_the_versions_before_are_read() -> None:
         for ledger, packed in STATE.ledgers.items()
     }
     assert found == replace(
-        STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000)}, anchor=UNKNOWN, journal_number=0
+        STATE, ledgers=plain, deleted={5: DeletedLedger(1_700_000_000_000)}, anchor=UNKNOWN, journal_number=0
     )
 
 

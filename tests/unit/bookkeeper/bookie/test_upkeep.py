@@ -14,8 +14,8 @@ from support.stores import Store
 from support.waiting import until
 from tallystick.bookkeeper.bookie import checkpoints
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import DiskFull, StorageError
 from tallystick.sim.disk import Crashed, SimDisk
@@ -87,9 +87,9 @@ async def test_an_id_that_changes_hands_costs_no_look_at_all_that_were_deleted(h
     async with home.running() as bookie:
         await write(bookie, 1, 2, 3)
         await bookie.upkeep.collect(lambda: [1, 2, 3], ())
-        kept = bookie.storage.identities.kept(1)
-        assert kept == Kept(UNKNOWN, True)
-        await bookie.upkeep.renew({1: kept})
+        identity = bookie.storage.identities.identity(1)
+        assert identity == LedgerIdentity(UNKNOWN, True)
+        await bookie.upkeep.renew({1: identity})
         assert [*bookie.storage._ledgers.deleted] == [2, 3]
         await bookie.upkeep.collect(list, ())
         assert [*bookie.storage._ledgers.deleted] == [3]
@@ -101,7 +101,7 @@ async def test_checkpoints_deletions_and_compactions_never_overlap(home: Home, m
     async with home.running() as bookie:
         written = bookie.upkeep._write
 
-        async def write(plan: Checkpoint) -> None:
+        async def write(plan: CheckpointPlan) -> None:
             nonlocal running, most
             running += 1
             most = max(most, running)
@@ -117,19 +117,19 @@ async def test_nor_do_saves_and_ids_that_change_hands(home: Home, monkeypatch: p
     async with home.running() as bookie:
         upkeep, storage = bookie.upkeep, bookie.storage
         await write(bookie, 1)
-        kept = storage.identities.kept(1)
-        assert kept is not None
+        identity = storage.identities.identity(1)
+        assert identity is not None
         await upkeep.checkpoint()
         written = upkeep._write
 
-        async def write_alone(plan: Checkpoint) -> None:
+        async def write_alone(plan: CheckpointPlan) -> None:
             assert upkeep._turn.locked()
             await written(plan)
 
         monkeypatch.setattr(upkeep, "_write", write_alone)
         await upkeep.save()
-        await upkeep.renew({1: kept})
-        assert storage.identities.kept(1) is None
+        await upkeep.renew({1: identity})
+        assert storage.identities.identity(1) is None
 
 
 async def test_a_log_that_cannot_be_read_is_kept_and_the_bookie_goes_on_also_after_a_restart(home: Home) -> None:
@@ -195,8 +195,8 @@ async def test_q11_a_fence_that_comes_while_a_renewal_waits_for_its_turn_stays(h
         await write(bookie, 6)  # the commit that has the note
         await upkeep.collect(lambda: [5], ())
         await upkeep.checkpoint()
-        judged = storage.identities.kept(5)
-        assert judged == Kept(creation, True)
+        judged = storage.identities.identity(5)
+        assert judged == LedgerIdentity(creation, True)
         async with upkeep._turn:
             renewing = asyncio.create_task(upkeep.renew({5: judged}))
             await asyncio.sleep(0)
@@ -216,15 +216,18 @@ def test_a_creation_is_kept_over_crashes_checkpoints_and_restarts() -> None:
     store.commit()
     for reopen in (store.power_loss, store.restart, store.power_loss):
         reopen()
-        assert [store.storage.identities.kept(ledger) for ledger in (5, 6)] == [Kept(105, False), Kept(106, False)]
+        assert [store.storage.identities.identity(ledger) for ledger in (5, 6)] == [
+            LedgerIdentity(105, False),
+            LedgerIdentity(106, False),
+        ]
         assert store.storage.identities.needs_comparison(5)
     store.storage.collect([5], ())
     store.restart()
-    assert store.storage.identities.kept(5) == Kept(105, True)
+    assert store.storage.identities.identity(5) == LedgerIdentity(105, True)
 
 
 def renew(store: Store, ledger: int) -> None:
-    """As ``Upkeep.renew``."""
+    """As ``BookieUpkeep.renew``."""
     storage = store.storage
     storage.checkpoints.run(storage.checkpoints.begin_collect([ledger], ()))
     while ledger in storage.deleted_ids():
@@ -255,11 +258,11 @@ def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(p
         store.disk.crash_at = None
         if crashed:
             (store.power_loss if step % 2 else store.kill)()
-        kept = store.storage.identities.kept(5)
-        assert kept in (None, Kept(7, False), Kept(7, True))
+        identity = store.storage.identities.identity(5)
+        assert identity in (None, LedgerIdentity(7, False), LedgerIdentity(7, True))
         old = [entry for entry in range(10) if store.has(5, entry, b"old")]
-        assert old == (list(range(end)) if kept == Kept(7, False) else []), step
-        if kept is not None:
+        assert old == (list(range(end)) if identity == LedgerIdentity(7, False) else []), step
+        if identity is not None:
             renew(store, 5)
         store.fill(5, [3], b"new")
         store.storage.identities.looked(5, 9, written=True)
@@ -268,7 +271,7 @@ def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(p
             reopen()
             found = [store.storage.read(5, entry)[0] for entry in range(10)]
             assert found == [Code.OK if entry == 3 else Code.NO_ENTRY for entry in range(10)]
-            assert store.has(5, 3, b"new") and store.storage.identities.kept(5) == Kept(9, False)
+            assert store.has(5, 3, b"new") and store.storage.identities.identity(5) == LedgerIdentity(9, False)
             assert all(store.has(6, entry) for entry in range(5))
         if not crashed:
             assert step > 10

@@ -16,7 +16,7 @@ from support.bookies import KEY, SMALL, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
-from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -204,7 +204,7 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
         async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=777) as old:
             await old.append_batch([b"old"] * 10)
         sleeper = old.metadata.ensemble[2]
-        await until(lambda: cluster.running[sleeper].storage.identities.kept(777) != Kept(UNKNOWN, False))
+        await until(lambda: cluster.running[sleeper].storage.identities.identity(777) != LedgerIdentity(UNKNOWN, False))
         await cluster.stop(sleeper)
         await bk.delete_ledger(777)
         await cluster.collect()
@@ -278,7 +278,7 @@ async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
         await made.cluster.start(f"b{number}")
     assert await write_closed(uri, 10) == 1
     for bookie in made.cluster.running.values():
-        await until(lambda: bookie.storage.identities.kept(1) != Kept(UNKNOWN, False))  # noqa: B023  # awaited at once
+        await until(lambda: bookie.storage.identities.identity(1) != LedgerIdentity(UNKNOWN, False))  # noqa: B023  # awaited at once
     await made.stop()
     shutil.move(meta, tmp_path / "right")
     shutil.move(copy, meta)
