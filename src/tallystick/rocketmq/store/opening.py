@@ -84,6 +84,8 @@ class Opening:
         notes = read_notes(disk, self._directory, settings, self._events)
         queue_state, sidecar = notes.queue_state, notes.sidecar
         log, index, recovery = self._recover(notes)
+        if self._begins_earlier(queue_state, log):
+            notes = replace(notes, are_trusted=False)
         queues = ConsumeQueues(
             disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
         )  # fmt: skip
@@ -181,7 +183,7 @@ class Opening:
     ) -> int:
         """From where records are to be dispatched."""
         queue_state = notes.queue_state
-        if notes.are_trusted and not self._begins_earlier(queue_state, log):
+        if notes.are_trusted:
             return self._adopt(queue_state, queues, index, log, min(queue_state.dispatched, log.end))
         dispatch_from = self._dispatch_from_files(
             queue_state, queues, log, recovery, repair=notes.are_there or not self._clean

@@ -269,7 +269,9 @@ def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bo
         shelf.open()
         shelf.store.close()
     first = int(names[1]) + SMALL.commit_log_file_bytes
-    for path, data in moved_files.items():
+    ghost = f"{ROOT}/consumequeue/Ghost/0"
+    shelf.disk.makedirs(ghost)
+    for path, data in {**moved_files, f"{ghost}/{0:020}": b"no queue's units"}.items():
         file = shelf.disk.open(path, create=True)
         file.write([data], 0)
         file.sync()
@@ -278,6 +280,7 @@ def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bo
         shelf.disk.kill()
         shelf.open()
     assert shelf.bodies() == sent
+    assert not shelf.disk.exists(f"{ghost}/{0:020}")
     (told,) = [event.fields for event in shelf.events if event.kind == "log files came back"]
     assert (told["first"], told["end"]) == (0, first)
     (put,) = shelf.send(b"next")
