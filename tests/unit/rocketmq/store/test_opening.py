@@ -239,13 +239,30 @@ def test_a_start_says_nothing_of_files_that_retention_deleted() -> None:
     shelf = Shelf()
     shelf.send(*[b"%03d" % number for number in range(100)])
     shelf.settle()
-    shelf.clock.ms += 100 * 3600 * 1000
-    shelf.store.delete_expired()
-    shelf.store.maintain(shelf.clock.ms)
+    _expire(shelf)
     assert shelf.store.first > 0
     shelf.disk.power_loss()
     shelf.open()
     assert not [event for event in shelf.events if event.kind == "log files missing"]
+
+
+def _copies(shelf: Shelf, folder: str) -> dict[str, bytes]:
+    """All files of a folder of the store, by their paths."""
+    paths = [f"{ROOT}/{folder}/{name}" for name in shelf.disk.sizes(f"{ROOT}/{folder}")]
+    return {path: read_file(shelf.disk, path) for path in paths}
+
+
+def _put_back(shelf: Shelf, files: dict[str, bytes]) -> None:
+    for path, data in files.items():
+        file = shelf.disk.open(path, create=True)
+        file.write([data], 0)
+        file.sync()
+
+
+def _expire(shelf: Shelf) -> None:
+    shelf.clock.ms += 100 * 3600 * 1000
+    shelf.store.delete_expired()
+    shelf.store.maintain(shelf.clock.ms)
 
 
 @pytest.mark.parametrize("why", ["retention", "somebody moved them away"])
@@ -255,33 +272,39 @@ def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bo
     shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
     shelf.send(*sent)
     shelf.settle()
-    names = [name for name in shelf.disk.sizes(f"{ROOT}/commitlog") if int(name) < shelf.store.end][:2]
-    moved_files = {f"{ROOT}/commitlog/{name}": read_file(shelf.disk, f"{ROOT}/commitlog/{name}") for name in names}
+    log_files = dict(list(_copies(shelf, "commitlog").items())[:2])
     if why == "retention":
-        shelf.clock.ms += 100 * 3600 * 1000
-        shelf.store.delete_expired()
-        shelf.store.maintain(shelf.clock.ms)
+        _expire(shelf)
         shelf.disk.kill()
     else:
         shelf.store.close()
-        for path in moved_files:
+        for path in log_files:
             shelf.disk.unlink(path)
         shelf.open()
         shelf.store.close()
-    first = int(names[1]) + SMALL.commit_log_file_bytes
-    ghost = f"{ROOT}/consumequeue/Ghost/0"
-    shelf.disk.makedirs(ghost)
-    for path, data in {**moved_files, f"{ghost}/{0:020}": b"no queue's units"}.items():
-        file = shelf.disk.open(path, create=True)
-        file.write([data], 0)
-        file.sync()
+    _put_back(shelf, log_files)
     shelf.open()
     if crash:
         shelf.disk.kill()
         shelf.open()
     assert shelf.bodies() == sent
-    assert not shelf.disk.exists(f"{ghost}/{0:020}")
     (told,) = [event.fields for event in shelf.events if event.kind == "log files came back"]
-    assert (told["first"], told["end"]) == (0, first)
+    assert (told["first"], told["end"]) == (0, 2 * SMALL.commit_log_file_bytes)
     (put,) = shelf.send(b"next")
     assert put.queue_offset == 100
+
+
+def test_files_of_a_queue_before_the_log_files_that_came_back_go() -> None:
+    """Retention had deleted one log file for good when the power was lost, and no file of a queue yet."""
+    shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
+    shelf.send(*sent)
+    shelf.settle()
+    _, second_log_file, *_ = _copies(shelf, "commitlog").items()
+    queue_files = _copies(shelf, "consumequeue/Topic/0")
+    _expire(shelf)
+    shelf.disk.kill()
+    _put_back(shelf, {**dict([second_log_file]), **queue_files})
+    shelf.open()
+    (first, _) = shelf.store.queue_range("Topic", 0)
+    assert shelf.bodies() == sent[first:] and first > SMALL.consume_queue_file_units
+    assert not shelf.disk.exists(min(queue_files)), "of a file whose messages are gone nobody would ever know"
