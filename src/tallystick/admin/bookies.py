@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass
 
 from tallystick.admin.ledgers import list_ledgers
-from tallystick.bookkeeper.bookie import collection
-from tallystick.bookkeeper.bookie.collection import Order
+from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
@@ -149,7 +148,8 @@ def order_collection(ledger_dir: str, *, now: bool) -> None:
 
     Raises StorageError when no bookie was ever started there.
     """
-    collection.order(OsDisk(), ledger_dir, Order.NOW if now else Order.SOON, SystemClock().wall_ms() // 1000)
+    order = Order.NOW if now else Order.SOON
+    OrderFile(OsDisk(), ledger_dir).place(order, SystemClock().wall_ms() // 1000)
 
 
 async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:

@@ -124,7 +124,7 @@ class Bookie:
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders, listing.look))
-        self._begin(listing.lost())
+        self._begin(listing.ended())
 
     def _lock_folders(self) -> None:
         for folder in self._folders:
@@ -160,7 +160,7 @@ class Bookie:
         )  # fmt: skip
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
 
-    def _told(self, waiting: int, ahead: int) -> None:
+    def _report_deletions(self, waiting: int, ahead: int) -> None:
         if self._listing is not None:
             self._listing.deletions_wait(waiting, ahead)
 
@@ -172,7 +172,7 @@ class Bookie:
         self.collection = GarbageCollection(
             driver, self.id, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
             settings.ledger_dir, self._worker, self._recent, outside.clock, self.counts, outside.events,
-            delete=self.upkeep.collect, told=self._told, save=self.upkeep.save,
+            delete=self.upkeep.collect, report=self._report_deletions, save=self.upkeep.save,
         )  # fmt: skip
         return self.collection
 
@@ -287,7 +287,7 @@ class Bookie:
         self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
         self._stack.push_async_callback(self._listing.leave)
         self._stack.push_async_callback(self._end_tasks)
-        self._told(self.counts.deletions_waiting, self.counts.ledgers_ahead)
+        self._report_deletions(self.counts.deletions_waiting, self.counts.ledgers_ahead)
         self._begin(self._listing.follow())
         return self._listing
 

@@ -1,4 +1,4 @@
-"""How a bookie is listed: writable or read-only, and with what waits there, until it leaves or its place is lost."""
+"""The registration of a bookie: writable or read-only, and how many deletions wait, until it stops or loses it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # propert
 
 
 class Listing:
-    """``follow`` and ``lost`` are endless tasks; ``leave`` in the end."""
+    """Keep a registration as the bookie is. ``follow`` and ``ended`` are endless tasks; ``leave`` in the end."""
 
     def __init__(
         self, bookie: BookieId, registration: BookieRegistration, info: BookieInfo, guard: DiskGuard, events: Events
     ) -> None:
         self._bookie, self._registration, self._guard, self._events = bookie, registration, guard, events
-        self.reached = True  # the metadata, at the last look
+        self.reached = True  # the metadata, when ``look`` was last called
         # What the service has; None while nobody knows: a change whose answer was lost may have been made.
         self._shown: bool | None = guard.read_only
         self._shown_info: BookieInfo | None = info
@@ -33,8 +33,8 @@ class Listing:
         self._changed.set()
 
     def deletions_wait(self, count: int, ahead: int) -> None:
-        """So many ledgers wait for their deletion, and so many are newer than the metadata: whoever looks at the bookie
-        from afar sees it."""
+        """Show how many ledgers wait for their deletion, and how many are newer than the metadata, to whoever lists
+        the bookies."""
         numbers = {DELETIONS_WAITING: count, LEDGERS_AHEAD: ahead}
         rest = {name: value for name, value in self._info.properties.items() if name not in numbers}
         shown = {name: str(number) for name, number in numbers.items() if number}
@@ -42,7 +42,7 @@ class Listing:
         self._changed.set()
 
     def look(self) -> None:
-        """Clients learn first that nobody lists a bookie: who runs it is told at the next look."""
+        """Report that the metadata is reached no longer, or again: clients learn first that a bookie is not listed."""
         before, self.reached = self.reached, self._registration.is_reached
         if self.reached and not before:
             self._events.emit("metadata reached again", bookie=self._bookie)
@@ -52,15 +52,15 @@ class Listing:
                 reason="what is stored here is served; new ledgers come here until the registration expires",
             )  # fmt: skip
 
-    async def lost(self) -> None:
-        """Raises what ended the registration."""
+    async def ended(self) -> None:
+        """Wait until the registration ends. Raises MetadataError, the reason."""
         await self._registration.lost.wait()
         if self._registration.failure is not None:
             raise self._registration.failure
         raise MetadataConflict("another process registered this bookie's id", bookie=self._bookie)
 
     async def leave(self) -> None:
-        """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""
+        """Remove the registration. Without an answer of the metadata it expires by itself."""
         try:
             await self._registration.close()
         except MetadataError as error:

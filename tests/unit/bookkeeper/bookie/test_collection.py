@@ -14,9 +14,10 @@ from support.bookies import Home, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, Order, order
-from tallystick.bookkeeper.bookie.garbage import Waiting
+from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S
+from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
+from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -163,7 +164,9 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
     assert bookie.storage.identities.identity(1) == LedgerIdentity(1_000_000, deleted=False, ahead=True)
     path = home.path / "ledgers" / "tally" / "waiting-deletions"
     assert home.heard("wait of a large deletion not saved")
-    assert Waiting.decode(path.read_bytes()).ahead == {1: 1_000_000}, "what a full disk did not take is saved later"
+    assert WaitingDeletions.decode(path.read_bytes()).ahead == {1: 1_000_000}, (
+        "what a full disk did not take is saved later"
+    )
     driver = Back(MemoryStore(home.cluster))
     await driver.create_ledger(METADATA, 1)
     asking(bookie, driver)
@@ -424,7 +427,7 @@ async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
     async with home.running() as bookie:
         quick(bookie)
         await write(bookie, *range(101))
-        order(OsDisk(), home.settings.ledger_dir, what, bookie_now_s(bookie))
+        OrderFile(OsDisk(), home.settings.ledger_dir).place(what, bookie_now_s(bookie))
         await until(lambda: home.heard("deletions wait" if what is Order.SOON else "ledgers deleted"))
         assert [event.fields["order"] for event in home.heard("collection ordered")] == [what.value]
         assert len(await stored(bookie, *range(101))) == (101 if what is Order.SOON else 0)

@@ -9,7 +9,7 @@ import pytest
 
 from support.bookies import Home
 from support.waiting import until
-from tallystick.bookkeeper.bookie.collection import ORDER_FRESH_S, Order, order
+from tallystick.bookkeeper.bookie.collection_orders import ORDER_FRESH_S, Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.errors import StorageError
 from tallystick.runtime.atomic import write_atomic
@@ -41,12 +41,13 @@ async def test_a_weaker_order_replaces_no_fresh_stronger_one(home: Home, waiting
         pass  # its folder is there
     path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
     write_atomic(disk, path, waiting)
-    order(disk, home.settings.ledger_dir, Order.SOON, NOW_S)
+    orders = OrderFile(disk, home.settings.ledger_dir)
+    orders.place(Order.SOON, NOW_S)
     assert read_file(disk, path).split()[0] == then
-    order(disk, home.settings.ledger_dir, Order.NOW, NOW_S)
+    orders.place(Order.NOW, NOW_S)
     assert read_file(disk, path) == f"now {NOW_S}\n".encode()
 
 
 def test_an_order_needs_a_bookies_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
-        order(OsDisk(), str(tmp_path / "none"), Order.NOW, NOW_S)
+        OrderFile(OsDisk(), str(tmp_path / "none")).place(Order.NOW, NOW_S)

@@ -18,8 +18,8 @@ from tallystick.bookkeeper.bookie.garbage import (
     List,
     Look,
     Wait,
-    Waiting,
 )
+from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.codec.checksum import crc32c
@@ -80,7 +80,7 @@ SEEN = 5_000  # up to this id the metadata of ledgers was seen
 BARE = 10_000  # from this id on ledgers are fenced here and have no entry
 
 
-def core_of(waiting: Waiting | None = None) -> GarbageCore:
+def core_of(waiting: WaitingDeletions | None = None) -> GarbageCore:
     return GarbageCore(GarbageRules(), "ours", lambda ledger: ledger < BARE, lambda ledger: ledger < SEEN, waiting)
 
 
@@ -272,7 +272,7 @@ def test_a_restart_forgets_no_wait_and_adds_no_time() -> None:
     service.run(core, MANY)
     service.now = 10 * 3600.0
     service.run(core, MANY)
-    kept = Waiting.decode(core.waiting.encode())
+    kept = WaitingDeletions.decode(core.waiting.encode())
     service, core = Service(), core_of(kept)  # the clock of another process begins anywhere
     service.now = 10.0**9
     assert service.run(core, MANY).waits_s == pytest.approx(14 * 3600.0)
@@ -282,7 +282,7 @@ def test_a_restart_forgets_no_wait_and_adds_no_time() -> None:
 
 def test_a_wait_for_another_cluster_is_not_ours() -> None:
     service = Service()
-    old = Waiting("theirs")
+    old = WaitingDeletions("theirs")
     old.proven(MANY, 0.0)
     old.proven(MANY, DAY_S)
     assert service.run(core_of(old), MANY).waiting == 200
@@ -300,10 +300,10 @@ def test_a_small_deletion_forgets_an_old_wait() -> None:
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:20] + b"\x7f" + data[21:]]
 )
 def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage: Callable[[bytes], bytes]) -> None:
-    waiting = Waiting("ours")
+    waiting = WaitingDeletions("ours")
     waiting.proven(MANY, 0.0)
     with pytest.raises(CorruptRecord):
-        Waiting.decode(damage(waiting.encode()))
+        WaitingDeletions.decode(damage(waiting.encode()))
 
 
 @given(
@@ -381,7 +381,7 @@ def test_what_is_in_the_metadata_again_is_ahead_no_more() -> None:
 
 def test_what_is_ahead_is_known_after_a_restart() -> None:
     core = ahead_of((2, 101), (5, 1 << 62))
-    kept = Waiting.decode(core.waiting.encode())
+    kept = WaitingDeletions.decode(core.waiting.encode())
     assert kept.ahead == {2: 101, 5: 1 << 62}
     assert Service().run(core_of(kept), [2, 5, 6]) == Finish((6,), ahead=2)
 
@@ -390,5 +390,5 @@ def test_the_file_of_the_version_before_is_read() -> None:
     data = bytes.fromhex(
         "54414c4c594743310004000000016f7572730000000000000000000000000000000200000000000000010000000000000002"
     )
-    kept = Waiting.decode(data + crc32c(data).to_bytes(4, "big"))
+    kept = WaitingDeletions.decode(data + crc32c(data).to_bytes(4, "big"))
     assert (kept.instance, kept.groups, kept.ahead) == ("ours", [(0.0, array("q", [1, 2]))], {})
