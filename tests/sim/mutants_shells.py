@@ -118,7 +118,7 @@ SHELL_MUTANTS = (
     _planted(
         "collection deletes what is stored, whatever was proven (P8)",
         BOOKIE + "upkeep.py",
-        "collecting(gone(), again)",
+        "collecting(candidates(), again)",
         "collecting(self._storage.ledger_ids(), again)",
     ),
     Mutant(

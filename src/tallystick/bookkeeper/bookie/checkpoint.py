@@ -1,4 +1,4 @@
-"""A checkpoint: what is in memory goes to an entry log, then the state file says so, then the journal may forget it.
+"""A checkpoint moves what is in memory to an entry log; then the state file says so, and the journal may forget it.
 
 The order of the durable steps is what keeps a crash harmless at any point::
 
@@ -41,7 +41,7 @@ class CheckpointPlan:
     state: State = field(repr=False)  # to be stored; the logs that the checkpoint writes are added to its own
     log_id: int = 0  # and the one after it are for the logs of this checkpoint
     rewrite: tuple[int, ...] = ()  # logs whose live entries move to a new log
-    gone: tuple[int, ...] = ()  # logs that nothing refers to
+    dead_logs: tuple[int, ...] = ()  # logs that nothing refers to
     deleted: tuple[LedgerId, ...] = ()
 
 
@@ -50,7 +50,7 @@ NewLog = tuple[EntryLog, list[Piece]]
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a checkpoint that is durable."""
+    """A durable checkpoint: the logs that it wrote, replaced and could not read."""
 
     logs: tuple[NewLog, ...] = ()
     removed: tuple[int, ...] = ()
@@ -59,16 +59,16 @@ class Written:
 
 @dataclass
 class Reclaimed:
-    """What checkpoints gave back, in bytes."""
+    """The bytes that checkpoints gave back."""
 
     deletion: int = 0  # by logs without a live ledger
     compaction: int = 0  # by logs that were rewritten, less what was written for them
     compactions: int = 0
 
     def count(self, plan: CheckpointPlan, written: Written, logs: Mapping[int, EntryLog]) -> None:
-        """A checkpoint is durable; ``logs`` are those before it."""
-        rewritten = [log for log in written.removed if log not in plan.gone]
-        self.deletion += sum(logs[log].size for log in plan.gone)
+        """Count a durable checkpoint; ``logs`` are those before it."""
+        rewritten = [log for log in written.removed if log not in plan.dead_logs]
+        self.deletion += sum(logs[log].size for log in plan.dead_logs)
         self.compaction += sum(logs[log].size for log in rewritten)
         self.compaction -= sum(log.size for log, _ in written.logs if log.id == plan.log_id)
         self.compactions += bool(rewritten)
@@ -93,23 +93,24 @@ class CheckpointWriter:
                 with contextlib.suppress(StorageError):
                     remove_log(self._disk, self._directory, log.id)
             raise
-        removed = (*plan.gone, *rewritten)
-        kept = (log for log in plan.state.logs if log not in removed)
+        removed = (*plan.dead_logs, *rewritten)
+        other_logs = (log for log in plan.state.logs if log not in removed)
         # From here on a failure leaves it open which state holds, so the new logs must stay.
-        self._state_file.write(replace(plan.state, logs=(*kept, *(log.id for log, _ in logs))))
+        self._state_file.write(replace(plan.state, logs=(*other_logs, *(log.id for log, _ in logs))))
         return Written(logs, removed, damaged)
 
     def _rewrite(
         self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]
     ) -> tuple[tuple[NewLog, ...], tuple[int, ...], tuple[Damaged, ...]]:
-        """The new log, the logs that it replaces, and those that could not be read: without them it is begun anew."""
+        """Return the new log, the logs that it replaces, and those that could not be read, which it was begun anew
+        without."""
         damaged = list[Damaged]()
-        while victims := tuple(log for log in plan.rewrite if log not in [found.log for found in damaged]):
+        while victims := tuple(log for log in plan.rewrite if log not in [each.log for each in damaged]):
             fill = partial(compact, self._disk, self._directory, victims, alive)
             try:
                 return self._new_log(plan.log_id, fill), victims, tuple(damaged)
-            except Unreadable as found:
-                damaged.append(found.damaged)
+            except Unreadable as error:
+                damaged.append(error.damaged)
         return (), (), tuple(damaged)
 
     def _write_table(self, table: MemTable, plan: CheckpointPlan) -> tuple[NewLog, ...]:
@@ -121,7 +122,7 @@ class CheckpointWriter:
         return self._new_log(plan.log_id + 1, fill)
 
     def _new_log(self, log_id: int, fill: Callable[[LogWriter], None]) -> tuple[NewLog, ...]:
-        """A log with what ``fill`` adds; none if that is nothing."""
+        """Write a log with what ``fill`` adds. Returns () if that is nothing."""
         writer = LogWriter(self._disk, self._directory, log_id, self._settings.chunk_bytes)
         try:
             fill(writer)

@@ -1,6 +1,6 @@
-"""The checkpoints of a storage: what is due, what each of them does, and what is read from where afterwards.
+"""The checkpoints of a storage: when one is due, what each of them does, and what is read from where afterwards.
 
-``checkpoint.py`` has the durable steps and writes them; this is the part that belongs to the loop, between them::
+``checkpoint.py`` writes the durable steps; this module has what the loop does between them::
 
     begin, begin_compaction, collecting ─► write (thread) ─► enter, finish ─► sweep (thread)
 
@@ -28,16 +28,17 @@ _PART_PIECES = 1000  # into the index at once: a millisecond or two
 
 
 class Checkpoints:
-    """Those of a storage, one after another."""
+    """Plan the checkpoints of a storage, one after another, and enter what they wrote into the index."""
 
     def __init__(
         self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted, *,
-        taken: Callable[[], int], newest: Callable[[], int],
+        taken_commit: Callable[[], int], newest_commit: Callable[[], int],
     ) -> None:  # fmt: skip
-        """``taken``: the number of the last commit that was taken; ``newest``: of the one with all that is staged."""
+        """``taken_commit`` gives the number of the last commit that was taken, ``newest_commit`` that of the commit
+        with all that is staged."""
         self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
         self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
-        self._state_file, self._taken, self._newest = parts.state_file, taken, newest
+        self._state_file, self._taken_commit, self._newest_commit = parts.state_file, taken_commit, newest_commit
         self._writer = CheckpointWriter(disk, directory, settings, parts.state_file)
         self._mark = parts.mark  # of the state that is on the disk
         self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
@@ -48,12 +49,12 @@ class Checkpoints:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether the journal has nothing that a restart would replay."""
-        return self._newest() == self._mark
+        """Return whether the journal has nothing that a restart would replay."""
+        return self._newest_commit() == self._mark
 
     @property
     def due(self) -> bool:
-        """Whether memory or the journal holds enough for one."""
+        """Return whether memory or the journal holds enough for a checkpoint."""
         settings = self._settings
         if self._tables.active.bytes >= settings.memtable_bytes:
             return True
@@ -61,20 +62,20 @@ class Checkpoints:
         return self._journal.used_bytes >= settings.journal_bytes and not self.up_to_date
 
     def begin(self) -> CheckpointPlan:
-        """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
+        """Set apart what is in memory. Next: ``write`` on a thread, then ``finish``; ``begin`` again if that fails."""
         log = self._ledgers.next_log
         self._ledgers.next_log += 2
-        frozen = self._tables.freeze(self._taken())
+        frozen = self._tables.freeze(self._taken_commit())
         return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
 
     def begin_compaction(self) -> CheckpointPlan:
-        """A checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
+        """Plan a checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
         logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
         return replace(self.begin(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
 
-    def begin_collect(self, known: Iterable[LedgerId], live: Collection[LedgerId]) -> CheckpointPlan:
-        """All steps of ``collecting`` at once."""
-        steps = self.collecting(known, live)
+    def begin_collect(self, candidates: Iterable[LedgerId], live: Collection[LedgerId]) -> CheckpointPlan:
+        """Do all steps of ``collecting`` at once."""
+        steps = self.collecting(candidates, live)
         while True:
             try:
                 next(steps)
@@ -83,31 +84,31 @@ class Checkpoints:
                 return plan
 
     def collecting(
-        self, known: Iterable[LedgerId], live: Collection[LedgerId], *, ages: bool = True
+        self, candidates: Iterable[LedgerId], live: Collection[LedgerId], *, ages: bool = True
     ) -> Generator[None, None, CheckpointPlan]:
-        """In steps, between which a loop should have turns: delete the ledgers of ``known`` that are not in ``live``,
-        and the logs that nothing else is in. ``known`` is asked for each ledger when it is its turn.
+        """In steps, between which a loop should have turns: delete those ``candidates`` that are not in ``live``, and
+        the logs that nothing else is in. ``candidates`` gives each ledger when it is that one's turn.
 
         ``live`` also says which deleted ledgers need not be remembered: they exist again; and ``ages``, that the oldest
         need not. Only the state is written, for which room is kept: a full disk does not hinder it.
         """
         deleted = list[LedgerId]()
-        for ledger in known:
+        for ledger in candidates:
             if ledger in self._ledgers.alive and ledger not in live:
-                self._ledgers.delete(ledger, self._clock.wall_ms(), self._newest())
+                self._ledgers.delete(ledger, self._clock.wall_ms(), self._newest_commit())
                 deleted.append(ledger)
                 if not len(deleted) % STEP_LEDGERS:
                     yield
         self._ledgers.given_up.bound(self._settings.given_up_memory_ledgers)
-        forgotten = yield from self._forgotten(live, ages=ages)
-        gone = yield from logs_without_a_ledger(list(self._logs.logs.values()), self._ledgers.alive)
+        forgettable = yield from self._forgettable(live, ages=ages)
+        dead_logs = yield from logs_without_a_ledger(list(self._logs.logs.values()), self._ledgers.alive)
         remembered = self._ledgers.deleted.copy()
-        for ledger in forgotten:
+        for ledger in forgettable:
             remembered.pop(ledger, None)
-        return CheckpointPlan(None, self._state(self._mark, remembered), gone=gone, deleted=tuple(deleted))
+        return CheckpointPlan(None, self._state(self._mark, remembered), dead_logs=dead_logs, deleted=tuple(deleted))
 
-    def _forgotten(self, live: Collection[LedgerId], *, ages: bool) -> Generator[None, None, list[LedgerId]]:
-        """In steps: the deleted ledgers that are to be remembered no more."""
+    def _forgettable(self, live: Collection[LedgerId], *, ages: bool) -> Generator[None, None, list[LedgerId]]:
+        """Find, in steps, the deleted ledgers that need to be remembered no longer."""
         settings, again = self._settings, dict[LedgerId, None]()
         for count, ledger in enumerate(live, 1):
             if self._ledgers.is_forgettable(ledger, self._mark):
@@ -128,12 +129,14 @@ class Checkpoints:
         )  # fmt: skip
 
     def enter(self) -> Iterator[None]:
-        """``write`` returned: each step puts a part of what it wrote into the index. ``finish`` does the rest, but a
-        loop should have turns in between: there may be a piece of each of very many ledgers."""
+        """Put what ``write`` wrote into the index, a part in each step.
+
+        ``finish`` does the steps that are left, but a loop should have turns in between: there may be a piece of each
+        of very many ledgers."""
         return self._entering
 
     def _parts(self, written: Written) -> Iterator[None]:
-        """Until ``finish`` what is read comes from memory all the same."""
+        """Enter the pieces of all new logs. Until ``finish`` they are read from memory all the same."""
         for log, _ in written.logs:
             self._logs.logs[log.id] = log
         for log, pieces in written.logs:
@@ -142,7 +145,7 @@ class Checkpoints:
                 yield
 
     def finish(self, plan: CheckpointPlan) -> tuple[Damaged, ...]:
-        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
+        """Read from what ``write`` wrote from now on. Next: ``sweep`` on a thread.
 
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
         """
@@ -173,20 +176,20 @@ class Checkpoints:
 
         Returns what could not be deleted and why; it is tried again at the next sweep.
         """
-        kept, reasons = list[int](), list[str]()
+        undeleted_logs, reasons = list[int](), list[str]()
         while self._garbage:
             log = self._garbage.pop()
             try:
                 remove_log(self._disk, self._directory, log)
             except StorageError as error:
-                kept.append(log)
+                undeleted_logs.append(log)
                 reasons.append(str(error))
-        self._garbage = kept
+        self._garbage = undeleted_logs
         self._state_file.reserve()
         return tuple(reasons)
 
     def run(self, plan: CheckpointPlan) -> None:
-        """All steps at once, when nothing else runs."""
+        """Do all steps of a checkpoint at once, when nothing else runs."""
         self.write(plan)
         self.finish(plan)
         self.sweep()

@@ -42,34 +42,36 @@ class Unreadable(Exception):
 
 
 def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
-    """Of live ledgers; overwritten entries count until their log is rewritten."""
+    """Count the bytes of live ledgers; overwritten entries count until their log is rewritten."""
     return sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id))
 
 
 def logs_without_a_ledger(
     logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]
 ) -> Generator[None, None, tuple[int, ...]]:
-    """In steps of so many ledgers, not of a log: a bookie may have thousands, most of them with a living ledger first.
-    Returns the logs to delete as they are."""
-    found, looked = list[int](), 0
+    """Return the logs to delete as they are.
+
+    A step is some ledgers, not a log: a bookie may have thousands of logs, most of them with a live ledger first.
+    """
+    dead_logs, steps = list[int](), 0
     for log in logs:
-        looked += 1
+        steps += 1
         for ledger, size in log.by_ledger.items():
             if size and holds(alive, ledger, log.id):
                 break
-            looked += 1
-            if looked >= STEP_LEDGERS:
-                looked = 0
+            steps += 1
+            if steps >= STEP_LEDGERS:
+                steps = 0
                 yield
         else:
-            found.append(log.id)
-    return tuple(found)
+            dead_logs.append(log.id)
+    return tuple(dead_logs)
 
 
 def logs_to_rewrite(
     logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger], settings: StorageSettings
 ) -> tuple[int, ...]:
-    """The logs that are mostly dead, and the small ones if there are many."""
+    """Choose the logs that are mostly dead, and the small ones if there are many."""
     live = {log.id: _live_bytes(log, alive) for log in logs}
     rewrite = {log.id for log in logs if live[log.id] < settings.compact_below * log.size}
     small = [log.id for log in logs if live[log.id] < settings.memtable_bytes / _SMALL]
@@ -133,7 +135,7 @@ def compact(
 
 
 def _live_entries(pieces: list[Piece], pages: index.Pages) -> list[tuple[EntryId, index.Location]]:
-    """The entries of one ledger that the index finds in these pieces, ascending."""
+    """Return the entries of one ledger that the index finds in these pieces, ascending."""
     return sorted(
         (entry, location)
         for piece in pieces

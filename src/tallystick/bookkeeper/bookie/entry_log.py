@@ -89,16 +89,16 @@ class LogWriter:
 
     def _flush(self) -> None:
         """Write what makes whole blocks."""
-        rest, kept = (self._end - self._written) % BLOCK_BYTES, list[Buffer]()
+        rest, rest_parts = (self._end - self._written) % BLOCK_BYTES, list[Buffer]()
         while rest:
             part = memoryview(self._waiting.pop())
             cut = max(0, len(part) - rest)
             rest -= len(part) - cut
-            kept.insert(0, part[cut:])
+            rest_parts.insert(0, part[cut:])
             if cut:
                 self._waiting.append(part[:cut])
         self._written += self._file.write(self._waiting, self._written)
-        self._waiting = kept
+        self._waiting = rest_parts
 
     def finish(self) -> EntryLog:
         """Durable under its name when this returns."""

@@ -1,8 +1,8 @@
-"""Which ledgers a bookie gave up: it deleted them by an operator's order, though they were newer than the metadata.
+"""The ledgers that a bookie gave up: deleted by an operator's order, though they were newer than the metadata.
 
 Newer metadata may be put back later, with such a ledger in it, and then a "no such entry" of what was deleted would be
-believed (Q15). So the creations of all that were given up are kept, apart from what is known of their ids otherwise:
-that another ledger has such an id meanwhile, is deleted, forgotten, or given up in its turn, changes nothing.
+believed (Q15). So the creations of all given-up ledgers are kept, whatever else becomes of their ids: another ledger
+may have such an id meanwhile, and be deleted, forgotten, or given up in its turn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tallystick.bookkeeper.wire.values import LedgerId
 
 
 class GivenUp:
-    """Creations by id; the id of which one was given up last is the last one."""
+    """Creations of given-up ledgers, by id; the id that was added to last is the last one."""
 
     def __init__(self, creations: Mapping[LedgerId, tuple[Creation, ...]]) -> None:
         self._creations = dict(creations)
@@ -24,7 +24,7 @@ class GivenUp:
         return ledger in self._creations
 
     def of(self, ledger: LedgerId) -> tuple[Creation, ...]:
-        """The creations that were given up of an id."""
+        """Return the creations of an id that were given up."""
         return self._creations.get(ledger, ())
 
     def add(self, ledger: LedgerId, creation: Creation) -> None:
@@ -41,5 +41,5 @@ class GivenUp:
                 break
 
     def copy(self) -> dict[LedgerId, tuple[Creation, ...]]:
-        """For the state file."""
+        """Copy the creations for the state file."""
         return self._creations.copy()

@@ -1,4 +1,4 @@
-"""The shell of looks: it holds requests, reads the metadata of many ledgers at once, and lets the requests go on."""
+"""The shell of ``LookCore``: it holds requests, reads the metadata of many ledgers at once, and lets them go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that ne
 ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
 ANSWERING_S = 0.25  # of what waited for one look, until another host has its turn
-TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send such
+REPORT_S = 60.0  # between two reports that adds are refused: anybody can send such
 
 
 class Metadata(Protocol):
@@ -34,7 +34,7 @@ class Metadata(Protocol):
 
 
 class StoredLedgers(Protocol):
-    """What the bookie stores."""
+    """The part of ``LedgerIdentities`` that looks need."""
 
     def identity(self, ledger: LedgerId) -> LedgerIdentity | None: ...
 
@@ -54,44 +54,46 @@ Renew = Callable[[Mapping[LedgerId, LedgerIdentity]], Awaitable[None]]
 
 
 class Looks:
-    """``hold`` requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
+    """Hold requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
         self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
         reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``renew`` forgets ids durably, of which this is kept; ``reserve`` hears of bytes that are held here, and
-        (negative) no longer; ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that
-        leaves requests without an answer."""
+        """``renew`` durably forgets ledgers that have these identities; ``reserve`` hears of the bytes that are held
+        here, negative when they leave; ``flush`` makes durable what ``ledgers`` noted; ``failed`` hears of an error
+        that leaves requests without a response."""
         self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
         self._core, self._instance = LookCore(instance, ledgers.identity, ledgers.given_up), instance
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._held: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
-        self._untold = 0  # ledgers whose adds were refused, since that was said
-        self._tell_at = 0.0
+        self._requests: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
+        self._unreported_ledgers = 0  # whose adds were refused since the last report
+        self._report_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.active = True
 
     def has_room(self, more: int) -> bool:
-        """Whether a request that can do without a look may wait for one, behind so many ``more`` than are held."""
-        return self.active and len(self._held) + more < HELD_LEDGERS
+        """Return whether a request that can do without a look may wait for one, behind so many ``more``."""
+        return self.active and len(self._requests) + more < HELD_LEDGERS
 
     def hold(
         self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None, host: str = ""
     ) -> None:  # fmt: skip
-        """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is
-        not only reads; ``who`` of a ``host`` waits: they have their turns one after the other."""
-        self._held.setdefault(ledger, []).append((go_on, size, adds))
+        """Call ``go_on`` on the loop, in the order of ``hold``, when the ledger was looked at or nothing can be read.
+
+        ``adds`` says that not only reads wait. ``who`` waits, of a ``host``: all of them have their turns.
+        """
+        self._requests.setdefault(ledger, []).append((go_on, size, adds))
         self._reserve(size)
         self.look_at(ledger, who, host)
 
     def look_at(self, ledger: LedgerId, who: Hashable = None, host: str = "") -> None:
-        """Look behind what was stored."""
-        self._core.wanted(ledger, who, host)
+        """Look at the ledger's metadata, though no request waits for that."""
+        self._core.requested(ledger, who, host)
         if self._looking is None:
             self._looking = self._loop.create_task(self._look())
             watch([self._looking], self._failed)
@@ -108,17 +110,17 @@ class Looks:
         self._counts.looks += len(batch)
         try:
             async with running_timeout(ANSWER_S):
-                seen = await self._metadata.look(batch)
-                if self._instance != seen.began.instance or self._instance != seen.ended.instance:
-                    raise MetadataError("the metadata is of another cluster", instance=seen.ended.instance)
-                return self._core.read(seen.began, seen.ended, seen.by_ledger)
+                records = await self._metadata.look(batch)
+                if self._instance != records.began.instance or self._instance != records.ended.instance:
+                    raise MetadataError("the metadata is of another cluster", instance=records.ended.instance)
+                return self._core.read(records.began, records.ended, records.by_ledger)
         except (MetadataError, TimeoutError) as error:
             is_away = isinstance(error, MetadataUnavailable | TimeoutError)
             self._pause(str(error) or "the metadata did not answer in time", is_away=is_away)
             return self._core.unreadable()
 
     def _pause(self, reason: str, *, is_away: bool) -> None:
-        """Not ``is_away``: it is not the metadata that it was, and who uses it may give ids out again."""
+        """Look no more for a while. Without ``is_away`` the metadata is not what it was: it may give ids out again."""
         if self.active and not is_away:
             self._ledgers.look_again()
         if self.active:
@@ -132,35 +134,44 @@ class Looks:
         self.active = True
 
     async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        """Another creation tells of another ledger only in the metadata that the kept one is from. If that was copied
-        meanwhile, or nobody can say, these are looked at again, or nothing about them is answered; nor where it was
-        restored from an older copy: then the id was given out twice, and what is stored here is the first ledger's;
-        but for those that an operator gave up, of which nothing is."""
-        others = [ledger for ledger, found in judgements.items() if found.renew or found.verdict is Verdict.AMISS]
+        """Check the judgements by which another ledger has an id: two creations can be compared only if they are of the
+        same metadata.
+
+        If the metadata was copied meanwhile, these ledgers are looked at again. They become AMISS if nobody can say
+        whether it was, and if it was restored from an older copy: that gave the id out twice, and what is stored here
+        is the first ledger's. Of a ledger that an operator gave up nothing is stored, so it is not checked.
+        """
+        others = [
+            ledger for ledger, judgement in judgements.items() if judgement.renew or judgement.verdict is Verdict.AMISS
+        ]
         if not others:
             return judgements
         try:
             async with running_timeout(ANSWER_S):
                 anchor = await self._metadata.bookie_creation(self._bookie)
-                known = {ledger: self._ledgers.identity(ledger) for ledger in others}
-                kept = {ledger: one.creation for ledger, one in known.items() if one and not one.was_given_up}
-                lost = await self._metadata.never_made(list(kept.values()))
+                identities = {ledger: self._ledgers.identity(ledger) for ledger in others}
+                creations = {
+                    ledger: identity.creation
+                    for ledger, identity in identities.items()
+                    if identity and not identity.was_given_up
+                }
+                never_made = await self._metadata.never_made(list(creations.values()))
         except (MetadataError, TimeoutError):
             anchor = None
         if anchor is None:
             return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
         if self._ledgers.anchored(anchor):
-            amiss = [ledger for ledger in others if kept.get(ledger) in lost]
+            amiss = [ledger for ledger in others if creations.get(ledger) in never_made]
             return judgements | dict.fromkeys(amiss, Judgement(Verdict.AMISS))
         self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")
         for ledger in others:
-            self._core.wanted(ledger)
-        return {ledger: found for ledger, found in judgements.items() if ledger not in others}
+            self._core.requested(ledger)
+        return {ledger: judgement for ledger, judgement in judgements.items() if ledger not in others}
 
     async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        """What is to be forgotten is forgotten, or cannot be: then nothing is answered. Ids of which something came
-        meanwhile, a fence perhaps, are looked at again."""
-        renew = {ledger: found.renew for ledger, found in judgements.items() if found.renew}
+        """Forget the ledgers whose ids others have now; they become AMISS if the disk is full. Ids for which something
+        came meanwhile, a fence perhaps, are looked at again."""
+        renew = {ledger: judgement.renew for ledger, judgement in judgements.items() if judgement.renew}
         if not renew:
             return judgements
         try:
@@ -170,36 +181,36 @@ class Looks:
             return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
         used = [ledger for ledger in renew if self._ledgers.identity(ledger) is not None]
         for ledger in used:
-            self._core.wanted(ledger)
-        return {ledger: found for ledger, found in judgements.items() if ledger not in used}
+            self._core.requested(ledger)
+        return {ledger: judgement for ledger, judgement in judgements.items() if ledger not in used}
 
     async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
         began = self._loop.time()
-        ends, left, count = began + TURN_S, list(judgements), 0
-        for count, (ledger, found) in enumerate(judgements.items(), 1):
-            held, said = self._held.pop(ledger, []), found.verdict
-            self._count(ledger, said, any(adds for *_, adds in held))
-            for go_on, size, _ in held:
+        ends, rest, count = began + TURN_S, list(judgements), 0
+        for count, (ledger, judgement) in enumerate(judgements.items(), 1):
+            requests, verdict = self._requests.pop(ledger, []), judgement.verdict
+            self._count(ledger, verdict, any(adds for *_, adds in requests))
+            for go_on, size, _ in requests:
                 self._reserve(-size)
-                go_on(said)
-            if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
-                self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
+                go_on(verdict)
+            if verdict is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
+                self._ledgers.looked(ledger, judgement.creation, written=verdict not in NOT_WRITTEN)
             if (now := self._loop.time()) >= ends:
                 # While nobody can look, to look again would take the longer.
-                if self.active and now >= began + ANSWERING_S and self._core.another_waits(left[count:]):
+                if self.active and now >= began + ANSWERING_S and self._core.another_waits(rest[count:]):
                     break
                 await asyncio.sleep(0)
                 ends = self._loop.time() + TURN_S
-        self._core.answered(count, left[count:])
+        self._core.answered(count, rest[count:])
         self._flush()
 
-    def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:
-        if said in NOT_WRITTEN and adds:
+    def _count(self, ledger: LedgerId, verdict: Verdict, adds: bool) -> None:
+        if verdict in NOT_WRITTEN and adds:
             self._counts.looks_refused += 1
-            self._tell_refused(ledger)
-        elif said is Verdict.UNKNOWN:
+            self._report_refusal(ledger)
+        elif verdict is Verdict.UNKNOWN:
             self._counts.looks_failed += 1
-        elif said is Verdict.AMISS:
+        elif verdict is Verdict.AMISS:
             self._counts.looks_amiss += 1
             reason = (
                 "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted; "
@@ -207,15 +218,15 @@ class Looks:
             )
             self._events.emit("requests refused", ledger=ledger, reason=reason)
 
-    def _tell_refused(self, ledger: LedgerId) -> None:
-        self._untold += 1
-        if (now := self._loop.time()) >= self._tell_at:
+    def _report_refusal(self, ledger: LedgerId) -> None:
+        self._unreported_ledgers += 1
+        if (now := self._loop.time()) >= self._report_at:
             reason = "by its metadata nobody writes it"
-            self._events.emit("adds refused", ledger=ledger, ledgers=self._untold, reason=reason)
-            self._untold, self._tell_at = 0, now + TOLD_S
+            self._events.emit("adds refused", ledger=ledger, ledgers=self._unreported_ledgers, reason=reason)
+            self._unreported_ledgers, self._report_at = 0, now + REPORT_S
 
     async def close(self) -> None:
-        """Look no more; what is held is never answered."""
+        """Look no more. Requests that are held get no response."""
         if self._resume is not None:
             self._resume.cancel()
         if self._looking is not None:

@@ -67,7 +67,7 @@ class BookieServer:
         self._ended: deque[Session] = deque()  # of them, those that are to be forgotten
         self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections)
-        self._told = Once()  # of which hosts what was reported
+        self._reports = Once()  # of which hosts what was reported
         self._crowded = False  # there were too many, and it was said
         self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
@@ -157,8 +157,8 @@ class BookieServer:
         share = int(self._bounds.held_bytes * _ARENAS_SHARE) // max(1, len(self._sessions))
         self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
 
-    def unsent(self, session: Session, size: int, taken: bool) -> None:
-        self._budget.unsent(session, size, self._loop.time(), has_taken=taken)
+    def unsent(self, session: Session, size: int, has_taken: bool) -> None:
+        self._budget.unsent(session, size, self._loop.time(), has_taken=has_taken)
         if self._ticking is None and size:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._changed()
@@ -181,7 +181,7 @@ class BookieServer:
             self._counts.v3_refused += 1
         else:
             self._counts.malformed += 1
-        if self._told.is_new((type(error), peer)):
+        if self._reports.is_new((type(error), peer)):
             self._events.emit("connection closed", peer=peer, reason=str(error))
 
     # Time and memory.
@@ -219,10 +219,10 @@ class BookieServer:
         for session in self._budget.takers():
             session.look()
         self._looking = False
-        for found in self._budget.excess(self._loop.time()):
-            if found.reason is CloseReason.UNFINISHED:
+        for excess in self._budget.excess(self._loop.time()):
+            if excess.reason is CloseReason.UNFINISHED:
                 self._counts.unfinished_closed += 1
             else:
                 self._counts.unsent_closed += 1
-            self._events.emit("connection closed", peer=found.peer.peer, bytes=found.bytes, reason=str(found.reason))
-            found.peer.abort()
+            self._events.emit("connection closed", peer=excess.peer.peer, bytes=excess.bytes, reason=str(excess.reason))
+            excess.peer.abort()

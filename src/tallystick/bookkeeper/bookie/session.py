@@ -52,7 +52,7 @@ class Crowd(Protocol):
         """The peer is closed for what it sent."""
         ...
 
-    def unsent(self, session: Session, size: int, taken: bool) -> None:
+    def unsent(self, session: Session, size: int, has_taken: bool) -> None:
         """So many bytes are kept for the peer to take; ``taken``: it took some since this was last told."""
         ...
 
@@ -155,12 +155,12 @@ class Session(asyncio.BufferedProtocol):
             return
         if written:
             self._writes.append(written)
-        taken = size < self._unsent_bytes + written
+        has_taken = size < self._unsent_bytes + written
         kept_bytes = sum(self._writes)
         while self._writes and (kept_bytes - self._writes[0] >= size):
             kept_bytes -= self._writes.popleft()
         self._unsent_bytes = size
-        self._crowd.unsent(self, max(size, kept_bytes), taken)
+        self._crowd.unsent(self, max(size, kept_bytes), has_taken)
 
     def _forget(self) -> None:
         """What was received is of no use any more."""

@@ -62,7 +62,13 @@ class Storage:
         self._clock = clock
         self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
         self.checkpoints = Checkpoints(
-            disk, directory, settings, clock, parts, taken=lambda: self._number, newest=lambda: self.newest_commit
+            disk,
+            directory,
+            settings,
+            clock,
+            parts,
+            taken_commit=lambda: self._number,
+            newest_commit=lambda: self.newest_commit,
         )
         self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock)
         self.identities = LedgerIdentities(self._ledgers, self._stage)
@@ -236,9 +242,9 @@ class Storage:
         """All steps of a checkpoint at once."""
         self.checkpoints.run(self.checkpoints.begin())
 
-    def collect(self, known: Collection[LedgerId], live: Collection[LedgerId]) -> int:
+    def collect(self, candidates: Collection[LedgerId], live: Collection[LedgerId]) -> int:
         """All steps of a collection at once; how many ledgers were deleted."""
-        plan = self.checkpoints.begin_collect(known, live)
+        plan = self.checkpoints.begin_collect(candidates, live)
         self.checkpoints.run(plan)
         self.checkpoints.run(self.checkpoints.begin_compaction())
         return len(plan.deleted)

@@ -1,4 +1,4 @@
-"""What a bookie does beside answering: checkpoints, deleting ledgers that are gone, watching its disks.
+"""What a bookie does beside responding: it writes checkpoints, deletes ledgers without metadata, watches its disks.
 
 Checkpoints and deletions share one thread and never overlap. ``collection.py`` says what is to be deleted.
 """
@@ -31,7 +31,8 @@ class BookieUpkeep:
         self, storage: Storage, settings: StorageSettings, worker: Worker, guard: DiskGuard, counts: Counts,
         events: Events, *, press: Callable[[bool], None], moded: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``press(True)``: take no more adds in until ``press(False)``; ``moded()``: read-only or not has changed."""
+        """``press(True)`` stops the intake of adds until ``press(False)``; ``moded()`` hears that the bookie became
+        read-only, or writable again."""
         self._storage, self._worker, self._guard = storage, worker, guard
         self._counts, self._events, self._press, self._moded = counts, events, press, moded
         self._pressed_bytes = settings.memtable_bytes * _PRESSED_TABLES
@@ -39,7 +40,7 @@ class BookieUpkeep:
         self._turn = asyncio.Lock()  # checkpoint or collection, one at a time
 
     def committed(self) -> None:
-        """A commit was written: a checkpoint may be due, or may not keep up."""
+        """Hear that a commit was written: a checkpoint may be due, or may not keep up."""
         if self._due.is_set():
             if self._storage.stats().memtable_bytes > self._pressed_bytes:
                 self._press(True)
@@ -60,7 +61,7 @@ class BookieUpkeep:
                 self._due.clear()
 
     async def checkpoint(self) -> None:
-        """Memory to an entry log. Raises DiskFull, after which it can be tried again, or StorageError."""
+        """Move what is in memory to an entry log. Raises StorageError; after a DiskFull it can be tried again."""
         async with self._turn:
             await self._write(self._storage.checkpoints.begin())
         self._counts.checkpoints += 1
@@ -83,15 +84,15 @@ class BookieUpkeep:
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
-    async def collect(self, gone: Callable[[], Iterable[LedgerId]], again: Collection[LedgerId]) -> int:
-        """Delete ledgers that are proven gone, and give space back; how many were deleted. Raises DiskFull.
+    async def collect(self, candidates: Callable[[], Iterable[LedgerId]], again: Collection[LedgerId]) -> int:
+        """Delete ledgers that are proven gone, and give space back. Returns how many were deleted; raises DiskFull.
 
-        Whole logs go first, which works on a full disk, too. ``gone`` is asked when it is its turn, and gives each
-        ledger when it is that one's; ``again``: ledgers that were deleted here once and that the metadata has, so they
-        are new ones.
+        Whole logs go first, which works on a full disk, too. ``candidates`` is called when it is the collection's
+        turn, and gives each ledger when it is that one's; ``again`` are ledgers that were deleted here once and that
+        the metadata has, so they are new ones.
         """
         async with self._turn:
-            plan = await _over_turns(self._storage.checkpoints.collecting(gone(), again))
+            plan = await _over_turns(self._storage.checkpoints.collecting(candidates(), again))
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
@@ -112,11 +113,12 @@ class BookieUpkeep:
             await self.checkpoint()
 
     async def renew(self, ledgers: Mapping[LedgerId, LedgerIdentity]) -> None:
-        """Forget all about these ids: they are other ledgers' now. Raises DiskFull: they may be deleted, and remembered
+        """Forget all about these ids: other ledgers have them now. After a DiskFull they may be deleted, and remembered
         as that.
 
-        Each step is durable before the next: deleted; out of the journal, too, by a checkpoint; deleted no longer.
-        What is kept of an id otherwise when it is its turn came since, a fence perhaps, which was answered: it stays.
+        Each step is durable before the next: the ledgers are deleted; a checkpoint frees the journal of them; they
+        are remembered as deleted no longer. A ledger with another identity than this when its turn comes is newer: it
+        may have a fence that a client knows of, so it stays.
         """
         async with self._turn:
             identity = self._storage.identities.identity
@@ -129,13 +131,13 @@ class BookieUpkeep:
             "ledgers replaced", ledgers=list(ledgers), reason="others have their ids now, by the metadata"
         )
 
-    async def _delete(self, gone: Iterable[LedgerId], again: Collection[LedgerId]) -> None:
-        plan = await _over_turns(self._storage.checkpoints.collecting(gone, again, ages=False))
+    async def _delete(self, candidates: Iterable[LedgerId], again: Collection[LedgerId]) -> None:
+        plan = await _over_turns(self._storage.checkpoints.collecting(candidates, again, ages=False))
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
     async def disks(self, disk: Disk, folders: Sequence[str], checked: Callable[[], None]) -> None:
-        """``checked`` is called with each look."""
+        """Measure the disks for ever; ``checked`` is called before each time."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             checked()
@@ -143,12 +145,12 @@ class BookieUpkeep:
                 self._moded()
 
     async def finish(self) -> None:
-        """Wait for a checkpoint or collection that is under way, and let none begin."""
+        """Wait for the checkpoint or collection that is under way, and let no other begin."""
         await self._turn.acquire()
 
 
 async def _over_turns(steps: Generator[None, None, CheckpointPlan]) -> CheckpointPlan:
-    """All of them, each in a turn of the loop of its own."""
+    """Do all steps, each in a turn of the loop of its own. Returns the plan."""
     while True:
         try:
             next(steps)

@@ -122,7 +122,7 @@ async def test_fences_do_not_queue_without_bound_before_the_looks_of_writers(boo
         bookie.looks.hold(ledger, 0, lambda said: None, adds=False)
     assert await fence(bookie, UNKNOWN_HERE) == [Code.TOO_MANY_REQUESTS]
     driver.gate.set()
-    await until(lambda: not bookie.looks._held)
+    await until(lambda: not bookie.looks._requests)
     assert UNKNOWN_HERE not in {ledger for looked in driver.looked_up for ledger in looked}
 
 

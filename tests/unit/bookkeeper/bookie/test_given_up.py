@@ -222,5 +222,5 @@ def test_a_ledger_that_was_given_up_and_that_of_its_id() -> None:
     assert judge(None, None, (99,)) == Judgement(Verdict.GONE)
     found = ledgers.create(7, master_key(b"pw"))
     assert ledgers.needs_comparison(7) and ledgers.is_in_doubt(7), "whose entries?"
-    found.compared = found.was_compared = True
+    found.is_compared = found.was_compared = True
     assert not ledgers.needs_comparison(7) and not ledgers.is_in_doubt(7)

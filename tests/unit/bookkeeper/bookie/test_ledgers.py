@@ -28,8 +28,8 @@ def forgettable(ledgers: Ledgers, oldest_ms: int, most: int, mark: int = 0, othe
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
-    found: list[int] = end.value.value
-    return found
+    held_ledger: list[int] = end.value.value
+    return held_ledger
 
 
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
@@ -63,13 +63,13 @@ def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> N
 def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
     ledgers = Ledgers(State())
     assert (ledgers.needs_look(1, 0), ledgers.needs_look(1, 1), ledgers.needs_comparison(1)) == (False, True, False)
-    found = ledgers.create(1, KEY)
+    held_ledger = ledgers.create(1, KEY)
     assert (ledgers.needs_look(1, 0), ledgers.needs_comparison(1)) == (True, False)
-    found.last, found.looked, found.creation, found.compared = 5, True, 7, True
+    held_ledger.last, held_ledger.is_written, held_ledger.creation, held_ledger.is_compared = 5, True, 7, True
     assert not ledgers.needs_look(1, 6) and not ledgers.needs_comparison(1)
     assert ledgers.needs_look(1, 0), "it may be the first entry of a new ledger"
     assert ledgers.needs_look(1, 1) and ledgers.needs_comparison(1), "and what follows, and who recovers it"
-    found.looked = found.compared = found.fenced = True
+    held_ledger.is_written = held_ledger.is_compared = held_ledger.fenced = True
     assert not ledgers.needs_look(1, 6)
     ledgers.look_again()
     assert ledgers.needs_look(1, 6), "it is fenced, and perhaps not the ledger that is meant"
@@ -95,10 +95,12 @@ def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:
             elif ledger in ledgers.alive:
                 ledgers.extend(ledgers.alive[ledger], rng.randrange(3))
             ledgers.next_log += change
-            assert ledgers.without_entries == sum(found.last < 0 for found in ledgers.alive.values()), seed
+            assert ledgers.without_entries == sum(held_ledger.last < 0 for held_ledger in ledgers.alive.values()), seed
             assert ledgers.records() == {
-                number: LedgerRecord(found.key, found.born, found.fenced, found.creation, found.unmade).packed(number)
-                for number, found in ledgers.alive.items()
+                number: LedgerRecord(
+                    held_ledger.key, held_ledger.born, held_ledger.fenced, held_ledger.creation, held_ledger.unmade
+                ).packed(number)
+                for number, held_ledger in ledgers.alive.items()
             }, seed
         assert Ledgers(replace(State(), ledgers=ledgers.records())).alive.keys() == ledgers.alive.keys()
     before = ledgers.records()

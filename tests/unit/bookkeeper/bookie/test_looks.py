@@ -81,10 +81,10 @@ ADMIT, NOTHING = Judgement(Verdict.ADMIT, OPEN.creation), Judgement(Verdict.UNKN
 def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
     core = new_core()
     for ledger in [*range(BATCH_LEDGERS + 1), 0, 1]:
-        core.wanted(ledger)
+        core.requested(ledger)
     first = core.next_batch()
     assert first == tuple(range(BATCH_LEDGERS))
-    core.wanted(0)  # it is being read
+    core.requested(0)  # it is being read
     assert core.next_batch() == first
     assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, ADMIT)
     assert core.next_batch() == (BATCH_LEDGERS,)
@@ -92,7 +92,7 @@ def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
 
 def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
     core = new_core()
-    core.wanted(7)
+    core.requested(7)
     for _ in range(MAX_TRIES - 1):
         assert core.next_batch() == (7,)
         assert core.read(HERE, LATER, {7: None}) == {}
@@ -104,7 +104,7 @@ def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
 def test_each_batch_has_all_its_tries() -> None:
     core = new_core()
     for ledger in (7, 8):
-        core.wanted(ledger)
+        core.requested(ledger)
         for _ in range(MAX_TRIES - 1):
             assert core.next_batch() == (ledger,)
             assert core.read(HERE, LATER, {ledger: None}) == {}
@@ -115,7 +115,7 @@ def test_each_batch_has_all_its_tries() -> None:
 @pytest.mark.parametrize("moments", [(ELSEWHERE, ELSEWHERE), (HERE, ELSEWHERE), (ELSEWHERE, HERE)])
 def test_metadata_of_another_cluster_says_nothing(moments: tuple[Moment, Moment]) -> None:
     core = new_core()
-    core.wanted(7)
+    core.requested(7)
     core.next_batch()
     assert core.read(*moments, {7: None}) == {7: NOTHING}
 
@@ -249,7 +249,7 @@ async def test_refused_adds_are_all_counted_and_told_once_in_a_while(home: Home,
     assert [await peer.code(adds(ledger, [3])) for ledger in range(5)] == [Code.FENCED] * 5
     assert bookie.counts.looks_refused == 5
     assert len(home.heard("adds refused")) == 1
-    bookie.looks._tell_at = 0.0
+    bookie.looks._report_at = 0.0
     assert await peer.code(adds(5, [3])) == Code.FENCED
     assert [event.fields["ledgers"] for event in home.heard("adds refused")] == [1, 5]
 
@@ -383,9 +383,9 @@ async def test_connections_of_one_host_have_their_turns_as_one(bookie: Bookie, p
     await until(lambda: driver.looked_up)
     async with talking(bookie) as another:
         peer.writer.write(adds(10, [1]) + adds(11, [1]))
-        await until(lambda: len(bookie.looks._held) == 3)
+        await until(lambda: len(bookie.looks._requests) == 3)
         another.writer.write(adds(20, [1]) + adds(21, [1]))
-        await until(lambda: len(bookie.looks._held) == 5)
+        await until(lambda: len(bookie.looks._requests) == 5)
         bookie.looks.hold(30, 0, lambda said: None, who="writer", host="another host")
         driver.gate.set()
         await until(lambda: len(driver.looked_up) == 2)

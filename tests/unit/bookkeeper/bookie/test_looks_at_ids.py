@@ -142,7 +142,7 @@ async def test_a_fence_does_not_overtake_adds_that_wait(old: None, peer: Peer, b
     async with talking(bookie) as recovery:
         recovery.writer.write(read(7, 3, KEY))
         peer.writer.write(adds(7, [4], b"new"))
-        await until(lambda: len(bookie.looks._held.get(7, [])) == 3)
+        await until(lambda: len(bookie.looks._requests.get(7, [])) == 3)
         driver.gate.set()
         fenced = await recovery.frame()
         stored = [code for code, _, _ in await answers(peer, 2)]

@@ -22,10 +22,10 @@ HERE = Moment("ours", 1)
 def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
     core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(10 * BATCH_LEDGERS):
-        core.wanted(ledger, "stranger")
-    core.wanted(7_000_000, "writer", "h")
-    core.wanted(7_000_001, "another", "h")
-    core.wanted(0, "writer", "h")
+        core.requested(ledger, "stranger")
+    core.requested(7_000_000, "writer", "h")
+    core.requested(7_000_001, "another", "h")
+    core.requested(0, "writer", "h")
     batch = core.next_batch()
     assert len(batch) == BATCH_LEDGERS
     assert batch[:4] == (0, 7_000_000, 1, 7_000_001), "hosts have their turns, and connections of a host"
@@ -34,11 +34,11 @@ def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
 def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_while() -> None:
     core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(3 * BATCH_LEDGERS):
-        core.wanted(ledger, "stranger")
+        core.requested(ledger, "stranger")
     batch = core.next_batch()
     core.read(HERE, HERE, {})
     assert not core.another_waits(batch[5:])
-    core.wanted(7_000_000, "writer", "h")
+    core.requested(7_000_000, "writer", "h")
     assert core.another_waits(batch[5:])
     core.answered(5, batch[5:])
     batch = core.next_batch()
@@ -51,17 +51,17 @@ def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_w
 def test_a_host_whose_own_were_answered_is_another_one_again() -> None:
     core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger, host in enumerate("ab"):
-        core.wanted(ledger, host, host)
+        core.requested(ledger, host, host)
     assert core.next_batch() == (0, 1)
     core.read(HERE, HERE, {})
-    core.wanted(2, "a", "a")
+    core.requested(2, "a", "a")
     assert core.another_waits((1,)) and not core.another_waits((0,))
 
 
 def test_a_batch_has_twice_what_was_answered_in_time() -> None:
     core = LookCore("ours", lambda ledger: None, lambda ledger: ())
     for ledger in range(2 * BATCH_LEDGERS):
-        core.wanted(ledger, "stranger")
+        core.requested(ledger, "stranger")
     batch = core.next_batch()
     core.read(HERE, HERE, {})
     core.answered(2 * LEAST_LEDGERS, batch[2 * LEAST_LEDGERS :])
