@@ -142,7 +142,7 @@ QUEUE_MUTANTS = (
     ),
     Mutant(
         "fillers between messages hide those before them",
-        STORE + "consume_queue.py",
+        STORE + "units.py",
         "if self.unit(last)[1] != FILLER_SIZE:",
         "if True:",
         "tests/unit/rocketmq/store/test_consume_queue.py",

@@ -9,10 +9,10 @@ from typing import Any
 
 from tallystick.errors import NotFound, UsageError
 from tallystick.rocketmq.store.check import Report, check_store
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.index_file import ENTRY, HEADER_BYTES, SLOT_BYTES
 from tallystick.rocketmq.store.settings import KEYS, StoreSettings
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.disk import Disk, OsDisk
 
 SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")

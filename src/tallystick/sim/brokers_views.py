@@ -7,8 +7,8 @@ from typing import Protocol
 
 from tallystick.codec.records import BLANK, SMALLEST
 from tallystick.rocketmq.broker.broker import Broker
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE
 from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.units import FILLER_SIZE
 from tallystick.rocketmq.wire.record import StoredMessage, decode_message
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.disk import SimDisk

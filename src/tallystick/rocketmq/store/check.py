@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tallystick.codec.records import Stop
 from tallystick.errors import StorageError, UsageError
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
@@ -24,6 +23,7 @@ from tallystick.rocketmq.store.reput import COMMITTED, TRANSACTION
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.synced import SyncRecord, read_synced
+from tallystick.rocketmq.store.units import FILLER_SIZE, UNIT
 from tallystick.runtime.disk import Disk
 
 MAX_FINDINGS = 1000

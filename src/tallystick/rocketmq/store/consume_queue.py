@@ -1,20 +1,13 @@
 """ConsumeQueues: for each queue of each topic, where its messages are in the CommitLog. Reput builds them.
 
-A queue is a run of files of 20-byte units; the unit's number is the queue offset. Integers big-endian::
-
-    physical offset 8 | record size 4 | tags code 8
-
-A queue that begins above 0 has fillers before its first unit: offset 0, size 0x7FFFFFFF, tags code 0. Bytes never
-written are zeros: no unit has size 0. Source: ``ConsumeQueue``, ``ConsumeQueueStore``.
+A queue is a run of files of units (``UnitFiles``).
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from collections.abc import Callable, Sequence
-from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
 from tallystick.errors import StorageError
@@ -22,15 +15,10 @@ from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.files import FileQueue, StoreFile
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.queue_state import QueueRow
+from tallystick.rocketmq.store.units import FILL_AT_ONCE, FILLER, FILLER_SIZE, UNIT, Unit, UnitFiles
 from tallystick.runtime.disk import Disk
 
-UNIT = struct.Struct(">qiq")
-FILLER_SIZE = 0x7FFFFFFF
-_FILLER = UNIT.pack(0, FILLER_SIZE, 0)
-_FILL_AT_ONCE = _READ_AT_ONCE = 4096
 _ALWAYS = -1  # born before the first record
-
-Unit = tuple[int, int, int]  # physical offset, record size, tags code
 
 
 class ConsumeQueue:
@@ -48,7 +36,8 @@ class ConsumeQueue:
             False  # whether its folders are known to be durable: a process that was killed may have made them
         )
         self._files = FileQueue(disk, f"{root}/{topic}/{queue_id}", file_units * UNIT.size, handles)
-        self.first = self.end = self.filled = 0
+        self._units = UnitFiles(self._files)
+        self.first = self.end = 0
         self.last_physical = -1  # of the last message
         self.born = 0  # records before this physical offset are those of a deleted topic; 0: unknown
         self.hole_next = self.hole_stop = 0
@@ -58,6 +47,11 @@ class ConsumeQueue:
         self.dirty = False
         self._removing = threading.Lock()  # the topic does not go while a thread looks at its files
 
+    @property
+    def filled(self) -> int:
+        """Files have units up to here."""
+        return self._units.filled
+
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """Keep the units of records before the physical offset ``dispatched``, found by reading them.
 
@@ -65,11 +59,10 @@ class ConsumeQueue:
         go from the disk too, so that no later crash brings them back.
         """
         self._files.load(tail=0 if repair else None)
-        self.first = self._files.first // UNIT.size
-        self.filled = self._limit()
-        self.filled = self._search(
-            dispatched, log if repair else None, self._first_confirmable(log) if repair else self.first
-        )
+        units = self._units
+        self.first, units.filled = units.first, units.limit
+        confirmable = units.behind_expired(self.first, log.start, log.first) if repair else self.first
+        units.filled = units.search(dispatched, confirmable, confirms=self._confirms(log) if repair else None)
         self._settle(self._files.clear)
         if repair and not self._files.is_blank_from(self._synced_bytes):
             self._files.cut(self._synced_bytes)
@@ -77,16 +70,16 @@ class ConsumeQueue:
 
     def _settle(self, forget_files: Callable[[], None]) -> None:
         """``filled`` was found by what the log has: it is the end, but for fillers."""
-        self.end = self.filled = self._without_fillers(self.filled)
+        self.end = self._units.filled = self._units.without_fillers(self.first, self.filled)
         if self.end == self.first:  # nothing is left: where it begins was not durable either
             forget_files()
-            self.first = self.end = self.filled = 0
+            self.first = self.end = self._units.filled = 0
         self._synced_bytes = self.filled * UNIT.size
         self.last_physical = self.unit(self.filled - 1)[0] if self.filled > self.first else -1
 
     def adopt(self, row: QueueRow) -> None:
         """Be what a checkpoint noted, unread. Files that are missing or short make a hole."""
-        self.first, self.end, self.filled = row.first, row.end, row.filled
+        self.first, self.end, self._units.filled = row.first, row.end, row.filled
         self.last_physical, self.born, self._synced_bytes = row.last_physical, row.born, row.filled * UNIT.size
         if row.start < 0:
             return
@@ -94,20 +87,20 @@ class ConsumeQueue:
         lost_files = self._files.lacking(self._synced_bytes)
         self._is_named = not lost_files
         if lost_files:
-            in_file = self._files.file_bytes // UNIT.size
+            in_file = self._units.in_file
             start = max(self.first, lost_files[0].start // UNIT.size)
             self.open_hole(start, max(start, min(self.filled, lost_files[-1].start // UNIT.size + in_file)))
 
     def distrust(self) -> None:
         """After power loss: files may be those of a topic that was made anew, which the log lost, under the names of
         the ones noted. What is not the queue's own is lost."""
-        in_file = self._files.file_bytes // UNIT.size
+        in_file = self._units.in_file
         for file in tuple(self._files.files):
             start = max(self.first, file.start // UNIT.size)
             stop = end = min(file.start // UNIT.size + in_file, self.filled)
             if self.has_hole and start < self.hole_next:
                 stop = min(end, self.hole_next)
-            last = self._last_message(start, stop - 1) if start < stop and not self.lacks(start) else None
+            last = self._units.last_message(start, stop - 1) if start < stop and not self.lacks(start) else None
             if last is not None:
                 physical, size, _ = self.unit(last)
                 if size <= 0 or not self.born <= physical <= self.last_physical:
@@ -117,14 +110,12 @@ class ConsumeQueue:
         """A queue that nobody noted, or not since when it is there, begins with the first message that it has."""
         if self.born or self.first >= self.filled or self.lacks(self.first):
             return
-        offset = self.first
-        while units := self.read(offset, min(_READ_AT_ONCE, self.filled - offset)):
-            for physical, size, _ in UNIT.iter_unpack(units):
-                if size != FILLER_SIZE:
-                    if size > 0 and 0 <= physical <= self.last_physical:
-                        self.born = physical or _ALWAYS
-                    return
-            offset += len(units) // UNIT.size
+        stop = self.hole_next if self.has_hole and self.first < self.hole_next else self.filled
+        for _, (physical, size, _) in self._units.units(self.first, stop):
+            if size != FILLER_SIZE:
+                if size > 0 and 0 <= physical <= self.last_physical:
+                    self.born = physical or _ALWAYS
+                return
 
     def begin(self, physical: int) -> None:
         """The topic of a queue with a hole was made anew at ``physical``, says the log: what was built again of older
@@ -159,7 +150,7 @@ class ConsumeQueue:
 
     def row(self) -> QueueRow:
         """What a checkpoint notes."""
-        start = self._files.first // UNIT.size if self._files.files else -1
+        start = self._units.first if self._files.files else -1
         return QueueRow(
             self.topic, self.queue_id, self.first, self.end, self.filled, start, self.last_physical, self.born
         )
@@ -174,9 +165,9 @@ class ConsumeQueue:
             return physical
         again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical
         if self.has_hole:
-            self.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
-        self.first = self._files.first // UNIT.size
-        self.filled = self._search(physical, None, self.first)
+            self._units.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
+        self.first = self._units.first
+        self._units.filled = self._units.search(physical, self.first)
         self._settle(self._files.close)
         return again
 
@@ -191,9 +182,6 @@ class ConsumeQueue:
                 self.first = end
             self.end = end
 
-    def _limit(self) -> int:
-        return self._files.limit // UNIT.size
-
     def write(self, queue_offset: int, units: Sequence[Unit], *, hold: bool = False) -> None:
         """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed.
 
@@ -205,16 +193,8 @@ class ConsumeQueue:
             self._fill(queue_offset)
         if not self.born and self.last_physical < 0:
             self.born = units[0][0] or _ALWAYS
-        position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
-        data = b"".join(starmap(UNIT.pack, units))
-        while len(data) > (room := file_bytes - position % file_bytes):
-            self._files.write([data[:room]], position)
-            position, data = position + room, data[room:]
-        if hold:
-            self._files.hold(data, position)
-        else:
-            self._files.write([data], position)
-        self.filled, self.last_physical = queue_offset + len(units), units[-1][0]
+        self._units.append(units, hold=hold)
+        self.last_physical = units[-1][0]
         self.end = max(self.end, self.filled)
 
     def rebuild(self, units: Sequence[tuple[int, Unit]], stop: int = 0) -> bool:
@@ -240,19 +220,16 @@ class ConsumeQueue:
 
     def _rewrite_fillers(self, stop: int) -> None:
         while self.hole_next < stop:
-            self._rewrite([_FILLER] * min(_FILL_AT_ONCE, stop - self.hole_next))
+            self._rewrite([FILLER] * min(FILL_AT_ONCE, stop - self.hole_next))
 
     def _rewrite(self, packed: Sequence[bytes]) -> None:
-        at, data, file_bytes = self.hole_next * UNIT.size, memoryview(b"".join(packed)), self._files.file_bytes
-        if at + len(data) > self.hole_stop * UNIT.size:
-            raise self._misplaced(self.hole_next)
-        while len(data):
-            part = data[: file_bytes - at % file_bytes]
-            self._files.write([part], at)
-            at, data = at + len(part), data[len(part) :]
-        self.hole_next = at // UNIT.size  # not before they are written: from here on they are read
+        start, stop = self.hole_next, self.hole_next + len(packed)
+        if stop > self.hole_stop:
+            raise self._misplaced(start)
+        self._units.write(b"".join(packed), start * UNIT.size)
+        self.hole_next = stop  # not before they are written: from here on they are read
         assert self._rewritten is not None
-        self._rewritten = self._rewritten[0], at
+        self._rewritten = self._rewritten[0], stop * UNIT.size
 
     def _misplaced(self, queue_offset: int) -> StorageError:
         """Two writers for one unit: units that are lost are made by ``rebuild`` alone, all others by ``write``."""
@@ -264,17 +241,13 @@ class ConsumeQueue:
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
-            self.filled = queue_offset - queue_offset % (self._files.file_bytes // UNIT.size)
+            self._units.filled = queue_offset - queue_offset % self._units.in_file
             self.first, self._synced_bytes = queue_offset, self.filled * UNIT.size
         self.fill(queue_offset)
 
     def fill(self, queue_offset: int) -> None:
         """Fillers up to there, of a queue that has files. May raise DiskFull."""
-        while self.filled < queue_offset:
-            in_file = self._files.file_bytes // UNIT.size
-            count = min(queue_offset - self.filled, _FILL_AT_ONCE, in_file - self.filled % in_file)
-            self._files.write([_FILLER * count], self.filled * UNIT.size)
-            self.filled += count
+        self._units.fill(queue_offset)
         self.end = max(self.end, self.filled)
 
     def read(self, queue_offset: int, count: int) -> bytes:
@@ -282,82 +255,24 @@ class ConsumeQueue:
         stop = min(queue_offset + count, self.end)
         if self.has_hole and queue_offset < self.hole_stop:
             stop = min(stop, self.hole_next)
-        stored_units = max(0, min(stop, self.filled) - queue_offset)
-        units = self._files.read(queue_offset * UNIT.size, stored_units * UNIT.size)
-        return units if stop <= self.filled else units + _FILLER * (stop - queue_offset - stored_units)
+        units, missing = self._units.read(queue_offset, min(stop, self.filled)), stop - max(queue_offset, self.filled)
+        return units + FILLER * missing if missing > 0 else units
 
     def unit(self, queue_offset: int) -> Unit:
         """Physical offset, size and tags code; the queue must have it."""
-        if queue_offset >= self.filled:
-            return 0, FILLER_SIZE, 0
-        unit: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
-        return unit
+        return self._units.unit(queue_offset)
 
-    def _first_confirmable(self, log: CommitLog) -> int:
-        """After the leading units whose messages went with their files: these rise, and nothing else confirms them.
+    def _confirms(self, log: CommitLog) -> Callable[[int, Unit], bool]:
+        """Whether the log has the message of a unit."""
 
-        A torn unit may have such an offset, too, but not in its place.
-        """
-        queue_offset, last = self.first, log.start - 1
-        while units := self._files.read(
-            queue_offset * UNIT.size, max(0, min(_READ_AT_ONCE, self.filled - queue_offset)) * UNIT.size
-        ):
-            for physical, size, _ in UNIT.iter_unpack(units):
-                if size != FILLER_SIZE and (size <= 0 or not last < physical < log.first):
-                    return queue_offset
-                queue_offset, last = queue_offset + 1, max(last, physical)
-        return queue_offset
+        def confirm(queue_offset: int, unit: Unit) -> bool:
+            physical, size, _ = unit
+            record = log.record(physical, size)
+            run = scan_records(bytes(record), physical) if record else RecordRun()
+            messages = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
+            return (self.topic.encode(), self.queue_id, queue_offset) in messages
 
-    def _without_fillers(self, end: int) -> int:
-        """Fillers at the end were made for a unit that is gone: the next message may come from anywhere."""
-        while end > self.first:
-            start = max(self.first, end - _READ_AT_ONCE)
-            units = UNIT.iter_unpack(self._files.read(start * UNIT.size, (end - start) * UNIT.size))
-            for _, size, _ in reversed(list(units)):
-                if size != FILLER_SIZE:
-                    return end
-                end -= 1
-        return end
-
-    def _search(self, physical: int, log: CommitLog | None, low: int, high: int | None = None) -> int:
-        """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before.
-        Returns ``high``, or ``filled``, if there is none.
-
-        Fillers may be anywhere, for a slave became master behind them: each counts as the message before it.
-        """
-        high = self.filled if high is None else high
-        while low < high:
-            middle = (low + high) // 2
-            message = self._last_message(low, middle)
-            if message is None or self._is_before(message, physical, log):
-                low = middle + 1
-            else:
-                high = message
-        return low
-
-    def _last_message(self, low: int, last: int) -> int | None:
-        """The last queue offset from ``low`` to ``last`` that has no filler."""
-        if self.unit(last)[1] != FILLER_SIZE:
-            return last
-        while last > low:
-            start = max(low, last - _READ_AT_ONCE)
-            units = UNIT.iter_unpack(self._files.read(start * UNIT.size, (last - start) * UNIT.size))
-            for _, size, _ in reversed(list(units)):
-                last -= 1
-                if size != FILLER_SIZE:
-                    return last
-        return None
-
-    def _is_before(self, queue_offset: int, physical: int, log: CommitLog | None) -> bool:
-        offset, size, _ = self.unit(queue_offset)
-        if size <= 0 or not 0 <= offset < physical:
-            return False
-        if log is None:
-            return True
-        record = log.record(offset, size)
-        run = scan_records(bytes(record), offset) if record else RecordRun()
-        messages = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
-        return (self.topic.encode(), self.queue_id, queue_offset) in messages
+        return confirm
 
     def restart(self, physical: int) -> None:
         """The topic was deleted and made anew, from ``physical`` on: what the queue has are messages of the old one."""
@@ -368,7 +283,7 @@ class ConsumeQueue:
         """Nobody knows what its files lack: all units are to be dispatched again, into new ones. The next message gets
         no queue offset that was given out."""
         self._files.close()
-        self.first, self.filled, self._synced_bytes = self.end, 0, 0
+        self.first, self._units.filled, self._synced_bytes = self.end, 0, 0
         self.last_physical, self.born, self.hole_next, self.hole_stop = -1, 0, 0, 0
 
     @property
@@ -388,7 +303,7 @@ class ConsumeQueue:
         with self._removing:
             before, whole = self.first, self.hole_next if self.has_hole else self.filled
             if before < whole:
-                self.first = max(before, self._search(physical, None, before, whole))
+                self.first = max(before, self._units.search(physical, before, whole))
             return self.first != before
 
     def detach_files(self, durable: int) -> bool:
@@ -399,7 +314,7 @@ class ConsumeQueue:
         """
         with self._removing:
             if not self.has_hole and self._files.files:
-                keep_from = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
+                keep_from = max(0, self._units.search(durable, self._units.first) - 1)
                 self._detached += self._files.detach_before(min(self.first, keep_from) * UNIT.size)
             return bool(self._detached)
 
@@ -437,7 +352,8 @@ class ConsumeQueue:
         """Remove the queue's files from the disk."""
         with self._removing:
             self._files.clear()
-            self.first = self.end = self.filled = self._synced_bytes = self.hole_next = self.hole_stop = 0
+            self.first = self.end = self._units.filled = 0
+            self._synced_bytes = self.hole_next = self.hole_stop = 0
             self._rewritten = None
 
     def close(self) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.checkpoint import CheckpointFile
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.queue_state import QueueState, QueueStateFile
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues, remove_files
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.files import FileQueue
@@ -32,6 +31,7 @@ from tallystick.rocketmq.store.recovery import LogRecovery, recover_log
 from tallystick.rocketmq.store.reput import Reput
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events

@@ -11,11 +11,12 @@ from zlib import crc32
 from tallystick.codec.records import hash_utf8
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.index_file import PASSED, index_hash
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.units import FILLER_SIZE, UNIT
 from tallystick.rocketmq.store.values import GetResult, GetStatus, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_message
 

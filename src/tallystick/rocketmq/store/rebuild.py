@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import ConsumeQueue, Unit
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys
 from tallystick.rocketmq.store.queue_state import Hole
 from tallystick.rocketmq.store.reput import COMMITTED, ROLLBACK, TRANSACTION, Reput
 from tallystick.rocketmq.store.scan import find_record
+from tallystick.rocketmq.store.units import Unit
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
 

@@ -18,11 +18,11 @@ from tallystick.codec.checksum import crc32c
 from tallystick.codec.records import SMALLEST, Stop
 from tallystick.errors import CorruptRecord
 from tallystick.rocketmq.store.checkpoint import Checkpoint
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
 from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
+from tallystick.rocketmq.store.units import FILLER_SIZE, UNIT
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 

@@ -16,12 +16,12 @@ from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import UNIT, Unit
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
+from tallystick.rocketmq.store.units import UNIT, Unit
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime import keyfile
 from tallystick.runtime.schema import Key, Part
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import mark_stopped
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import Opening, StoreParts
@@ -26,6 +25,7 @@ from tallystick.rocketmq.store.promotion import check_promotion
 from tallystick.rocketmq.store.reads import Reads, marked_offset
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.takeover import take_over
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.rocketmq.store.values import Arrival, Draft, GetResult, Put, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType

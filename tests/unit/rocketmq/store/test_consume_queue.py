@@ -8,9 +8,10 @@ import pytest
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.synced import SyncedFile
+from tallystick.rocketmq.store.units import FILLER_SIZE, UNIT, Unit
 from tallystick.sim.disk import SimDisk
 
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from support.message_stores import ROOT, SMALL, Shelf, draft
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.check import check_store
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.queue_state import Hole, QueueStateFile, read_queue_state
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.rocketmq.store.values import GetStatus, TimeBoundary
 from tallystick.sim.disk import Crashed, SimDisk
 
