@@ -145,9 +145,9 @@ class Bookie:
         )
         self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
-        if (replayed := self.storage.replayed).commits:
+        if (stats := self.storage.replay_stats).commits:
             outside.events.emit(
-                "journal replayed", commits=replayed.commits, entries=replayed.entries, bytes=replayed.bytes,
+                "journal replayed", commits=stats.commits, entries=stats.entries, bytes=stats.bytes,
                 reason="the last process did not stop in order",
             )  # fmt: skip
         self.committer = Committer(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tallystick.bookkeeper.bookie.collector import Damaged, Unreadable, compact
+from tallystick.bookkeeper.bookie.collector import DamagedLog, UnreadableLog, compact
 from tallystick.bookkeeper.bookie.entry_log import LogWriter
 from tallystick.bookkeeper.bookie.ledgers import Ledger
 from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, remove_log
@@ -49,28 +49,28 @@ NewLog = tuple[EntryLog, list[Piece]]
 
 
 @dataclass(frozen=True)
-class Written:
+class CheckpointResult:
     """A durable checkpoint: the logs that it wrote, replaced and could not read."""
 
     logs: tuple[NewLog, ...] = ()
     removed: tuple[int, ...] = ()
-    damaged: tuple[Damaged, ...] = ()  # logs that should have been rewritten and stay as they are
+    damaged: tuple[DamagedLog, ...] = ()  # logs that should have been rewritten and stay as they are
 
 
 @dataclass
-class Reclaimed:
+class ReclaimedSpace:
     """The bytes that checkpoints gave back."""
 
     deletion: int = 0  # by logs without a live ledger
     compaction: int = 0  # by logs that were rewritten, less what was written for them
     compactions: int = 0
 
-    def count(self, plan: CheckpointPlan, written: Written, logs: Mapping[int, EntryLog]) -> None:
+    def count(self, plan: CheckpointPlan, result: CheckpointResult, logs: Mapping[int, EntryLog]) -> None:
         """Count a durable checkpoint; ``logs`` are those before it."""
-        rewritten = [log for log in written.removed if log not in plan.dead_logs]
+        rewritten = [log for log in result.removed if log not in plan.dead_logs]
         self.deletion += sum(logs[log].size for log in plan.dead_logs)
         self.compaction += sum(logs[log].size for log in rewritten)
-        self.compaction -= sum(log.size for log, _ in written.logs if log.id == plan.log_id)
+        self.compaction -= sum(log.size for log, _ in result.logs if log.id == plan.log_id)
         self.compactions += bool(rewritten)
 
 
@@ -80,7 +80,7 @@ class CheckpointWriter:
     def __init__(self, disk: Disk, directory: str, settings: StorageSettings, state_file: StateFile) -> None:
         self._disk, self._directory, self._settings, self._state_file = disk, directory, settings, state_file
 
-    def write(self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]) -> Written:
+    def write(self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]) -> CheckpointResult:
         """Make a checkpoint durable. After a StorageError the old state holds, and the same table can be written
         again."""
         # The higher id is the newer log: where both have an entry, the one from memory is the newer version.
@@ -97,19 +97,19 @@ class CheckpointWriter:
         other_logs = (log for log in plan.state.logs if log not in removed)
         # From here on a failure leaves it open which state holds, so the new logs must stay.
         self._state_file.write(replace(plan.state, logs=(*other_logs, *(log.id for log, _ in logs))))
-        return Written(logs, removed, damaged)
+        return CheckpointResult(logs, removed, damaged)
 
     def _rewrite(
         self, plan: CheckpointPlan, alive: Mapping[LedgerId, Ledger]
-    ) -> tuple[tuple[NewLog, ...], tuple[int, ...], tuple[Damaged, ...]]:
+    ) -> tuple[tuple[NewLog, ...], tuple[int, ...], tuple[DamagedLog, ...]]:
         """Return the new log, the logs that it replaces, and those that could not be read, which it was begun anew
         without."""
-        damaged = list[Damaged]()
+        damaged = list[DamagedLog]()
         while victims := tuple(log for log in plan.rewrite if log not in [each.log for each in damaged]):
             fill = partial(compact, self._disk, self._directory, victims, alive)
             try:
                 return self._new_log(plan.log_id, fill), victims, tuple(damaged)
-            except Unreadable as error:
+            except UnreadableLog as error:
                 damaged.append(error.damaged)
         return (), (), tuple(damaged)
 
@@ -128,7 +128,7 @@ class CheckpointWriter:
             fill(writer)
             if writer.pieces:
                 return ((writer.finish(), writer.pieces),)
-        except (StorageError, Unreadable):
+        except (StorageError, UnreadableLog):
             writer.abandon()
             raise
         writer.abandon()

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointWriter, Reclaimed, Written
-from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
+from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointResult, CheckpointWriter, ReclaimedSpace
+from tallystick.bookkeeper.bookie.collector import DamagedLog, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS
 from tallystick.bookkeeper.bookie.log_index import remove_log
-from tallystick.bookkeeper.bookie.restart import Restarted
+from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import DeletedLedger, State
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -31,7 +31,7 @@ class Checkpoints:
     """Plan the checkpoints of a storage, one after another, and enter what they wrote into the index."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted, *,
+        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: StorageParts, *,
         taken_commit: Callable[[], int], newest_commit: Callable[[], int],
     ) -> None:  # fmt: skip
         """``taken_commit`` gives the number of the last commit that was taken, ``newest_commit`` that of the commit
@@ -41,10 +41,10 @@ class Checkpoints:
         self._state_file, self._taken_commit, self._newest_commit = parts.state_file, taken_commit, newest_commit
         self._writer = CheckpointWriter(disk, directory, settings, parts.state_file)
         self._mark = parts.mark  # of the state that is on the disk
-        self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
+        self._result = CheckpointResult()  # by the checkpoint that is between ``write`` and ``finish``
         self._entering: Iterator[None] = iter(())  # its pieces into the index
         self._garbage: list[int] = []  # logs whose files can be deleted
-        self.reclaimed = Reclaimed()
+        self.reclaimed_space = ReclaimedSpace()
         self.damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
 
     @property
@@ -122,7 +122,7 @@ class Checkpoints:
         return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark))]
 
     def _state(self, mark: int, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
-        generation, number = self._journal.reached
+        generation, number = self._journal.end
         return State(
             mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
             self._ledgers.anchor, number, self._ledgers.given_up.copy(),
@@ -135,40 +135,40 @@ class Checkpoints:
         of very many ledgers."""
         return self._entering
 
-    def _parts(self, written: Written) -> Iterator[None]:
+    def _parts(self, result: CheckpointResult) -> Iterator[None]:
         """Enter the pieces of all new logs. Until ``finish`` they are read from memory all the same."""
-        for log, _ in written.logs:
+        for log, _ in result.logs:
             self._logs.logs[log.id] = log
-        for log, pieces in written.logs:
+        for log, pieces in result.logs:
             for start in range(0, len(pieces), _PART_PIECES):
                 self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
                 yield
 
-    def finish(self, plan: CheckpointPlan) -> tuple[Damaged, ...]:
+    def finish(self, plan: CheckpointPlan) -> tuple[DamagedLog, ...]:
         """Read from what ``write`` wrote from now on. Next: ``sweep`` on a thread.
 
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
         """
         for _ in self._entering:
             pass
-        written, self._written = self._written, Written()
-        self.reclaimed.count(plan, written, self._logs.logs)
+        result, self._result = self._result, CheckpointResult()
+        self.reclaimed_space.count(plan, result, self._logs.logs)
         if plan.table is not None:
             self._tables.drop_frozen()
         self._mark = plan.state.mark
-        for log_id in written.removed:
+        for log_id in result.removed:
             self._logs.remove(log_id)
-        self._garbage += written.removed
-        self.damaged = [log for log in self.damaged if log not in written.removed]
-        self.damaged += [damaged.log for damaged in written.damaged]
+        self._garbage += result.removed
+        self.damaged = [log for log in self.damaged if log not in result.removed]
+        self.damaged += [damaged.log for damaged in result.damaged]
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
         self._ledgers.remember_deleted(plan.state.deleted)
-        return written.damaged
+        return result.damaged
 
     def write(self, plan: CheckpointPlan) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
-        self._written = self._writer.write(plan, self._ledgers.alive)
-        self._entering = self._parts(self._written)
+        self._result = self._writer.write(plan, self._ledgers.alive)
+        self._entering = self._parts(self._result)
         self._journal.release(plan.state.mark)
 
     def sweep(self) -> tuple[str, ...]:

@@ -26,17 +26,17 @@ _BATCH_FRAMES = 1024
 
 
 @dataclass(frozen=True)
-class Damaged:
+class DamagedLog:
     """A log that could not be read, and why."""
 
     log: int
     reason: str
 
 
-class Unreadable(Exception):
+class UnreadableLog(Exception):
     """A log could not be read while it was rewritten. Nothing else failed: the others can still be rewritten."""
 
-    def __init__(self, damaged: Damaged) -> None:
+    def __init__(self, damaged: DamagedLog) -> None:
         super().__init__(damaged.reason)
         self.damaged = damaged
 
@@ -86,11 +86,11 @@ def _reading(log_id: int) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise Unreadable(Damaged(log_id, str(error))) from error
+        raise UnreadableLog(DamagedLog(log_id, str(error))) from error
 
 
 class _Source:
-    """A log that is being rewritten, read chunk by chunk. All methods raise Unreadable."""
+    """A log that is being rewritten, read chunk by chunk. All methods raise UnreadableLog."""
 
     def __init__(self, disk: Disk, directory: str, log_id: int) -> None:
         with _reading(log_id):
@@ -117,7 +117,7 @@ class _Source:
 def compact(
     disk: Disk, directory: str, victims: Iterable[int], alive: Mapping[LedgerId, Ledger], writer: LogWriter
 ) -> None:
-    """Copy the live entries of the victims to a new log. Raises Unreadable, and StorageError of the new log."""
+    """Copy the live entries of the victims to a new log. Raises UnreadableLog, and StorageError of the new log."""
     sources: dict[int, _Source] = {}
     pieces: dict[LedgerId, list[Piece]] = {}
     try:

@@ -69,7 +69,7 @@ class LedgerIdentities:
             held_ledger.is_compared = held_ledger.was_compared = True
             self.note(ledger, creation)
         elif not written and self._ledgers.lacks(ledger):
-            self._stage(records.Noted(ledger, UNKNOWN).encode())
+            self._stage(records.CreationRecord(ledger, UNKNOWN).encode())
 
     def look_again(self) -> None:
         """Let no earlier look or comparison count any longer."""
@@ -84,7 +84,7 @@ class LedgerIdentities:
         if held_ledger is not None and held_ledger.creation == UNKNOWN and creation not in self.given_up(ledger):
             held_ledger.is_compared = held_ledger.was_compared = True
             self._ledgers.set_creation(ledger, creation)
-            self._stage(records.Noted(ledger, creation).encode())
+            self._stage(records.CreationRecord(ledger, creation).encode())
 
     def missed_looks(self) -> None:
         """Hear that new ledgers are not looked at for a while."""

@@ -1,4 +1,4 @@
-"""What the payload of a journal commit is made of: records, one after another. All begin alike, big-endian::
+"""The records of a journal commit: its payload is one after another. All begin alike, big-endian::
 
     length of what follows 4 | type 2 | version 2 | …
 
@@ -41,19 +41,19 @@ _CREATION_BODY = struct.Struct(">qq")
 
 
 class JournalRecord(Protocol):
-    """What a replay takes in."""
+    """A record that a replay takes in."""
 
     @property
     def ledger(self) -> LedgerId: ...
 
     def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
-        """Do again what was done when it was written."""
+        """Repeat what was done when the record was written."""
         ...
 
 
 @dataclass(frozen=True)
 class Adds:
-    """Entries of one ledger."""
+    """Added entries of one ledger."""
 
     ledger: LedgerId
     key: bytes = field(repr=False)
@@ -68,6 +68,8 @@ class Adds:
 
 @dataclass(frozen=True)
 class Fence:
+    """A fence of a ledger, with the key that its client had."""
+
     ledger: LedgerId
     key: bytes = field(repr=False)
 
@@ -83,8 +85,9 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """Which of the ledgers that have or had this id it is; -1: the look behind what came found none."""
+class CreationRecord:
+    """The creation of a ledger, which tells it from others that have or had its id; -1 if the look behind its first add
+    found no metadata."""
 
     ledger: LedgerId
     creation: Creation
@@ -93,7 +96,7 @@ class Noted:
         return _encoded(_CREATION, _CREATION_BODY.pack(self.ledger, self.creation))
 
     @classmethod
-    def decode(cls, body: bytes) -> Noted:
+    def decode(cls, body: bytes) -> CreationRecord:
         return cls(*_CREATION_BODY.unpack(body))
 
     def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
@@ -104,7 +107,7 @@ class Noted:
 
 
 def _no_entry(body: bytes) -> JournalRecord:
-    """Whole entries are found by the scans of runs: this one is shorter than the header of one."""
+    """Refuse an entry: whole ones are found by the scans of runs, so this is shorter than the header of one."""
     raise struct.error("too short for an entry")
 
 
@@ -112,17 +115,17 @@ def _no_entry(body: bytes) -> JournalRecord:
 _READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _ENTRY: (_no_entry,),
     _FENCE: (Fence.decode,),
-    _CREATION: (Noted.decode,),
+    _CREATION: (CreationRecord.decode,),
 }
 
 
 def _encoded(kind: int, body: bytes) -> bytes:
-    """A record of the newest version of its type."""
+    """Return a record of the newest version of its type."""
     return _HEAD.pack(_HEAD.size - _LENGTH_BYTES + len(body), kind, len(_READERS[kind]) - 1) + body
 
 
 def decode(payload: bytes, path: str, offset: int) -> Iterator[JournalRecord]:
-    """The records of one commit, which is at this offset of a file, in order but for the ledgers within a run.
+    """Decode the records of one commit, which is at this offset of a file, in order but for the ledgers within a run.
 
     Raises CorruptRecord, and StorageError for a record that only a newer version of this program knows.
     """
@@ -138,7 +141,7 @@ def decode(payload: bytes, path: str, offset: int) -> Iterator[JournalRecord]:
 
 
 def _decode_one(payload: bytes, position: int, path: str, offset: int) -> tuple[JournalRecord, int]:
-    """A record that is no entry, and where it ends."""
+    """Return a record that is no entry, and where it ends."""
     body = position + _HEAD.size
     if body > len(payload):
         raise CorruptRecord("a record in the journal is cut short", path=path, offset=offset + position)
@@ -158,7 +161,7 @@ def _decode_one(payload: bytes, position: int, path: str, offset: int) -> tuple[
 
 
 def picked(data: bytes, run: AddRun, places: Sequence[int]) -> tuple[bytes, AddRun]:
-    """The frames at these places of a run, copied together."""
+    """Copy the frames at these places of a run together."""
     frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in places]
     keys, ledgers = [run.keys[place] for place in places], [run.ledgers[place] for place in places]
     entries = [run.entries[place] for place in places]
@@ -166,7 +169,7 @@ def picked(data: bytes, run: AddRun, places: Sequence[int]) -> tuple[bytes, AddR
 
 
 def by_ledger(data: bytes, run: AddRun, places: Sequence[int]) -> Iterator[Adds]:
-    """The frames at these places of a run, sorted by ledger; ones that do not lie together are copied together."""
+    """Sort the frames at these places of a run by ledger; those that do not lie together are copied together."""
     if len(places) == len(run) and run.ledgers and run.ledgers.count(run.ledgers[0]) == len(run):
         yield Adds(run.ledgers[0], run.keys[0], Run(array("q", run.entries), array("Q", run.bounds), data))
         return

@@ -1,9 +1,9 @@
-"""From the files to a running storage: the state, the index of all entry logs, then the journal after the mark.
+"""The start of a storage from its files: the state, the index of all entry logs, then the journal after the mark.
 
 Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such
-entry" and be believed (Q15). Only what no complete checkpoint names is deleted, and not before all is read: who refuses
-to start has deleted nothing. Only an incomplete last commit is cut. What only a newer version of this program knows is
-no damage, and is refused as that, before anything is changed.
+entry" and be believed (Q15). Only files that no complete checkpoint names are deleted, and not before all is read: a
+start that is refused has deleted nothing. Only an incomplete last commit is cut. A file of a newer version of this
+program is not damaged; it is refused as newer, before anything is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
-from tallystick.bookkeeper.bookie.journal import Journal, Reached
+from tallystick.bookkeeper.bookie.journal import Journal, JournalEnd
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.log_index import index_path, log_of, log_path
 from tallystick.bookkeeper.bookie.memtable import MemTables
@@ -28,8 +28,8 @@ from tallystick.runtime.rng import Random
 
 
 @dataclass
-class Replayed:
-    """What a start took in from the journal: nothing after an orderly stop."""
+class ReplayStats:
+    """How much a start replayed of the journal: nothing after an orderly stop."""
 
     commits: int = 0
     entries: int = 0
@@ -37,7 +37,7 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class Restarted:
+class StorageParts:
     """The parts of a storage."""
 
     journal: Journal
@@ -47,12 +47,12 @@ class Restarted:
     tables: MemTables
     mark: int  # of the state
     number: int  # of the last commit
-    replayed: Replayed
+    replay_stats: ReplayStats
 
 
-def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> Restarted:
-    """Read everything, or begin anew in empty folders. Raises CorruptRecord, and StorageError where a newer version
-    wrote what is there."""
+def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> StorageParts:
+    """Read everything, or begin anew in empty folders. Raises CorruptRecord, and StorageError for files of a newer
+    version."""
     make_folder(disk, journal_dir)
     make_folder(disk, ledger_dir)
     state_file = StateFile(disk, ledger_dir, settings.state_spare_bytes)
@@ -66,22 +66,22 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
     ledgers, logs, tables = Ledgers(state), EntryLogs(disk, ledger_dir, settings), MemTables()
     for log in sorted(state.logs):
         ledgers.enter(log, logs.load(log))
-    number, replayed = _replay(journal, state, ledgers, tables)
+    number, replay_stats = _replay(journal, state, ledgers, tables)
     if stored is None and number:
         raise CorruptRecord("the state file is missing beside a journal", path=path)
     # Only now: a state that is older than its folder does not name the newest logs, and its journal shows that.
     _delete_leftovers(disk, ledger_dir, state)
     if stored is None:
         journal.prepare()
-        state_file.write(State(generation=journal.reached.generation))
+        state_file.write(State(generation=journal.end.generation))
     state_file.reserve()
     with contextlib.suppress(DiskFull):  # reading works without; the first commit will say so
         journal.prepare()
-    return Restarted(journal, state_file, ledgers, logs, tables, state.mark, number, replayed)
+    return StorageParts(journal, state_file, ledgers, logs, tables, state.mark, number, replay_stats)
 
 
 def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
-    """Files of a checkpoint that did not get as far as the state file, and ones that a later checkpoint let go."""
+    """Delete files of a checkpoint that did not reach the state file, and those that a later checkpoint replaced."""
     names_in_use = {os.path.basename(path(directory, log)) for log in state.logs for path in (log_path, index_path)}
     for name in disk.listdir(directory):
         if name.endswith((".log", ".index", ".new")) and name not in names_in_use:
@@ -93,16 +93,16 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
                     raise
 
 
-def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: MemTables) -> tuple[int, Replayed]:
-    """Take in what the journal has after the mark; the number of its last commit, and how much it was."""
-    last, replayed = state.mark, Replayed()
-    for commit in journal.replay(state.mark, Reached(state.generation, state.journal_number)):
+def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: MemTables) -> tuple[int, ReplayStats]:
+    """Replay the journal after the mark. Returns the number of its last commit, and how much was replayed."""
+    last, replay_stats = state.mark, ReplayStats()
+    for commit in journal.replay(state.mark, JournalEnd(state.generation, state.journal_number)):
         for record in records.decode(bytes(commit.payload), commit.path, commit.offset):
             if not ledgers.skipped(record.ledger, commit.number):
                 record.replay(ledgers, tables)
         last = commit.number
-        replayed.commits += 1
-        replayed.bytes += len(commit.payload)
+        replay_stats.commits += 1
+        replay_stats.bytes += len(commit.payload)
     ledgers.missed_looks()
-    replayed.entries = tables.entries
-    return last, replayed
+    replay_stats.entries = tables.entries
+    return last, replay_stats

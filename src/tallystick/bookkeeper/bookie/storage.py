@@ -25,7 +25,7 @@ from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import EntryReads
-from tallystick.bookkeeper.bookie.restart import Restarted, restart
+from tallystick.bookkeeper.bookie.restart import StorageParts, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
@@ -58,7 +58,9 @@ class StorageStats:
 class Storage:
     """See the module. Made by ``open``."""
 
-    def __init__(self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: StorageParts
+    ) -> None:
         self._clock = clock
         self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
         self.checkpoints = Checkpoints(
@@ -76,7 +78,7 @@ class Storage:
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
         self._durable = parts.number  # and of the last one that is on the disk
-        self.replayed = parts.replayed
+        self.replay_stats = parts.replay_stats
 
     @classmethod
     def open(
@@ -205,9 +207,9 @@ class Storage:
             entry_log_bytes=sum(log.size for log in logs),
             damaged_logs=len(self.checkpoints.damaged),
             fences_without_entries=self.fences_without_entries,
-            deletion_bytes=self.checkpoints.reclaimed.deletion,
-            compaction_bytes=self.checkpoints.reclaimed.compaction,
-            compactions=self.checkpoints.reclaimed.compactions,
+            deletion_bytes=self.checkpoints.reclaimed_space.deletion,
+            compaction_bytes=self.checkpoints.reclaimed_space.compaction,
+            compactions=self.checkpoints.reclaimed_space.compactions,
         )
 
     # Loop: commits begin.

@@ -36,7 +36,7 @@ class LoneRequest(Generic[Requester]):
 
 
 @dataclass(slots=True)
-class Expired(Generic[Requester]):
+class OverdueRequests(Generic[Requester]):
     """What is overdue, and when the oldest of it was sent."""
 
     since: float
@@ -173,9 +173,9 @@ class Outstanding(Generic[Requester]):
         self._trim()
         return request
 
-    def expire(self, now: float) -> Expired[Requester]:
+    def expire(self, now: float) -> OverdueRequests[Requester]:
         """Everything overdue is given back once and then waits, ownerless, for a late response."""
-        expired: Expired[Requester] = Expired(now)
+        expired: OverdueRequests[Requester] = OverdueRequests(now)
         for queue in self._deadlines.values():
             while queue and queue[0].deadline <= now:
                 request = queue.popleft()

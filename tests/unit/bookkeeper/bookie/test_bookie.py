@@ -98,7 +98,7 @@ async def test_a_stop_is_in_order_though_the_metadata_does_not_answer(
     told = [event.kind for event in home.events][-2:]
     assert told == ["registration not removed", "bookie stopped"]
     async with home.running() as bookie:
-        assert not bookie.storage.replayed.commits
+        assert not bookie.storage.replay_stats.commits
 
 
 async def test_a_bookie_says_that_it_has_no_connection_to_the_metadata_and_that_it_has_one_again(

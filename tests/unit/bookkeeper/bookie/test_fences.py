@@ -140,7 +140,7 @@ async def test_q11_a_fence_that_came_before_the_first_entry_survives_restarts_an
         if not in_order:
             bookie.failure.set_result(OSError("the disk died"))
     async with home.running(max_fences_without_entries=MOST) as bookie:
-        assert bool(bookie.storage.replayed.commits) is not in_order
+        assert bool(bookie.storage.replay_stats.commits) is not in_order
         assert bookie.storage.fences_without_entries == MOST + 1, "the bound forgets no fence"
         assert await add(bookie, 7) == Code.FENCED
         assert await add(bookie, 7, flags=RequestFlag.RECOVERY_ADD) == Code.OK

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from support.stores import SMALL
-from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, Commit, Journal
+from tallystick.bookkeeper.bookie.journal import Commit, Journal
+from tallystick.bookkeeper.bookie.segment import COMMIT_BYTES, FIRST_COMMIT
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, read_file
@@ -220,9 +221,9 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_though_it_is_
     desk.disk.kill()
     desk.disk.fault = None
     assert desk.replay(mark=2) == []
-    reached = desk.journal.reached
+    end = desk.journal.end
     desk.disk.power_loss()
-    assert list(desk.open().replay(2, reached)) == []
+    assert list(desk.open().replay(2, end)) == []
     assert desk.replay()[-1] == (2, b"only in the cache")
 
 

@@ -332,7 +332,7 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
         await until(lambda: bookie.committer.idle.is_set() and not bookie.storage.staged)
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
-        assert bookie.storage.replayed.entries == 10
+        assert bookie.storage.replay_stats.entries == 10
         assert bookie.storage.identities.identity(7) == LedgerIdentity(await creation_of(driver, 7), False)
 
 
@@ -345,7 +345,7 @@ async def test_nor_does_it_forget_which_ledgers_nobody_made(home: Home) -> None:
         assert await peer.code(adds(8, [1])) == Code.OK
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
-        assert bookie.storage.replayed.entries == 4
+        assert bookie.storage.replay_stats.entries == 4
         assert [bookie.storage.identities.is_missed(each) for each in (7, 8, 9)] == [False, True, False]
 
 

@@ -11,7 +11,7 @@ from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import MemTables, stored_frame
-from tallystick.bookkeeper.bookie.records import Adds, Fence, Noted, by_ledger, decode
+from tallystick.bookkeeper.bookie.records import Adds, CreationRecord, Fence, by_ledger, decode
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.errors import CorruptRecord, StorageError
@@ -22,7 +22,7 @@ def contents(adds: Adds) -> list[tuple[int, bytes]]:
 
 
 def test_a_payload_of_everything() -> None:
-    fence, noted = Fence(7, master_key(b"other")), Noted(7, 1 << 62)
+    fence, noted = Fence(7, master_key(b"other")), CreationRecord(7, 1 << 62)
     payload = frame(5, 0) + frame(5, 1) + fence.encode() + noted.encode() + frame(6, 3) + frame(5, 2)
     found = list(decode(payload, "", 0))
     assert found[1:3] == [fence, noted]
@@ -48,7 +48,7 @@ def test_every_record_is_written_as_it_was_recorded() -> None:
     entry = entry_bytes(5, 1)
     assert stored_frame(KEY, entry) == bytes.fromhex("00000075 0201 0000") + KEY + entry
     assert Fence(7, KEY).encode() == bytes.fromhex("00000020 ff01 0000 0000000000000007") + KEY
-    assert Noted(7, -1).encode() == bytes.fromhex("00000014 ff02 0000 0000000000000007 ffffffffffffffff")
+    assert CreationRecord(7, -1).encode() == bytes.fromhex("00000014 ff02 0000 0000000000000007 ffffffffffffffff")
 
 
 GARBAGE = {
@@ -56,7 +56,7 @@ GARBAGE = {
     "half an entry": frame(1, 1)[:-1],
     "an entry without a whole header": bytes.fromhex("00000024 0201 0000") + bytes(32),
     "half a fence": Fence(1, KEY).encode()[:-1],
-    "half a creation": Noted(1, 1).encode()[:-1],
+    "half a creation": CreationRecord(1, 1).encode()[:-1],
     "a longer fence": bytes.fromhex("00000021 ff01 0000") + bytes(29),
     "a shorter creation": bytes.fromhex("00000013 ff02 0000") + bytes(15),
     "a byte": b"\xff",
