@@ -1,20 +1,21 @@
-"""One bookie, from its folders to its registration, and back in reverse (``EmbeddedServer``; facts 6.8).
+"""One bookie starts from its folders up to its registration, and stops in reverse (``EmbeddedServer``).
 
 ::
 
     folders locked ─► ports bound ─► cookie ─► journal replayed ─► alone at the address ─► listening ─► registered
 
-A start that gets no port has written no cookie, which would list a bookie that never was. The lock proves that the last
-process on these folders is dead and the cookie that they are this bookie's: only then may it take over a registration
-that is still listed, without waiting for the old session to end.
+A start that gets no port has written no cookie, which would list a bookie that never was there. The lock proves that
+the last process on these folders is dead and the cookie that they are this bookie's: only then may it take over a
+registration that is still listed, without waiting for the old session to end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import Listing
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.service import Service
@@ -39,11 +41,10 @@ from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
-from tallystick.errors import DiskFull, StorageError, UsageError
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import DiskFull, StorageError
 from tallystick.runtime.folders import make_folder
-from tallystick.runtime.health import HealthPages, serve_health
-from tallystick.runtime.network import Listener
+from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 
@@ -51,7 +52,7 @@ from tallystick.runtime.tasks import watch
 async def start_bookie(
     settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None, connect: Connect = open_driver
 ) -> Bookie:
-    """A bookie that is registered and answers; ``stop`` it. ``connect`` opens the metadata that the settings name.
+    """Start a bookie: it is registered and serves; ``stop`` it. ``connect`` opens the metadata that the settings name.
 
     Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
     """
@@ -65,7 +66,8 @@ async def start_bookie(
 
 
 class Bookie:
-    """Made by ``start_bookie``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
+    """A bookie, made by ``start_bookie``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any
+    case."""
 
     def __init__(
         self, settings: BookieSettings, outside: Outside, storage_settings: StorageSettings, connect: Connect
@@ -80,9 +82,7 @@ class Bookie:
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
         self._recent = RecentAdds()
-        self.address: Address = (self._addresses.listen_host, settings.port)
-        self.http_address: Address | None = None
-        self._http_door: Listener | None = None
+        self._ports = BookiePorts(settings, self._addresses, outside.network, outside.events)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @property
@@ -90,16 +90,19 @@ class Bookie:
         return self._addresses.bookie
 
     @property
-    def _advertised(self) -> Address:
-        """What clients are told. Its port is known once it is bound."""
-        return self._addresses.advertised_host, self.address[1]
+    def address(self) -> Address:
+        return self._ports.address
+
+    @property
+    def http_address(self) -> Address | None:
+        return self._ports.http_address
 
     @property
     def _folders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self._settings.journal_dir, self._settings.ledger_dir)))
 
     async def stop(self) -> None:
-        """Leave the list of the living, answer what is under way, write a checkpoint, unlock the folders."""
+        """Remove the registration, serve what is under way, write a checkpoint, unlock the folders."""
         await self._stack.aclose()
         if self._clean:
             self._clean = False
@@ -108,7 +111,8 @@ class Bookie:
     async def _start(self) -> None:
         settings, outside = self._settings, self._outside
         self._lock_folders()
-        await self._bind()
+        self._stack.push_async_callback(self._ports.close)
+        await self._ports.bind(lambda: self._server.session(), lambda: HealthPages(registry(self._view()), self._state))
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
@@ -116,9 +120,8 @@ class Bookie:
         await self._open_storage()
         collection = self._open_collection(self.driver)
         await collection.compare()
-        await wait_for_address(
-            self.driver, self.id, self._advertised, 2 * settings.session_timeout_s, self._wait_for_address
-        )
+        patience_s = 2 * settings.session_timeout_s
+        await wait_for_address(self.driver, self.id, self._ports.advertised, patience_s, self._report_others)
         await self._listen()
         listing = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
@@ -138,18 +141,13 @@ class Bookie:
         self._stack.callback(self._journal_worker.close)
         journal = os.path.join(folder_of(settings.journal_dir), "journal")
         ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
-        self.storage = await self._worker.run(
-            lambda: Storage.open(
-                outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock, random=outside.random
-            )
-        )
+        opening = partial(Storage.open, outside.disk, journal, ledgers, self._storage_settings)
+        self.storage = await self._worker.run(lambda: opening(clock=outside.clock, random=outside.random))
         self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (stats := self.storage.replay_stats).commits:
-            outside.events.emit(
-                "journal replayed", commits=stats.commits, entries=stats.entries, bytes=stats.bytes,
-                reason="the last process did not stop in order",
-            )  # fmt: skip
+            counts, reason = asdict(stats), "the last process did not stop in order"
+            outside.events.emit("journal replayed", **counts, reason=reason)
         self.committer = Committer(
             self.storage, self._journal_worker, outside.clock, self.counts,
             full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
@@ -177,7 +175,7 @@ class Bookie:
         return self.collection
 
     async def _close_storage(self) -> None:
-        """After a failed or stuck commit nothing more is written: the next start replays the journal."""
+        """Close the storage. After a failed or stuck commit nothing is written: the next start replays the journal."""
         clean = self.committer.idle.is_set() and not self.failure.done()
         self.committer.close()
         # A commit may be under way. Its journal must not be closed before: the number of a closed file is soon that of
@@ -189,28 +187,6 @@ class Bookie:
         except StorageError as error:
             self._outside.events.emit("no checkpoint at stop", reason=str(error))
             await self._worker.run(lambda: self.storage.close(clean=False))
-
-    async def _bind(self) -> None:
-        """Take the ports, and refuse connections until there is somebody to answer. Raises UsageError."""
-        settings = self._settings
-        self._door = await self._bound(
-            self._addresses.listen_host, settings.port, "clients",
-            partial(self._outside.network.listen, factory=lambda: self._server.session(), serving=False),
-        )  # fmt: skip
-        self.address = self._door.address
-        if settings.http_enabled:
-            pages = HealthPages(registry(self._view()), self._state)
-            bind = partial(serve_health, self._outside.network, pages=pages, serving=False)
-            self._http_door = await self._bound(settings.http_host, settings.http_port, "HTTP", bind)
-            self.http_address = self._http_door.address
-
-    async def _bound(self, host: str, port: int, whom: str, bind: Callable[..., Awaitable[Listener]]) -> Listener:
-        try:
-            listener = await bind(host=host, port=port)
-        except OSError as error:
-            raise UsageError(f"cannot listen for {whom}: {error.strerror}", host=host, port=port) from error
-        self._stack.push_async_callback(listener.close)
-        return listener
 
     def _view(self) -> View:
         return View(
@@ -232,57 +208,42 @@ class Bookie:
         self._stack.push_async_callback(self.looks.close)
         self.fences = Fences(
             self.storage, self.counts, self._recent, settings.max_fences_without_entries,
-            looks=self.looks.has_room, tell=self._fences_refused,
+            looks=self.looks.has_room, tell=self._report_refused_fences,
         )  # fmt: skip
+        looks, look_at = lambda: self.looks.active, self.looks.look_at
         service = Service(
-            self.storage, self.guard, self.fences, self.counts, self._recent, looks=lambda: self.looks.active,
-            look_at=self.looks.look_at,
-        )  # fmt: skip
+            self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at
+        )
         largest = settings.max_frame_bytes
         v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
         wires = Wires(v2, max_frame_bytes=largest)
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
         self._server = BookieServer(wires, self.committer, self.looks, self.counts, self._outside.events, bounds)
         self._stack.push_async_callback(self._server.stop)
-        try:
-            await self._server.serve(self._door)
-            if self._http_door is not None:
-                self._stack.push_async_callback(self._http_door.close)
-                await self._http_door.serve()
-        except OSError as error:  # another process bound the port in the same moment and was faster
-            raise UsageError(f"cannot listen: {error.strerror}", port=settings.port) from error
-        if not self._addresses.is_loopback:
-            self._outside.events.emit(
-                "listening beyond this machine", host=self.address[0], port=self.address[1],
-                reason="listeningInterface says so; whoever reaches the port can read and write",
-            )  # fmt: skip
+        self._stack.push_async_callback(self._ports.close)
+        await self._ports.serve(self._server)
 
-    def _wait_for_address(self, others: list[BookieId]) -> None:
-        self._outside.events.emit(
-            "address not free", bookie=self.id, others=others,
-            reason="they are registered here and have left; clients would take this bookie for them",
-        )  # fmt: skip
+    def _report_others(self, others: list[BookieId]) -> None:
+        reason = "they are registered here and have left; clients would take this bookie for them"
+        self._outside.events.emit("address not free", bookie=self.id, others=others, reason=reason)
 
-    def _fences_refused(self) -> None:
-        self._outside.events.emit(
-            "fences refused", count=self.storage.fences_without_entries,
-            reason="so many ledgers without an entry here are fenced (maxFencesWithoutEntries); another is fenced when "
-            "the metadata has it",
-        )  # fmt: skip
+    def _report_refused_fences(self) -> None:
+        reason = (
+            "so many ledgers without an entry here are fenced (maxFencesWithoutEntries); another is fenced when the "
+            "metadata has it"
+        )
+        self._outside.events.emit("fences refused", count=self.storage.fences_without_entries, reason=reason)
 
     def _state(self) -> dict[str, object]:
-        return {
-            "healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only,
-            "metadata_reached": self._is_metadata_reached(),
-        }  # fmt: skip
+        is_healthy, is_read_only = not self.failure.done(), self.guard.read_only
+        state = {"healthy": is_healthy, "bookie": self.id, "read_only": is_read_only}
+        return {**state, "metadata_reached": self._is_metadata_reached()}
 
     def _is_metadata_reached(self) -> bool:
         return self._listing is None or self._listing.reached
 
     async def _register(self, driver: MetadataDriver) -> Listing:
-        info = BookieInfo.at(*self._advertised)
-        if self.http_address is not None:
-            info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
+        info = self._ports.info
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
         self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
         self._stack.push_async_callback(self._listing.leave)
@@ -292,7 +253,7 @@ class Bookie:
         return self._listing
 
     def _space(self, error: DiskFull | None) -> None:
-        """A commit waits for space (or, without error, does no longer)."""
+        """Hear that a commit waits for space or, without ``error``, does so no longer."""
         if error is not None and self.guard.filled("commit"):
             self._outside.events.emit("disk full", reason=str(error))
             self._moded()
@@ -304,7 +265,7 @@ class Bookie:
             self._listing.changed()
 
     def _fail(self, error: Exception) -> None:
-        """The bookie cannot go on: nothing more is answered."""
+        """End all connections: the bookie cannot go on."""
         if not self.failure.done():
             self._outside.events.emit("bookie cannot go on", reason=str(error))
             self.failure.set_result(error)

@@ -1,0 +1,88 @@
+"""The ports of a bookie: the one for clients, and the one for its health pages.
+
+They are bound before anything else is done, so that a start without a port leaves no trace, and refuse connections
+until the bookie can serve them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from tallystick.bookkeeper.bookie.address import Address
+from tallystick.bookkeeper.bookie.config import Addresses, BookieSettings
+from tallystick.bookkeeper.bookie.server import BookieServer
+from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
+from tallystick.errors import UsageError
+from tallystick.runtime.events import Events
+from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.network import Listener, Network
+
+
+class BookiePorts:
+    """``bind`` them, then ``serve`` them; ``close`` them in any case."""
+
+    def __init__(self, settings: BookieSettings, addresses: Addresses, network: Network, events: Events) -> None:
+        self._settings, self._addresses, self._network, self._events = settings, addresses, network, events
+        self._clients: Listener | None = None
+        self._health: Listener | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where clients are served. The port is known once it is bound."""
+        if self._clients is None:
+            return self._addresses.listen_host, self._settings.port
+        return self._clients.address
+
+    @property
+    def http_address(self) -> Address | None:
+        """Where the health pages are; None if there are none, or before they are bound."""
+        return self._health.address if self._health is not None else None
+
+    @property
+    def advertised(self) -> Address:
+        """The address of the bookie in its registration."""
+        return self._addresses.advertised_host, self.address[1]
+
+    @property
+    def info(self) -> BookieInfo:
+        """What the registration has of the ports."""
+        info = BookieInfo.at(*self.advertised)
+        if self.http_address is None:
+            return info
+        return BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
+
+    async def bind(self, session: Callable[[], asyncio.BaseProtocol], pages: Callable[[], HealthPages]) -> None:
+        """Take the ports, and refuse connections until ``serve``. Raises UsageError."""
+        settings, listen = self._settings, partial(self._network.listen, factory=session, serving=False)
+        self._clients = await _bound(self._addresses.listen_host, settings.port, "clients", listen)
+        if settings.http_enabled:
+            bind = partial(serve_health, self._network, pages=pages(), serving=False)
+            self._health = await _bound(settings.http_host, settings.http_port, "HTTP", bind)
+
+    async def serve(self, server: BookieServer) -> None:
+        """Accept connections on both. Raises UsageError."""
+        assert self._clients is not None, "bind comes before serve"
+        try:
+            await server.serve(self._clients)
+            if self._health is not None:
+                await self._health.serve()
+        except OSError as error:  # another process bound the port in the same moment and was faster
+            raise UsageError(f"cannot listen: {error.strerror}", port=self._settings.port) from error
+        if not self._addresses.is_loopback:
+            reason = "listeningInterface says so; whoever reaches the port can read and write"
+            host, port = self.address
+            self._events.emit("listening beyond this machine", host=host, port=port, reason=reason)
+
+    async def close(self) -> None:
+        for listener in (self._health, self._clients):
+            if listener is not None:
+                await listener.close()
+
+
+async def _bound(host: str, port: int, whom: str, bind: Callable[..., Awaitable[Listener]]) -> Listener:
+    try:
+        return await bind(host=host, port=port)
+    except OSError as error:
+        raise UsageError(f"cannot listen for {whom}: {error.strerror}", host=host, port=port) from error
