@@ -51,7 +51,7 @@ QUEUE_MUTANTS = (
     ),
     Mutant(
         "a rebuild goes on where it was whatever was lost meanwhile",
-        STORE + "opening.py",
+        STORE + "queue_opening.py",
         " and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)",
         "",
         "tests/unit/rocketmq/store/test_rebuild.py",
@@ -86,14 +86,14 @@ QUEUE_MUTANTS = (
     ),
     Mutant(
         "a deletion told late does not last",
-        STORE + "opening.py",
+        STORE + "queue_opening.py",
         "            queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))",
         "            pass",
         "tests/unit/rocketmq/store/test_promotion.py",
     ),
     Mutant(
         "after power loss files are believed whosever they are",
-        STORE + "opening.py",
+        STORE + "queue_opening.py",
         "            queue.distrust()\n",
         "            pass\n",
         "tests/unit/rocketmq/store/test_promotion.py",
@@ -107,14 +107,14 @@ QUEUE_MUTANTS = (
     ),
     Mutant(
         "a rebuild ends where reput begins again",
-        STORE + "opening.py",
+        STORE + "queue_opening.py",
         "stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset",
         "stop = reput.offset",
         "tests/unit/rocketmq/store/test_promotion.py",
     ),
     Mutant(
         "a promoted store whose queues are read is taken for a slave's",
-        STORE + "opening.py",
+        STORE + "queue_opening.py",
         "sync_record.start > queue_state.dispatched and",
         "sync_record.start and",
         "tests/unit/rocketmq/store/test_promotion.py",

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queues import ConsumeQueues, remove_files
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.notes import Notes, read_notes
 from tallystick.rocketmq.store.promotion import check_promotion, promote
+from tallystick.rocketmq.store.queue_opening import QueueOpening
 from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
 from tallystick.rocketmq.store.rebuild import Rebuild
 from tallystick.rocketmq.store.recovery import LogRecovery, recover_log
@@ -57,7 +58,7 @@ class StoreParts:
     state: QueueStateFile
 
 
-class Opening:
+class StoreOpening:
     """``open`` does it all.
 
     ``slave``: what the store is opened for. It is asked for here, and not when all is open: a copy that may be no
@@ -89,13 +90,14 @@ class Opening:
         queues = ConsumeQueues(
             disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
         )  # fmt: skip
-        dispatch_from = self._take_up(notes, queues, index, log, recovery)
+        opening = QueueOpening(disk, self._roots[CONSUME_QUEUES], self._events, self._check, clean=self._clean)
+        dispatch_from = opening.take_up(notes, queues, index, log, recovery, discard_after_ms=self._discard)
         if not self._slave:
             promote(queue_state, queues, log.end, self._events)
         reput = Reput(log, queues, index, self._events, dispatch_from)
         queue_state.forgotten_up_to = min(queue_state.forgotten_up_to, log.end)
         reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)
-        rebuild = self._rebuild(queue_state, log, queues, index, reput)
+        rebuild = opening.rebuild(queue_state, log, queues, index, reput)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
         notes.state_file.append(self._batch(queue_state, queues, index, rebuild, log, dispatch_from))
@@ -156,6 +158,17 @@ class Opening:
                 "files as expired, stop it and put them back, or start it on a copy that has them",
             )  # fmt: skip
 
+    def _begins_earlier(self, queue_state: QueueState, log: CommitLog) -> bool:
+        """Whether log files are there again that were gone, or about to go: a power loss brought back what retention
+        had deleted, or somebody put back what was missing. The queues have no units of their messages any more."""
+        earlier = log.first < queue_state.log_first <= log.end
+        if earlier:
+            self._events.emit(
+                "log files came back", directory=self._roots[COMMIT_LOG], first=log.first, end=queue_state.log_first,
+                effect="their messages are read again; all queues are built again from the log",
+            )  # fmt: skip
+        return earlier
+
     def _dispatch(self, reput: Reput, end: int) -> None:
         """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very
         many queues takes longer than all else here."""
@@ -175,136 +188,6 @@ class Opening:
                 "clock behind the log", behind_ms=behind_ms,
                 effect="messages have the store time of the last one until the clock has come so far",
             )  # fmt: skip
-
-    # Queues and index
-
-    def _take_up(
-        self, notes: Notes, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovery: LogRecovery
-    ) -> int:
-        """From where records are to be dispatched."""
-        queue_state = notes.queue_state
-        if notes.are_trusted:
-            return self._adopt(queue_state, queues, index, log, min(queue_state.dispatched, log.end))
-        dispatch_from = self._dispatch_from_files(
-            queue_state, queues, log, recovery, repair=notes.are_there or not self._clean
-        )
-        if notes.are_there:
-            dispatch_from = self._empty(queue_state, queues, log, notes.sync_record)
-        if index is not None:
-            index.load(dispatch_from, discard_after_ms=self._discard)
-        return dispatch_from
-
-    def _begins_earlier(self, queue_state: QueueState, log: CommitLog) -> bool:
-        """Whether log files are there again that were gone, or about to go: a power loss brought back what retention
-        had deleted, or somebody put back what was missing. The queues have no units of their messages any more."""
-        earlier = log.first < queue_state.log_first <= log.end
-        if earlier:
-            self._events.emit(
-                "log files came back", directory=self._roots[COMMIT_LOG], first=log.first, end=queue_state.log_first,
-                effect="their messages are read again; all queues are built again from the log",
-            )  # fmt: skip
-        return earlier
-
-    # By the last batch
-
-    def _adopt(
-        self, queue_state: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
-    ) -> int:
-        """From where records are to be dispatched."""
-        _forget_deleted(queue_state)
-        queues.adopt(queue_state.queues.values())
-        for hole in queue_state.holes:
-            queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
-        power_loss = not self._clean and queue_state.epoch != self._disk.epoch()
-        for queue in queues if power_loss else ():
-            queue.distrust()
-        interrupted = {(hole.topic, hole.queue_id) for hole in queue_state.holes}
-        for queue in queues:
-            if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
-                queue.learn_born()
-        queues.remove_unknown()
-        for queue in queues:
-            queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))  # noted, but not yet what it took
-        shortened_queues = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
-        dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in shortened_queues]]))
-        unsettled = shortened_queues or power_loss
-        queue_state.epoch = "" if unsettled else self._disk.epoch()
-        for queue in queues if log.first > queue_state.log_first else shortened_queues:
-            queue.forget_before(max(log.first, queue.born))
-        if index is not None and queue_state.index is not None:
-            index.adopt(queue_state.index, queue_state.index_holes, dispatch_from)
-        elif index is not None:
-            index.load(dispatch_from, discard_after_ms=None)
-        return dispatch_from
-
-    # By reading
-
-    def _dispatch_from_files(
-        self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog, recovery: LogRecovery, *, repair: bool
-    ) -> int:
-        """From where records are to be dispatched. ``repair``: see ``ConsumeQueue.load``."""
-        for hole in queue_state.holes:  # nothing else tells what is missing in the files of such a queue
-            remove_files(self._disk, self._roots[CONSUME_QUEUES], hole.topic, hole.queue_id)
-        queues.load(recovery.dispatch_from, log, repair=repair)
-        for queue in queues.detach_topics(queue_state.deletions):
-            queues.delete(queue)
-        for queue in queues:
-            queue.forget_before(log.first)
-        self._disk.sync_all(self._roots[CONSUME_QUEUES])
-        queue_state.epoch, queue_state.index, queue_state.holes, queue_state.index_holes = (
-            self._disk.epoch(),
-            None,
-            [],
-            [],
-        )
-        return recovery.dispatch_from
-
-    # By the log
-
-    def _empty(
-        self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog, sync_record: SyncRecord | None
-    ) -> int:
-        """From where records are to be dispatched, which is all of them: nothing tells which queues lost files, or went
-        as a whole, so that what is there counts for where each queue goes on, and for no more.
-        """
-        if (
-            sync_record is not None and sync_record.start > queue_state.dispatched and not queue_state.begin_offset
-        ):  # no batch saw it begin there
-            was_here = any(0 <= queue.last_physical < sync_record.start for queue in queues)
-            queue_state.begin_offset, queue_state.master_first = 0 if was_here else sync_record.start, None
-            self._check(queue_state)
-        _forget_deleted(queue_state)
-        for row in queue_state.queues.values():
-            queues.of(*row.key).advance(row.end)
-        for queue in queues:
-            queue.empty()
-        return log.first
-
-    # The rest
-
-    def _rebuild(
-        self, queue_state: QueueState, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput
-    ) -> Rebuild:
-        interrupted = {(hole.topic, hole.queue_id): hole for hole in queue_state.holes}
-        starts = []
-        for queue in queues:
-            hole = interrupted.get((queue.topic, queue.queue_id))
-            if queue.has_hole:
-                same = hole is not None and queue.born and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
-                starts.append(queue_state.rebuild_offset if same else queue.hole_physical())
-        starts += (
-            [file.lost_records.start for file in index.lost_files() if file.lost_records] if index is not None else []
-        )
-        start = max(log.first, min(starts, default=reput.offset))
-        # Where reput begins earlier, units that are noted and lost are of later records, which it passes over.
-        lasts = [queue.last_physical for queue in queues if queue.has_hole]
-        lasts += (
-            [file.lost_records.stop - 1 for file in index.lost_files() if file.lost_records]
-            if index is not None
-            else []
-        )
-        stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset
-        return Rebuild(log, queues, index, reput, self._events, start, stop)
 
     def _blank(self, state_file: QueueStateFile, queues: ConsumeQueues) -> None:
         """What power loss left behind the ends of queues goes: nothing may take it for messages once the log has come
@@ -328,11 +211,3 @@ class Opening:
             rebuild_offset=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
             index=None if index is None else {row.name: row for row in [*index.rows(), *kept_rows]},
         ).whole()  # fmt: skip
-
-
-def _forget_deleted(queue_state: QueueState) -> None:
-    """Nothing of a queue whose last message was deleted can be read any more."""
-    rows = [
-        row for row in queue_state.queues.values() if 0 <= row.last_physical < queue_state.deletions.get(row.topic, 0)
-    ]
-    queue_state.forget(row.key for row in rows)

@@ -20,7 +20,7 @@ from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
-from tallystick.rocketmq.store.opening import Opening, StoreParts
+from tallystick.rocketmq.store.opening import StoreOpening, StoreParts
 from tallystick.rocketmq.store.promotion import check_promotion
 from tallystick.rocketmq.store.reads import Reads, marked_offset
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -69,7 +69,7 @@ class MessageStore:
         Raises CorruptRecord for damage (it names file and offset), UsageError when the settings do not fit the files,
         or when this was a slave's store and the ends of its master's queues are not known.
         """
-        parts = Opening(disk, directory, settings, clock, events, slave=slave).open()
+        parts = StoreOpening(disk, directory, settings, clock, events, slave=slave).open()
         store = cls(disk, directory, settings, clock, events, parts)
         store.take_role(slave=slave)
         return store
