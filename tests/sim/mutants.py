@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "fence coverage of one bookie (Q12)",
         LEDGER + "recovery.py",
-        "if self.striping.covered(fenced):",
-        "if fenced:",
+        "if self.striping.covered(certain_slots):",
+        "if certain_slots:",
     ),
     Mutant(
         "coverage one short (Q12)",

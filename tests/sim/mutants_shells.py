@@ -61,8 +61,8 @@ SHELL_MUTANTS = (
     _planted(
         "what a connection owes when it ends is nobody's (P9)",
         LEDGER + "link.py",
-        "        unanswered_entries = [*self._outstanding.take_all(), *untold]\n",
-        "        unanswered_entries = untold\n",
+        "        unanswered_entries = [*self._outstanding.take_all(), *unreported]\n",
+        "        unanswered_entries = unreported\n",
     ),
     _planted(
         "the beginning of a frame is lost between two reads (P9)",
@@ -85,7 +85,7 @@ SHELL_MUTANTS = (
     Mutant(
         "a bookie that failed a write-back is taken again (P9)",
         LEDGER + "recover.py",
-        ", never=self._given_up",
+        ", never=self._avoided_bookies",
         "",
         killer="tests/unit/bookkeeper/ledger/test_recover.py",  # two bookies must fail one recovery
     ),

@@ -117,7 +117,7 @@ class AddChannel:
         if not self._closed:
             self._listener.on_failed(self._slot, entries, code)
 
-    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+    def failed(self, entries: list[EntryId], error: TallyError) -> None:
         """For the link: no answer in time, or the connection ended."""
         if not self._closed:
             self._listener.on_failed(self._slot, entries, None)

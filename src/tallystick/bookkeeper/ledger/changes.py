@@ -44,7 +44,7 @@ async def _update(
     versioned: VersionedMetadata,
     change: Callable[[LedgerMetadata], Awaitable[LedgerMetadata | None]],
 ) -> VersionedMetadata:
-    """Store what ``change`` makes of the newest metadata; None: it is good as it is.
+    """Store what ``change`` makes of the newest metadata, nothing if that is None.
 
     When the response to a write is lost, what is stored decides: where nothing has changed the very same write is
     repeated (of writes that name one version at most one is made), what it would have stored is a success, and anything
@@ -76,7 +76,7 @@ async def _update(
 
 @contextlib.contextmanager
 def _doubts(doubtful_writes: Sequence[MetadataUncertain]) -> Iterator[None]:
-    """What fails here changes nothing by itself; but a write whose response was lost may have been made."""
+    """Raise MetadataUncertain for an error that changed nothing itself, if an earlier write may have been made."""
     try:
         yield
     except (MetadataUnavailable, NotEnoughBookies) as error:
@@ -88,7 +88,7 @@ def _doubts(doubtful_writes: Sequence[MetadataUncertain]) -> Iterator[None]:
 
 
 def _is_made(new_metadata: LedgerMetadata, metadata: LedgerMetadata) -> bool:
-    """Whether this write was made: others may have changed older fragments since."""
+    """Return whether this write was made: others may have changed older fragments since."""
     return (new_metadata.fragments[-1], new_metadata.state, new_metadata.last_entry, new_metadata.length) == (
         metadata.fragments[-1], metadata.state, metadata.last_entry, metadata.length,
     )  # fmt: skip
@@ -102,10 +102,10 @@ async def change_ensemble(
     first: EntryId,
     replace: Callable[[Collection[BookieId], LedgerMetadata], Awaitable[Ensemble]],
 ) -> VersionedMetadata:
-    """The writer's entries from ``first`` on go to an ensemble without the failed bookies (Q8).
+    """Store an ensemble without the failed bookies for the writer's entries from ``first`` on (Q8).
 
-    Decided on the stored ensemble, not on the writer's: what others changed meanwhile stays. Raises LedgerFenced when
-    the ledger is no longer open, NoSuchLedger, MetadataError, and what ``replace`` raises.
+    The change is decided on the stored ensemble, not on the writer's: what others changed meanwhile stays. Raises
+    LedgerFenced when the ledger is no longer open, NoSuchLedger, MetadataError, and what ``replace`` raises.
     """
 
     async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
@@ -120,7 +120,7 @@ async def change_ensemble(
 async def close_written(
     driver: MetadataDriver, ledger: LedgerId, versioned: VersionedMetadata, last_entry: EntryId, length: int
 ) -> VersionedMetadata:
-    """The writer closes its own ledger. Raises LedgerFenced when another client recovers it or ended it elsewhere."""
+    """Close a ledger as its writer. Raises LedgerFenced when another client recovers it or ended it elsewhere."""
 
     async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
         if metadata.is_closed and (metadata.last_entry, metadata.length) == (last_entry, length):
@@ -132,7 +132,7 @@ async def close_written(
 
 
 async def begin_recovery(driver: MetadataDriver, ledger: LedgerId, versioned: VersionedMetadata) -> VersionedMetadata:
-    """The ledger is IN_RECOVERY (another recovery may be under way too), or CLOSED already (Q13)."""
+    """Set the ledger IN_RECOVERY, where another recovery may be under way too, unless it is CLOSED already (Q13)."""
 
     async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
         return metadata.in_recovery() if metadata.state is LedgerState.OPEN else None

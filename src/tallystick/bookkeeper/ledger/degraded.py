@@ -18,7 +18,7 @@ FORGET_S = 60.0
 
 
 class QuorumLoss:
-    """For how long the oldest entry of a writer has lacked its ack quorum.
+    """Measure for how long the oldest entry of a writer has lacked its ack quorum.
 
     It begins when the quorum cannot be met and ends when an entry is confirmed, not when a missing bookie is tried
     again: one that answers may refuse every entry.
@@ -37,11 +37,11 @@ class QuorumLoss:
             self._since, self._lac = now, lac
 
     def wake_at(self) -> float | None:
-        """When it will have lasted too long; None while there is none."""
+        """Return when the loss will have lasted too long, None while there is none."""
         return None if self._since is None else self._since + self._limit_s
 
     def over(self, now: float) -> bool:
-        """Whether it has lasted too long."""
+        """Return whether the loss has lasted too long."""
         at = self.wake_at()
         return at is not None and at <= now
 
@@ -59,11 +59,11 @@ class FailedBookies:
 
     @property
     def tried_bookies(self) -> Collection[BookieId]:
-        """Those that are not taken now."""
+        """The bookies that are not taken now."""
         return self._tried_bookies
 
     def failed(self, bookie: BookieId, code: Code | None) -> None:
-        """It answered an add with ``code``, or (None) not at all."""
+        """A bookie answered an add with ``code``, or (None) not at all."""
         self._codes[bookie] = code
         self._tried_bookies.add(bookie)
 
@@ -73,16 +73,16 @@ class FailedBookies:
         self._tried_bookies.clear()
 
     def again(self) -> None:
-        """Each may be tried once more."""
+        """Let each be tried once more."""
         self._tried_bookies.clear()
 
     def last_responses(self) -> dict[BookieId, str]:
-        """What each answered last, for people."""
+        """Return what each answered last, for people."""
         return {bookie: "no answer" if code is None else code.name for bookie, code in self._codes.items()}
 
 
 class Retries:
-    """When each missing bookie of a client is due to be tried again. One place for all writers of the client."""
+    """Decide when each missing bookie is tried again, for all writers of a client."""
 
     def __init__(self) -> None:
         self._due_at: dict[BookieId, float] = {}
@@ -100,7 +100,7 @@ class Retries:
         self._due_at = dict.fromkeys(self._due_at, now)
 
     def take_due(self, missing_bookies: Collection[BookieId], now: float) -> list[BookieId]:
-        """Those of the missing that are to be tried now; the next try of each is set."""
+        """Take the missing bookies that are to be tried now; the next try of each is set."""
         due_bookies = [bookie for bookie in missing_bookies if self._due_at.get(bookie, now) <= now]
         for bookie in due_bookies:
             pause = self._pauses.get(bookie, FIRST_RETRY_S)
@@ -109,5 +109,5 @@ class Retries:
         return due_bookies
 
     def wake_at(self, missing_bookies: Collection[BookieId]) -> float | None:
-        """When the next of the missing is due; None when none is missing."""
+        """Return when the next missing bookie is due, None if none is missing."""
         return min((self._due_at.get(bookie, 0.0) for bookie in missing_bookies), default=None)

@@ -1,4 +1,4 @@
-"""What bookies still hold of a deleted ledger: its writer is refused, and its id is not used again too early.
+"""The deletion of a ledger at its bookies: its writer is refused, and its id is not used again too early.
 
 Before the metadata goes the bookies are fenced: who still writes is refused at once, not when they collect. Until they
 have collected, a new ledger of the same id could be recovered with entries of the old one: our bookies, once they know
@@ -25,7 +25,7 @@ _REFUSES = (*NO_CODES, Code.OK)  # it is fenced, or was deleted there and refuse
 
 
 async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMetadata) -> list[BookieId]:
-    """Fence every bookie that may hold entries, the newest ensemble first; those that did not say that they did."""
+    """Fence every bookie that may hold entries, the newest ensemble first. Returns those that did not confirm it."""
     newest_first = [bookie for fragment in reversed(metadata.fragments) for bookie in fragment.bookies]
     codes = await _read_last_entries(context, ledger, newest_first, master_key(metadata.password))
     return [bookie for bookie, code in codes.items() if code not in _REFUSES]
@@ -33,14 +33,14 @@ async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMe
 
 @dataclass(frozen=True)
 class Holders:
-    """Bookies that know a ledger of some id, with entries or a fence; and those that did not say so or not."""
+    """The bookies that know a ledger of an id, with entries or a fence; and those that gave no response."""
 
     bookies: tuple[BookieId, ...]
     silent_bookies: tuple[BookieId, ...]
 
 
 async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId]) -> Holders:
-    """Ask all of these."""
+    """Ask these bookies whether they know a ledger of this id."""
     codes = await _read_last_entries(context, ledger, bookies, None)
     return Holders(
         tuple(bookie for bookie, code in codes.items() if code not in (None, Code.NO_LEDGER)),
@@ -51,7 +51,7 @@ async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[Bo
 async def _read_last_entries(
     context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId], key: bytes | None
 ) -> dict[BookieId, Code | None]:
-    """What each says to a read of its last entry, with a key to a fencing one; None without a response in time."""
+    """Read the last entry from each bookie, fencing it with a key. Returns codes, None without a response in time."""
 
     async def code(bookie: BookieId) -> Code | None:
         with suppress(TallyError):

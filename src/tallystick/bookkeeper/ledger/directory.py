@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BookieDirectory:
-    """Who is registered, and where they listen. Call ``close`` at the end."""
+    """The registered bookies, and where they listen. Call ``close`` at the end."""
 
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
@@ -41,7 +41,7 @@ class BookieDirectory:
         self._listeners.append(listener)
 
     async def current(self) -> RegisteredBookies:
-        """All that are registered. Raises MetadataError."""
+        """Return all registered bookies. Raises MetadataError."""
         if self._bookies is not None:
             return self._bookies
         if self._reading is None:
@@ -60,7 +60,7 @@ class BookieDirectory:
             self._reading = None
 
     async def resolve(self, bookie: BookieId) -> tuple[str, int]:
-        """Host and port. Raises BookieUnavailable for one that is not registered: unknown, which is never a "no"."""
+        """Return host and port. Raises BookieUnavailable for a bookie that is not registered: unknown, never a "no"."""
         info = (await self.current()).find(bookie)
         if info is None:
             # It may have come back a moment ago; the news of it can still be under way. Of the others nothing is known
@@ -72,9 +72,9 @@ class BookieDirectory:
         return address
 
     async def identities(self, bookies: Collection[BookieId]) -> Mapping[BookieId, Creation | None]:
-        """Who these are (``bookie_creation``), or were when last asked since the registrations changed.
+        """Return the identities (``bookie_creation``) of these bookies, read since the registrations changed last.
 
-        Whoever takes the place of one later has another identity. Raises MetadataError.
+        Another bookie in the place of one has another identity. Raises MetadataError.
         """
         cached = self._identities
         if all([bookie in cached for bookie in bookies]):
@@ -87,7 +87,7 @@ class BookieDirectory:
         return {bookie: identities[bookie] for bookie in bookies}
 
     def _creation(self, bookie: BookieId) -> asyncio.Task[Creation | None]:
-        """A reading of it that began since the registrations changed."""
+        """Return a read of it that began since the registrations changed."""
         if bookie not in self._identifying:
             self._identifying[bookie] = _shared_read(self._read_creation(bookie, self._changes))
         return self._identifying[bookie]
@@ -107,7 +107,7 @@ class BookieDirectory:
 
 
 def _shared_read(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """As a task of its own: whoever began it may be cancelled, and all who wait may be."""
+    """Read in a task of its own: whoever began it may be cancelled, and so may all who wait."""
     task = asyncio.create_task(read)
     task.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
     return task

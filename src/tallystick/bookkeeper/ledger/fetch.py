@@ -81,7 +81,7 @@ class _RangeReader:
         self._piece_bytes = max(1, min(PIECE_BYTES, client.settings.read_window_bytes // 2))
         self._count = FIRST_PIECE_ENTRIES
         self.depth = 1  # pieces in flight; more when the size of an entry is known
-        self._shunned: dict[BookieId, None] = {}
+        self._silent_bookies: dict[BookieId, None] = {}
         # Batches go on at one replica: they arrive one after another, each opened while the next is on its way.
         self._reading_from: BookieId | None = None
         self._digests: dict[tuple[DigestType, bytes], Digest] = {}
@@ -194,7 +194,7 @@ class _RangeReader:
         shares: dict[BookieId, list[EntryId]] = {}
         for entry in entries:
             bookie = piece.bookies[slots[entry % len(slots)]]
-            if bookie in self._shunned:
+            if bookie in self._silent_bookies:
                 bookie = self._order(piece, entry)[0]
             shares.setdefault(bookie, []).append(entry)
         return shares
@@ -215,7 +215,7 @@ class _RangeReader:
 
         silent = not has_responded()
         if silent:
-            self._shunned[first_bookie] = None
+            self._silent_bookies[first_bookie] = None
         others = [bookie for bookie in self._order(piece, piece.first) if bookie != first_bookie]
         return await self._first_good(piece, [first_bookie, *others], ask, at_once=silent)
 
@@ -224,9 +224,9 @@ class _RangeReader:
     def _order(self, piece: Range, entry: EntryId) -> list[BookieId]:
         """The entry's write set: who answered the batch before first, those that were found wanting last."""
         bookies = [piece.bookies[slot] for slot in piece.striping.slots(entry)]
-        if self._reading_from is None and not self._shunned:
+        if self._reading_from is None and not self._silent_bookies:
             return bookies
-        return sorted(bookies, key=lambda bookie: (bookie in self._shunned, bookie != self._reading_from))
+        return sorted(bookies, key=lambda bookie: (bookie in self._silent_bookies, bookie != self._reading_from))
 
     async def _first_good(
         self,
@@ -248,7 +248,7 @@ class _RangeReader:
                 at_once = False
                 done, _ = await asyncio.wait(attempts, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 for bookie in () if done else attempts.values():
-                    self._shunned[bookie] = None
+                    self._silent_bookies[bookie] = None
                 for task in done:
                     bookie = attempts.pop(task)
                     error = task.exception()
@@ -258,7 +258,7 @@ class _RangeReader:
                         raise error
                     failures[bookie] = error
                     if isinstance(error, BookieUnavailable | RequestTimeout):
-                        self._shunned[bookie] = None
+                        self._silent_bookies[bookie] = None
         finally:
             for task in attempts:
                 task.cancel()

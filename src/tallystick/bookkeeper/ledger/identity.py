@@ -74,43 +74,43 @@ class LinkIdentity:
             callback(identity)
 
     def close(self) -> None:
-        """The link has ended: what is not known now is never known."""
+        """End with the link: an identity that is not known now never will be."""
         if self._asking is not None:
             self._asking.cancel()
         self._tell(Unidentified("the connection ended"))
 
 
 class Belief:
-    """Which acks of one place in an ensemble count, over all its channels. Decides; see the module."""
+    """Decide which acks of one place in an ensemble count, over all its channels."""
 
-    __slots__ = ("_doubted", "_expected_identity", "_held_entries")
+    __slots__ = ("_expected_identity", "_held_entries", "_is_doubted")
 
     def __init__(self, expected_identity: tuple[Creation | None] | None = None) -> None:
         self._expected_identity = expected_identity  # None: the first identity will be
         self._held_entries: list[EntryId] | None = None  # acks of a link whose identity is not known yet
-        self._doubted = False
+        self._is_doubted = False
 
     def expects(self, identity: Creation | None) -> bool:
-        """Whether acks of this one would count."""
+        """Return whether acks of a bookie with this identity would count."""
         return self._expected_identity is None or self._expected_identity == (identity,)
 
     @property
     def expected_identity(self) -> tuple[Creation | None] | None:
-        """The one that counts, or None when that is not known yet."""
+        """The identity that counts, None while that is not known."""
         return self._expected_identity
 
     @property
     def is_quiet(self) -> bool:
-        """No ack waits for its identity, and none was refused."""
-        return not (self._held_entries or self._doubted)
+        """Whether no ack waits for its identity, and none was refused."""
+        return not (self._held_entries or self._is_doubted)
 
     def linked(self) -> None:
-        """A new link: nothing that comes over it counts yet."""
-        self._held_entries, self._doubted = [], False
+        """A link was made: nothing that comes over it counts yet."""
+        self._held_entries, self._is_doubted = [], False
 
     def acked(self, entries: list[EntryId]) -> bool | None:
-        """Whether these count; None: they are held until ``identified``."""
-        if self._doubted:
+        """Return whether these acks count, None if they are held until ``identified``."""
+        if self._is_doubted:
             return False
         if self._held_entries is None:
             return True
@@ -118,9 +118,9 @@ class Belief:
         return None
 
     def identified(self, identity: Identity) -> tuple[bool, list[EntryId]]:
-        """Whether acks over this link count, and the ones held so far."""
+        """Return whether acks over this link count, and the acks that were held so far."""
         entries, self._held_entries = self._held_entries or [], None
         if not isinstance(identity, Unidentified) and self._expected_identity is None:
             self._expected_identity = (identity,)
-        self._doubted = isinstance(identity, Unidentified) or self._expected_identity != (identity,)
-        return not self._doubted, entries
+        self._is_doubted = isinstance(identity, Unidentified) or self._expected_identity != (identity,)
+        return not self._is_doubted, entries

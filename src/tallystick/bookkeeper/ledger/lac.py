@@ -20,7 +20,7 @@ from tallystick.errors import TallyError, Unauthorized, Unavailable
 
 
 async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetadata) -> EntryId:
-    """The highest LAC that enough bookies of the newest ensemble know; -1 when they have no entries.
+    """Return the highest LAC that enough bookies of the newest ensemble know; -1 when they have no entries.
 
     Raises Unavailable or one of its kinds (a later call may succeed), Unauthorized.
     """
@@ -52,7 +52,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
 
 
 def _lac_of(response: BookieResponse, digest: Digest, ledger: LedgerId) -> EntryId:
-    """-1 for a certain "nothing here"; raises where the response leaves it open."""
+    """Return the LAC in a response, -1 for a certain "nothing here"; raises where the response leaves it open."""
     if response.code in NO_CODES:
         return NO_ENTRY
     if response.code == Code.UNAUTHORIZED:

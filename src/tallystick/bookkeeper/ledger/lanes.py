@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from tallystick.bookkeeper.wire.values import EntryId
 
 Requester = TypeVar("Requester")  # who hears of the responses
-Topic = tuple[int, int]  # what a lane is about: numbers by which its wire knows it
+Topic = tuple[int, int]  # what a lane is about: numbers by which its wire finds it
 
 _COMPACT_AT = 8192
 _SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost response is cheap
@@ -42,7 +42,7 @@ class _Places:
                 self._first[entry] = place
 
     def take(self, entry: EntryId) -> int | None:
-        """The first place of it, which is not given again; it may have been answered since. None: there is none."""
+        """Take the first place of an entry, which may have been answered since; None if there is none."""
         place = self._first.pop(entry, None)
         if place is not None and (later := self._later.pop(place, None)) is not None:
             self._first[entry] = later
@@ -50,7 +50,7 @@ class _Places:
 
 
 class Lane(Generic[Requester]):
-    """Unanswered requests about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
+    """Unanswered requests about entries, in the order they were sent. Without ``owner`` responses are swallowed."""
 
     __slots__ = (
         "_base",
@@ -84,7 +84,7 @@ class Lane(Generic[Requester]):
         return len(self._entries) - self._head
 
     def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> float:
-        """Requests about these follow; the deadline of their responses."""
+        """Requests about these entries follow. Returns the deadline of their responses."""
         self._entries += entries
         deadline = now + timeout
         run = now, deadline, self._base + len(self._entries)
@@ -105,7 +105,7 @@ class Lane(Generic[Requester]):
         return True
 
     def answered_first(self, entries: Sequence[EntryId], at: int) -> int:
-        """Settle those of ``entries`` from ``at`` on that are exactly the next requests; how many."""
+        """Settle those of ``entries`` from ``at`` on that are exactly the next requests. Returns how many."""
         start = stop = self._cursor
         offset, most = at - start, min(len(self._entries), start + len(entries) - at)
         while stop < most and self._entries[stop] == entries[stop + offset]:
@@ -115,7 +115,7 @@ class Lane(Generic[Requester]):
         return stop - start
 
     def answered(self, entry: EntryId) -> bool:
-        """Settle one entry; False when it was not asked."""
+        """Settle one entry. Returns False if it was not asked for."""
         index = self._find(entry)
         if index is None:
             return False
@@ -123,7 +123,10 @@ class Lane(Generic[Requester]):
         return True
 
     def _find(self, entry: EntryId) -> int | None:
-        """The index of a request about it. However the responses come, looking for them all costs a few steps each."""
+        """Return the index of a request about an entry, None if there is none.
+
+        In whatever order responses come, each costs a few steps.
+        """
         start = self._head
         if self._places is not None:
             while (place := self._places.take(entry)) is not None:
@@ -156,7 +159,7 @@ class Lane(Generic[Requester]):
         self._advance(stop)
 
     def expire(self, now: float) -> tuple[list[EntryId], float] | None:
-        """Take out what is overdue: the entries and when the first of them was sent."""
+        """Take out what is overdue. Returns the entries and when the first of them was sent, None if nothing is."""
         expired: list[EntryId] = []
         since = now
         while self._run is not None and self._run[1] <= now:
@@ -171,7 +174,7 @@ class Lane(Generic[Requester]):
         return None if self._run is None else self._run[1]
 
     def leave(self) -> None:
-        """Nobody waits for the responses; that they do not come is still a sign of a peer that is silent."""
+        """Drop the owner. Responses that do not come are still a sign of a silent peer."""
         self.owner = None
 
     def take_all(self) -> list[EntryId]:

@@ -1,8 +1,8 @@
-"""One TCP connection to one bookie: frames out once per loop tick, answers in once per socket read.
+"""One TCP connection to one bookie: requests leave once per loop tick, responses come in once per socket read.
 
-What the peer does not take stays here as the parts that the caller gave, which may be shared with other links: it is
-handed to the transport slice by slice, as the peer takes it. What bytes mean is the wire's; a frame has its length in
-front of it in any protocol, in four bytes.
+Bytes that the peer does not take stay here as the parts that the caller gave, which may be shared with other links:
+they are handed to the transport slice by slice, as the peer takes them. What bytes mean is the wire's; a frame has its
+length in front of it in any protocol, in four bytes.
 
 A link takes requests from the moment it exists, before it is connected. It ends once, for whatever reason; everything
 that then has no response is reported as unknown, never as "no" (Q15): the bookie may have done it.
@@ -82,12 +82,12 @@ class BookieLink(asyncio.BufferedProtocol):
 
     @property
     def blocked(self) -> bool:
-        """What is queued now will stay for a while."""
+        """Whether bytes that are queued now stay for a while."""
         return self._transport is None or self._paused or self.queued_bytes - self.written_bytes > SLICE_BYTES
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes since the beginning."""
+        """Bytes that were queued since the beginning."""
         return self._out.queued_bytes
 
     @property
@@ -219,7 +219,7 @@ class BookieLink(asyncio.BufferedProtocol):
             body, self._large = self._large, None
             self._wire.take_response(body)
 
-    # Answers
+    # Responses
 
     def _read(self, end: int) -> None:
         buffer, position = self._buffer, 0
@@ -238,7 +238,7 @@ class BookieLink(asyncio.BufferedProtocol):
         self._keep(position, end)
 
     def _keep(self, position: int, end: int) -> None:
-        """Hold what is left of a read: the beginning of a frame."""
+        """Hold the rest of a read: the beginning of a frame."""
         rest = end - position
         if rest >= 4:
             size = int.from_bytes(self._buffer[position : position + 4], "big")
@@ -265,12 +265,12 @@ class BookieLink(asyncio.BufferedProtocol):
         self._ended(self, reason)
         self._out.clear()
         self._tell_written()
-        untold = self._reports.end()
-        unanswered_entries = [*self._outstanding.take_all(), *untold]
+        unreported = self._reports.end()
+        unanswered_entries = [*self._outstanding.take_all(), *unreported]
         self._lose(unanswered_entries, lambda: BookieUnavailable(reason, bookie=self.bookie))
 
     def _broken(self, error: Exception) -> None:
-        """The peer's fault or ours: no later answer could be trusted, and nobody may wait for ever."""
+        """End the link after an error, the peer's or ours: no later response could be trusted."""
         if isinstance(error, RemoteProtocolError):
             kind, reason = "bookie broke the protocol", str(error)
         else:
@@ -279,11 +279,11 @@ class BookieLink(asyncio.BufferedProtocol):
         self.end(f"{kind}: {reason}")
 
     def _lose(self, unanswered_entries: Iterable[UnansweredEntries], error: Callable[[], TallyError]) -> None:
-        self._reports.lost(unanswered_entries, error, self._not_taken)
+        self._reports.fail(unanswered_entries, error, self._owner_failed)
 
-    def _not_taken(self, error: Exception, entries: int) -> None:
+    def _owner_failed(self, error: Exception, entries: int) -> None:
         self._events.emit("failure not taken", bookie=self.bookie, reason=repr(error), entries=entries)
 
     def tell_all(self) -> None:
-        """Everybody hears now what failed: the loop may end."""
-        self._reports.tell_all_failures(self._not_taken)
+        """Report all failures at once: the loop may end."""
+        self._reports.tell_all_failures(self._owner_failed)

@@ -1,4 +1,4 @@
-"""What one connection has asked and not yet heard, and which response belongs to which request.
+"""The requests of one connection without a response, and which response belongs to which of them.
 
 The wire names requests. Version 2 responses carry no request number: ADD and READ are told apart by (opcode, ledger,
 entry), and several of the same name are answered first come, first served (``PerChannelBookieClient`` completes an
@@ -21,7 +21,7 @@ from typing import Generic
 from tallystick.bookkeeper.ledger.lanes import Lane, Requester, Topic
 from tallystick.bookkeeper.wire.values import EntryId
 
-Key = tuple[int, int, int]  # the name of a lone request: numbers by which its wire knows it
+Key = tuple[int, int, int]  # the name of a lone request: numbers by which its wire finds it
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,7 @@ class LoneRequest(Generic[Requester]):
 
 @dataclass(slots=True)
 class OverdueRequests(Generic[Requester]):
-    """What is overdue, and when the oldest of it was sent."""
+    """Requests that are overdue, and when the oldest of them was sent."""
 
     since: float
     entries: list[tuple[Requester, list[EntryId]]] = field(default_factory=list)  # by who waits
@@ -82,7 +82,7 @@ class Outstanding(Generic[Requester]):
             lane = lane.younger
 
     def sent(self, lane: Lane[Requester], entries: Sequence[EntryId], now: float, timeout: float) -> float:
-        """Requests about these follow in the lane; the deadline of their responses."""
+        """Requests about these entries follow in the lane. Returns the deadline of their responses."""
         deadline = lane.sent(entries, now, timeout)
         self._queue(lane)
         return deadline
@@ -95,14 +95,14 @@ class Outstanding(Generic[Requester]):
             heapq.heappush(self._lane_queue, (deadline, lane.turn))
 
     def _unqueue(self) -> Lane[Requester] | None:
-        """The first of the queue, unless it was dropped."""
+        """Take the first lane of the queue; None if it was dropped."""
         lane = self._with_turn.pop(heapq.heappop(self._lane_queue)[1], None)
         if lane is not None:
             lane.turn = 0
         return lane
 
     def _next_of_lanes(self) -> tuple[float, Lane[Requester]] | None:
-        """The earliest deadline of a lane, which is then the first of the queue."""
+        """Return the earliest deadline of a lane, and that lane, which is then the first of the queue."""
         while self._lane_queue:
             at, turn = self._lane_queue[0]
             lane = self._with_turn.get(turn)
@@ -113,7 +113,7 @@ class Outstanding(Generic[Requester]):
         return None
 
     def forget(self, lane: Lane[Requester]) -> None:
-        """Its owner left: swallow the responses that still come, however late. They are due as before."""
+        """Swallow the responses to a lane whose owner left, however late they come. They are due as before."""
         lane.leave()
         self._drop_if_idle(lane)
 
@@ -131,7 +131,7 @@ class Outstanding(Generic[Requester]):
     def answered_run(
         self, about: Topic, entries: list[EntryId], report: Callable[[Requester, int, int], None], at: int = 0
     ) -> int:
-        """Settle a run of responses from the index ``at`` on; the index of the first that belongs to no lane.
+        """Settle a run of responses from the index ``at`` on. Returns the index of the first that belongs to no lane.
 
         ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
         """
@@ -154,7 +154,7 @@ class Outstanding(Generic[Requester]):
         return at
 
     def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Requester] | None:
-        """The lane that asked for this entry; it waits for it no longer."""
+        """Settle the entry in the lane that asked for it. Returns that lane, None if there is none."""
         for lane in self._about(about):
             if lane.answered(entry):
                 self._drop_if_idle(lane)
@@ -162,7 +162,7 @@ class Outstanding(Generic[Requester]):
         return None
 
     def answered(self, key: Key) -> LoneRequest[Requester] | None:
-        """The oldest request with this key; it is settled."""
+        """Settle the oldest request with this key. Returns it, None if there is none."""
         queue = self._requests.get(key)
         if not queue:
             return None
@@ -174,7 +174,7 @@ class Outstanding(Generic[Requester]):
         return request
 
     def expire(self, now: float) -> OverdueRequests[Requester]:
-        """Everything overdue is given back once and then waits, ownerless, for a late response."""
+        """Return everything that is overdue, once; it then waits, ownerless, for a late response."""
         expired: OverdueRequests[Requester] = OverdueRequests(now)
         for queue in self._deadlines.values():
             while queue and queue[0].deadline <= now:
@@ -205,13 +205,13 @@ class Outstanding(Generic[Requester]):
         return expired
 
     def wake_at(self) -> float | None:
-        """When the next request becomes overdue."""
+        """Return when the next request becomes overdue, None without requests."""
         times = [queue[0].deadline for queue in self._deadlines.values() if queue]
         of_lanes = self._next_of_lanes()
         return min(times if of_lanes is None else [*times, of_lanes[0]], default=None)
 
     def take_all(self) -> list[tuple[Requester, list[EntryId]]]:
-        """The connection ended: everything that somebody still waits for."""
+        """Return, at the end of the connection, everything that somebody still waits for."""
         requests = itertools.chain.from_iterable(self._requests.values())
         unanswered = [(request.owner, [request.entry]) for request in requests if request.owner is not None]
         for about in self._lanes:
@@ -228,7 +228,7 @@ class Outstanding(Generic[Requester]):
             self._hang(lane, lane.younger)
 
     def _hang(self, lane: Lane[Requester], other: Lane[Requester] | None) -> None:
-        """Put the other one where the lane is, if that is there at all."""
+        """Put another lane where this one is, if that is there at all."""
         oldest = self._lanes.get(lane.about)
         if oldest is not lane:
             older = next((one for one in self._about(lane.about) if one.younger is lane), None)

@@ -1,4 +1,4 @@
-"""Who hears what became of requests to a bookie, and what a lone one gets."""
+"""Who made a request to a bookie, and hears what became of it; and the response to a lone one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tallystick.errors import TallyError
 
 
 class Owner(Protocol):
-    """Who asked. It hears by columns: of all entries of its own in one socket read or failure, as far as they are one
-    run of the same response. No call comes inside that which asks."""
+    """Who made requests. It hears by columns: of all its entries in one socket read or failure, as far as they are one
+    run of the same response. No call comes inside the one that sends a request."""
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
-        """The bookie has done it. ``data``: what it has stored, a part for each entry that was read, none for those
-        that were added; of a batch, which is asked for by its first entry, a part for each from there on."""
+        """The bookie has done it. ``data`` is what it has stored: a part for each entry that was read, none for those
+        that were added; of a batch, which is named by its first entry, a part for each entry from there on."""
         ...
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
         """The bookie answered with another code than OK."""
         ...
 
-    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+    def failed(self, entries: list[EntryId], error: TallyError) -> None:
         """There was no answer in time, or the connection ended: the bookie may have done it (Q15)."""
         ...
 
@@ -38,7 +38,7 @@ class BookieResponse(NamedTuple):
 
     @property
     def entry(self) -> Buffer:
-        """What a read of one entry has found; only where the code is OK."""
+        """The entry that a read of one found; only where the code is OK."""
         return self.entries[0]
 
 
@@ -53,7 +53,7 @@ class Waiter(asyncio.Future[BookieResponse]):
     def refused(self, entries: list[EntryId], code: Code) -> None:
         self._resolve(BookieResponse(code))
 
-    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+    def failed(self, entries: list[EntryId], error: TallyError) -> None:
         if not self.done():
             self.set_exception(error)
 

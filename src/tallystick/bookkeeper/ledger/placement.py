@@ -16,7 +16,7 @@ CHANGES_AT_ONCE = 512
 
 
 def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
-    """``count`` different bookies of at least as many, those to avoid only where the others do not suffice."""
+    """Choose ``count`` different bookies of at least as many, those to avoid only where the others do not suffice."""
     good = [bookie for bookie in writable if bookie not in avoid]
     if len(good) >= count:
         return random.sample(good, count)
@@ -25,8 +25,8 @@ def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Cont
 
 
 class Placement:
-    """The policy of one client. ``quarantine`` is told of every bookie that failed a write; ``changes`` is entered
-    for the time of an ensemble change."""
+    """The placement policy of one client. ``quarantine`` has every bookie that failed a write lately; ``changes`` is
+    entered for the time of an ensemble change."""
 
     def __init__(self, directory: BookieDirectory, random: Random, quarantine: Quarantine) -> None:
         self.quarantine = quarantine
@@ -36,7 +36,7 @@ class Placement:
         self._directory, self._random = directory, random
 
     async def new_ensemble(self, size: int, *, never: Collection[BookieId] = ()) -> Ensemble:
-        """Bookies for a new ledger, none of those that are ``never`` taken. Raises NotEnoughBookies, MetadataError."""
+        """Choose bookies for a new ledger, none that are in ``never``. Raises NotEnoughBookies, MetadataError."""
         bookies = await self._directory.current()
         writable = [bookie for bookie in bookies.sorted_writable if bookie not in never]
         if len(writable) < size:
@@ -46,10 +46,10 @@ class Placement:
     async def without(
         self, failed_bookies: Collection[BookieId], ensemble: Ensemble, *, never: Collection[BookieId] = ()
     ) -> Ensemble:
-        """The ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
+        """Return the ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
 
-        ``never``: are not taken for that, though they are writable. Raises NotEnoughBookies when there is not one,
-        MetadataError.
+        Bookies in ``never`` are not taken for that, though they are writable. Raises NotEnoughBookies when there is not
+        one, MetadataError.
         """
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed_bookies]
         writable, unavailable = (await self._directory.current()).sorted_writable, {*ensemble, *failed_bookies, *never}
@@ -63,5 +63,5 @@ class Placement:
         return tuple(new_bookies)
 
     async def identities(self, ensemble: Ensemble) -> Mapping[BookieId, Creation | None]:
-        """Who its bookies are: to be asked before the ensemble is stored. Raises MetadataError."""
+        """Return the identities of its bookies; call it before the ensemble is stored. Raises MetadataError."""
         return await self._directory.identities(ensemble)

@@ -33,7 +33,7 @@ class ReadRun:
         self.codes.update(dict.fromkeys(entries, code))
         self._count(len(entries))
 
-    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+    def failed(self, entries: list[EntryId], error: TallyError) -> None:
         """For the link: no answer in time, or the connection ended."""
         self.errors.update(dict.fromkeys(entries, error))
         self._count(len(entries))

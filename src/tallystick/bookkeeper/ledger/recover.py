@@ -73,7 +73,7 @@ class _Recovery:
         self._entries: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
         # Bookies that failed a write-back: of two that are listed and out of reach each would replace the other, again
         # and again, in no time. Those that the ledger avoids are given up from the start.
-        self._given_up: dict[BookieId, None] = dict.fromkeys(base.value.avoided)
+        self._avoided_bookies: dict[BookieId, None] = dict.fromkeys(base.value.avoided)
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[changes.VersionedMetadata] = asyncio.get_running_loop().create_future()
 
@@ -155,10 +155,10 @@ class _Recovery:
     async def _change(self, change: add.Replace) -> None:
         for bookie in change.failed_bookies:
             self._placement.quarantine.add(bookie)
-            self._given_up[bookie] = None
+            self._avoided_bookies[bookie] = None
         try:
             ensemble = await self._placement.without(
-                change.failed_bookies, self._core.write_ensemble, never=self._given_up
+                change.failed_bookies, self._core.write_ensemble, never=self._avoided_bookies
             )
         except NotEnoughBookies:
             self._emit("recovery goes on degraded", first=change.first, missing=change.failed_bookies)

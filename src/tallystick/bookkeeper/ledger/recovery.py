@@ -153,8 +153,8 @@ class RecoveryCore:
         if response is ReplicaResponse.YES:
             self.start = max(self.start, lac)
             self._lengths[entry] = length
-        fenced = [slot for slot, response in self._fences.items() if response is not ReplicaResponse.UNKNOWN]
-        if self.striping.covered(fenced):
+        certain_slots = [slot for slot, response in self._fences.items() if response is not ReplicaResponse.UNKNOWN]
+        if self.striping.covered(certain_slots):
             return self._start_reading()
         if len(self._fences) == self.striping.ensemble_size:
             note = Explain("fence does not cover every write set", {"answers": self._text_of(self._fences)})

@@ -1,9 +1,9 @@
 """The ensemble as places to send to, and the frames that may have to be sent again.
 
-A place has one channel per attempt: what the responses of a replaced bookie say is never heard. Frames are kept in
+A place has one channel per attempt: responses of a replaced bookie are never heard. Frames are kept in
 parts until they are confirmed, because a resend must have the same bytes. Short ones are joined, once for all places
 that get the same ones; of long ones each connection holds the parts, so that a payload is in memory once, however many
-bookies are behind. What is confirmed and still held *lags*, and is counted.
+bookies are behind. Confirmed frames that are still held *lag*, and are counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReplicasOwner(Protocol):
         ...
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
-        """The slot's bookie answered so, or (None) may have stored them."""
+        """The slot's bookie answered with ``code``, or (None) may have stored them."""
         ...
 
     def moved(self) -> None:
@@ -48,7 +48,7 @@ class ReplicasOwner(Protocol):
 
 @dataclass(slots=True)
 class _SentRun:
-    """What was sent together."""
+    """Frames that were sent together."""
 
     first: EntryId
     frames: AddFrames
@@ -57,9 +57,9 @@ class _SentRun:
 
 
 class Replicas:
-    """Sends one ledger's ADD frames.
+    """Send one ledger's ADD frames.
 
-    ``identities``: who the bookies were when they were chosen; of one that is missing there the first is believed.
+    ``identities`` are the bookies' when they were chosen; of a bookie without one the first that is met is believed.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Replicas:
         self._suspended = _NOWHERE
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
-        """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
+        """Send each frame to its write set; frame i is entry ``first`` + i. ``size``: bytes of the payloads."""
         last, queued = first + len(frames) - 1, []
         if last > first and self._striping.striped:
             for slot in range(len(self._ensemble)):
@@ -113,14 +113,14 @@ class Replicas:
         self._sent_runs.append(_SentRun(first, frames, size, queued))
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
-        """The kept frames of the slot's stripe."""
+        """Send the held frames of the slot's stripe again."""
         for run in self._sent_runs:
             low, high = max(run.first, first), min(run.first + len(run.frames) - 1, last)
             if low <= high:
                 run.queued += self._send(slot, run.first, run.frames, low, high)
 
     def replace(self, ensemble: Ensemble, identities: BookieIdentities = MappingProxyType({})) -> None:
-        """New attempts for the places that changed."""
+        """Make new attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
@@ -128,7 +128,7 @@ class Replicas:
                 self._beliefs = {**self._beliefs, slot: _believed(bookie, identities)}
 
     def suspend(self, slot: Slot) -> None:
-        """Nothing is sent to this place, and its late responses are not heard, until ``resume``."""
+        """Send nothing to this place, and do not hear its late responses, until ``resume``."""
         self._suspended |= {slot}
         self._drop(slot)
 
@@ -140,18 +140,18 @@ class Replicas:
             self._trim()
 
     def resume(self, slot: Slot) -> None:
-        """A new attempt. An empty bookie at the old address is not believed: the place has kept its bookie."""
+        """Make a new attempt. The place keeps its bookie, so an empty one at the old address is not believed."""
         self._drop(slot)
         self._suspended -= {slot}
 
     def believes(self, bookie: BookieId, identity: Creation | None) -> bool:
-        """Whether this is who the bookie of the ensemble was when it was chosen, or met first."""
+        """Return whether the bookie of the ensemble had this identity when it was chosen, or met first."""
         places = [slot for slot, name in enumerate(self._ensemble) if name == bookie]
         return all(self._belief_of(slot).expects(identity) for slot in places)
 
     @property
     def identities(self) -> BookieIdentities:
-        """Of the bookies of the ensemble, of which they are known."""
+        """The known identities of the ensemble's bookies."""
         identities: dict[BookieId, Creation | None] = {}
         for slot, bookie in enumerate(self._ensemble):
             if (belief := self._known_belief(slot)) is None:
@@ -163,7 +163,7 @@ class Replicas:
 
     @property
     def is_quiet(self) -> bool:
-        """Every place has answered everything and was believed, and nothing is held."""
+        """Whether every place has answered everything and was believed, and nothing is held."""
         if self._sent_runs or self._suspended:
             return False
         return all([channel.is_quiet for channel in self._channels.values()])
@@ -204,7 +204,7 @@ class Replicas:
         self._trim()
 
     def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[QueuedFrames]:
-        """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
+        """Send those of the frames from entry ``start`` on that are in the slot's stripe from ``first`` to ``last``."""
         entries = self._striping.stripe(slot, first, last)
         if slot in self._suspended or not entries:
             return []
@@ -213,7 +213,7 @@ class Replicas:
         return [channel.send(entries, cut(parts, join=not channel.blocked))]
 
     def _channel(self, slot: Slot) -> AddChannel:
-        """Of a place that is not suspended."""
+        """Return the channel of a place that is not suspended."""
         channel = self._channels.get(slot)
         if channel is None:
             bookie = self._ensemble[slot]
@@ -222,7 +222,7 @@ class Replicas:
         return channel
 
     def _belief_of(self, slot: Slot) -> Belief:
-        """For as long as the place keeps its bookie it is the same one, once there was a channel."""
+        """Return the belief of a place: the same one while it keeps its bookie, once there was a channel."""
         return self._known_belief(slot) or _believed(self._ensemble[slot], self._identities)
 
     def _known_belief(self, slot: Slot) -> Belief | None:
@@ -239,7 +239,7 @@ class Replicas:
             self._owner.acked(slot, first, last)
 
     def on_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
-        """For the channels: the slot's bookie answered so, or (None) may have stored them."""
+        """For the channels: the slot's bookie answered with ``code``, or (None) may have stored them."""
         self._owner.add_failed(slot, entries, code)
 
 

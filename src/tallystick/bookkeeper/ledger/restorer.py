@@ -1,4 +1,4 @@
-"""Gives degraded writers their bookies back: the shell around ``Retries``, one for all writers of a client.
+"""The shell around ``Retries``, one for all writers of a client, gives degraded writers their bookies back.
 
 A round looks at who is registered, asks each missing bookie that is due for a sign of life (one read, for all writers)
 and the metadata who it is, and then lets the writers concerned change their ensembles or send to the bookie again, some
@@ -25,7 +25,7 @@ FAILED_S = 1.0  # between two rounds when one was not done
 
 
 class DegradedWriter(Protocol):
-    """Who lacks bookies."""
+    """A writer that lacks bookies."""
 
     @property
     def id(self) -> LedgerId: ...
@@ -39,7 +39,7 @@ class DegradedWriter(Protocol):
 
 
 class Restorer:
-    """See the module. Writers ``join`` when they become degraded and ``leave`` when they lack nothing or have ended."""
+    """Restore degraded writers: they ``join``, and ``leave`` when they lack nothing or have ended."""
 
     def __init__(self, bookies: BookieClient, directory: BookieDirectory, clock: Clock, events: Events) -> None:
         self._bookies, self._directory, self._clock, self._events = bookies, directory, clock, events
@@ -52,11 +52,11 @@ class Restorer:
 
     @property
     def writers(self) -> tuple[DegradedWriter, ...]:
-        """Those that lack bookies now."""
+        """The writers that lack bookies now."""
         return tuple(self._writers)
 
     def join(self, writer: DegradedWriter, *, is_news: bool) -> None:
-        """It lacks bookies. Call again when it lacks others too; ``is_news``: it counts."""
+        """Restore this writer; again when it lacks other bookies too. ``is_news`` counts it in ``joined``."""
         self._writers[writer] = None
         self.joined += is_news
         for bookie in writer.missing_bookies:
@@ -114,7 +114,7 @@ class Restorer:
                 await asyncio.sleep(0)
 
     async def _lives(self, bookie: BookieId) -> bool:
-        """Whether it answers anything at all; version 2 has no other request that costs so little."""
+        """Return whether a bookie answers anything at all; version 2 has no other request that costs so little."""
         ledger = next((writer.id for writer in self._writers if bookie in writer.missing_bookies), None)
         if ledger is None:
             return False

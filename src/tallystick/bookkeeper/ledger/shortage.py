@@ -1,4 +1,4 @@
-"""What a writer does while it lacks bookies: it says so, waits for others, and ends when a quorum is gone too long."""
+"""A writer that lacks bookies: it reports that, waits for others, and ends if it has no quorum for too long."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class Shortage:
         placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
         avoided: Collection[BookieId], failed_bookies: FailedBookies,
     ) -> None:  # fmt: skip
-        """``avoided``: bookies that are never taken for the missing ones; ``failed_bookies``: the writer's."""
+        """``avoided`` bookies are never taken for the missing ones; ``failed_bookies`` are the writer's."""
         self.id, self._avoided, self._failed_bookies = ledger, avoided, failed_bookies
         self._believes = believes
-        self._doubted: dict[BookieId, Creation | None] = {}  # of the missing, who they were when that was told
+        self._reported_identities: dict[
+            BookieId, Creation | None
+        ] = {}  # identities of missing bookies that were reported as not believed
         self._core, self._perform, self._emit = core, perform, emit
         self._placement, self._restorer, self._clock, self._limit_s = placement, restorer, clock, limit_s
         self._loss = QuorumLoss(limit_s)
@@ -67,13 +69,14 @@ class Shortage:
         self._restorer.join(self, is_news=is_news)
 
     def acked(self, slot: Slot) -> None:
-        """Its bookie takes entries."""
+        """The slot's bookie takes entries."""
         self._awaited_slots.discard(slot)
 
     async def restore(self, identities: BookieIdentities) -> None:
-        """For the restorer: other bookies may be had, and these answer again.
+        """Replace the missing bookies, or send to those that answer again and have one of the ``identities``.
 
-        Nothing is sent to one that is another bookie by now: its acks would not count, and the place fail again.
+        Nothing is sent to a bookie that is another one by now: its acks would not count, and the place would fail
+        again.
         """
         try:
             await self._placement.without(self.missing_bookies, self._core.ensemble, never=self._avoided)
@@ -87,15 +90,15 @@ class Shortage:
 
     def _is_believed(self, bookie: BookieId, identity: Creation | None) -> bool:
         if self._believes(bookie, identity):
-            self._doubted.pop(bookie, None)
+            self._reported_identities.pop(bookie, None)
             return True
-        if bookie not in self._doubted or self._doubted[bookie] != identity:
-            self._doubted[bookie] = identity
+        if bookie not in self._reported_identities or self._reported_identities[bookie] != identity:
+            self._reported_identities[bookie] = identity
             self._emit("bookie not believed", bookie=bookie, reason=ANOTHER_BOOKIE)
         return False
 
     def checked(self) -> None:
-        """Call after each event of the core: the writer may lack nothing any more, or its quorum for too long."""
+        """Check, after each event of the core, whether the writer has all bookies again, or no quorum for too long."""
         if self._has_ended:
             return
         if self._degraded and not self.missing_bookies:
@@ -140,5 +143,5 @@ class Shortage:
 
 
 def changed_nothing(error: Exception) -> bool:
-    """Whether an ensemble change that failed so has certainly left the metadata as it was."""
+    """Return whether an ensemble change that failed so has certainly left the metadata as it was."""
     return isinstance(error, NotEnoughBookies | MetadataUnavailable) and not error.ambiguous

@@ -1,8 +1,8 @@
-"""What a connection to a bookie speaks: requests to bytes, and bytes to what those hear who asked.
+"""The protocol of a connection to a bookie: it makes bytes of requests, and reports of the bytes of responses.
 
-A wire is one protocol on one connection. It names requests by numbers, by which ``Outstanding`` keeps who waits, and
-until when: a protocol whose responses bear the number of their request has names in those; version 2 has what a request
-is about. Requests and responses are values of no protocol, so that whoever asks knows none.
+A wire is one protocol on one connection. It names requests by numbers, by which ``Outstanding`` finds who waits, and
+until when: in a protocol whose responses bear the number of their request that is the name; in version 2 it is what the
+request is about. Requests and responses are values of no protocol, so that their owners know none.
 """
 
 from __future__ import annotations
@@ -45,46 +45,45 @@ Report = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see R
 
 
 class ClientWire(Protocol):
-    """See the module. It settles requests when their responses come, and reports them; that they are sent, are overdue
-    or end with the connection is not its business."""
+    """One protocol. It settles and reports requests when their responses come; the connection sends them, and reports
+    those that are overdue or without a response at its end."""
 
     def adds_topic(self, ledger: LedgerId) -> Topic:
-        """The name of a new lane of adds. Lanes of one name share their responses, the oldest one first."""
+        """Name a new lane of adds. Lanes of one name share their responses, the oldest one first."""
         ...
 
     def reads_topic(self, ledger: LedgerId) -> Topic:
-        """The name of a new lane of plain reads."""
+        """Name a new lane of plain reads."""
         ...
 
     def adds(
         self, about: Topic, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
-        """The bytes of a lane's next requests.
+        """Encode a lane's next requests.
 
-        ``frames``: an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number of
-        pieces, which are not to be changed. It has all that another protocol needs to make a head of its own.
+        ``frames`` are an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number
+        of pieces, which are not to be changed. They have all that another protocol needs to make a head of its own.
         """
         ...
 
     def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
-        """The bytes of a lane's next requests."""
+        """Encode a lane's next requests."""
         ...
 
     def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
-        """The name of a lone request, and its bytes."""
+        """Name and encode a lone request."""
         ...
 
     def run(self, buffer: bytearray, start: int, end: int) -> int:
-        """Take responses that come in a row, at once. Returns the place behind them; ``start`` when there is none.
+        """Take responses that come in a row, at once. Returns the place behind them; ``start`` if there is none:
+        ``take_response`` then takes the first.
 
-        ``take_response`` takes the first then.
-
-        Raises RemoteProtocolError, as ``take_response`` does: no later answer can be trusted.
+        Raises RemoteProtocolError, as ``take_response`` does: no later response can be trusted.
         """
         ...
 
     def take_response(self, body: bytes | bytearray) -> None:
-        """Take one answer, without its length."""
+        """Take one response, without its length."""
         ...
 
 

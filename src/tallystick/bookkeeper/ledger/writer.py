@@ -106,13 +106,13 @@ class LedgerWriter:
 
         Takes entries beyond the bound on bytes in flight too: await ``drain`` before memory runs short.
         """
-        payload = _frozen(data)
+        payload = _payload_of(data)
         self._admit(len(payload))
         return self._open_session().append((payload,), len(payload))
 
     async def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
-        payloads = [_frozen(one) for one in items(data, "data")]
+        payloads = [_payload_of(one) for one in items(data, "data")]
         if not payloads:
             return range(0)
         sizes = [len(payload) for payload in payloads]
@@ -131,7 +131,7 @@ class LedgerWriter:
         Raises why not; what became of each entry its future says.
         """
         if (failure := self._failure) is not None:
-            error = self._ended(failure)
+            error = self._refusal(failure)
             error.ambiguous = True  # what was appended may be stored
             raise error
         if self._session is not None:
@@ -206,13 +206,13 @@ class LedgerWriter:
 
     def _admit(self, largest: int) -> None:
         if (failure := self._failure) is not None:
-            raise self._ended(failure)
+            raise self._refusal(failure)
         if self._closing is not None:
             raise LedgerClosed("this writer is closed", ledger=self.id)
         if largest > self.max_payload_bytes:
             raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
 
-    def _ended(self, failure: TallyError) -> TallyError:
+    def _refusal(self, failure: TallyError) -> TallyError:
         """Why an entry is not let in: nothing was done, and no later call does more."""
         if self._writers.is_closed:
             return UsageError("this writer's client is closed", ledger=self.id)
@@ -258,7 +258,7 @@ class LedgerWriter:
         context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)
 
 
-def _frozen(data: Buffer) -> bytes:
+def _payload_of(data: Buffer) -> bytes:
     """A caller's buffer may change before the tick that sends it."""
     return payload_bytes(data, "an entry")
 

@@ -120,9 +120,9 @@ class WriterState:
 
     def meet(self, ensemble: Ensemble, identities: BookieIdentities) -> None:
         """These bookies get the next entries, and this is who they are."""
-        met = tuple([(bookie, identities[bookie]) for bookie in ensemble if bookie in identities])
-        if (ensemble, met) != self._shape[2:]:
-            self._shape = _shared((*self._shape[:2], ensemble, met))
+        known_identities = tuple([(bookie, identities[bookie]) for bookie in ensemble if bookie in identities])
+        if (ensemble, known_identities) != self._shape[2:]:
+            self._shape = _shared((*self._shape[:2], ensemble, known_identities))
 
 
 def _packed(metadata: LedgerMetadata) -> Metadata:

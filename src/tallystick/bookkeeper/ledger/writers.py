@@ -30,7 +30,7 @@ class SessionOwner(Protocol):
     def abort(self) -> None: ...
 
 
-class Flushed(Protocol):
+class Flushable(Protocol):
     """A session, as its client's writers see it."""
 
     def flush(self) -> None:
@@ -39,36 +39,36 @@ class Flushed(Protocol):
 
 
 class Writers:
-    """See the module. Must be made on the running event loop."""
+    """The writers of a client. Must be made on the running event loop."""
 
     def __init__(self, context: LedgerContext, placement: Placement, restorer: Restorer) -> None:
         self.context, self.placement, self.restorer = context, placement, restorer
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
         self._with_session: dict[SessionOwner, None] = {}
-        self._unsent: deque[Flushed] = deque()  # what they appended in this tick
+        self._unsent: deque[Flushable] = deque()  # what they appended in this tick
         self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
 
     def __len__(self) -> int:
-        """How many have a session."""
+        """Count the writers that have a session."""
         return len(self._with_session)
 
     def began(self, writer: SessionOwner) -> None:
-        """It has a session now."""
+        """The writer has a session now."""
         self._with_session[writer] = None
 
     def ended(self, writer: SessionOwner) -> None:
-        """It has none any more."""
+        """The writer has no session any more."""
         self._with_session.pop(writer, None)
         self._idle.pop(writer, None)
 
     def busy(self, writer: SessionOwner) -> None:
-        """Something is under way."""
+        """The writer has something under way."""
         self._idle.pop(writer, None)
 
     def idle(self, writer: SessionOwner) -> None:
-        """Nothing is under way: it may be told to drop its session from now on."""
-        if writer not in self._with_session:  # told by a session that has ended
+        """The writer has nothing under way: it may have to drop its session from now on."""
+        if writer not in self._with_session:  # its session has ended
             return
         self._idle[writer] = None
         self._idle.move_to_end(writer)
@@ -76,7 +76,7 @@ class Writers:
             oldest, _ = self._idle.popitem(last=False)
             oldest.drop_session()
 
-    def flush_soon(self, session: Flushed) -> None:
+    def flush_soon(self, session: Flushable) -> None:
         """Send what is appended to it in this tick, when the tick is over."""
         if not self._unsent:
             self.loop.call_soon(self._flush)

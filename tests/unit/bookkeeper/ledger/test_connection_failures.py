@@ -425,6 +425,6 @@ async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
     bookie.say(b"".join(v2.encode_response(request, Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None
-    await until(lambda: link._reports.is_telling)
+    await until(lambda: link._reports.is_reporting)
     link.end("the test ends it while acks wait to be told")
     assert (len(heard.acked), heard.failed) == (count, [])

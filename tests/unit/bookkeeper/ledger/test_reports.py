@@ -31,8 +31,8 @@ class Hears:
     def refused(self, entries: list[int], code: Code) -> None:
         self._hear("refused", entries, code)
 
-    def lost(self, entries: list[int], error: TallyError) -> None:
-        self._hear("lost", entries, ())
+    def failed(self, entries: list[int], error: TallyError) -> None:
+        self._hear("failed", entries, ())
 
 
 class Around:
@@ -40,17 +40,17 @@ class Around:
 
     def __init__(self) -> None:
         self.broken: list[Exception] = []
-        self.not_taken: list[int] = []
+        self.owner_failures: list[int] = []
         self.reports = Reports()
 
     def tell(self) -> None:
         self.reports.tell(self.broken.append)
 
     def lose(self, *owners: Hears) -> None:
-        self.reports.lost([(owner, [0]) for owner in owners], lambda: BookieUnavailable("gone"), self.note)
+        self.reports.fail([(owner, [0]) for owner in owners], lambda: BookieUnavailable("gone"), self.note)
 
     def note(self, error: Exception, entries: int) -> None:
-        self.not_taken.append(entries)
+        self.owner_failures.append(entries)
 
 
 async def test_adds_of_one_owner_and_code_are_told_together_and_reads_as_they_came() -> None:
@@ -117,7 +117,7 @@ async def test_who_fails_in_a_later_turn_breaks_the_connection() -> None:
 async def test_who_fails_on_a_failure_keeps_it_from_nobody() -> None:
     around, bad, good = Around(), Hears(fails=True), Hears()
     around.lose(bad, good)
-    assert (around.not_taken, good.heard) == ([1], [("lost", [0], ())])
+    assert (around.owner_failures, good.heard) == ([1], [("failed", [0], ())])
 
 
 async def test_all_failures_can_be_told_at_once() -> None:
