@@ -22,7 +22,7 @@ from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, TOPICS, Co
 from tallystick.rocketmq.broker.offsets import SavedOffsets
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.store.values import PutRequest
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
@@ -31,8 +31,8 @@ from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
 
 QUEUES_OF_A_TOPIC = 8
-BATCH = 50  # messages of one draft
-DRAFTS = 2000  # of one put
+BATCH = 50  # messages of one request
+PUT_REQUESTS = 2000  # of one put
 BODY = bytes(100)
 HOST = StoreSettings().store_host
 
@@ -54,10 +54,10 @@ def fill(directory: str, queues: int, messages: int) -> None:
     while True:
         batch = min(BATCH, messages) if sent < messages else 1
         contents = tuple((0, BODY, b"") for _ in range(batch))
-        for first in range(0, queues, DRAFTS):
+        for first in range(0, queues, PUT_REQUESTS):
             store.put([
-                Draft(topic, queue_id, contents, clock.wall_ms(), HOST)
-                for topic, queue_id in places[first : first + DRAFTS]
+                PutRequest(topic, queue_id, contents, clock.wall_ms(), HOST)
+                for topic, queue_id in places[first : first + PUT_REQUESTS]
             ])  # fmt: skip
             while store.reput_offset < store.end:
                 store.reput()

@@ -33,7 +33,7 @@ BROKER_MUTANTS = (
     _planted(
         "a master answers before it waits (B1)",
         "broker/send.py",
-        "            if may_wait and drafted.wait and put.status is _OK:",
+        "            if may_wait and checked_send.wait and put.status is _OK:",
         "            if False and put.status is _OK:",
     ),
     _planted(

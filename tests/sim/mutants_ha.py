@@ -364,7 +364,7 @@ HA_MUTANTS = (
     Mutant(
         "a send to a topic that is not saved yet waits for nothing",
         BROKER + "send.py",
-        "drafted.draft.topic in fresh\n",
+        "checked_send.put_request.topic in fresh\n",
         "False\n",
         "tests/unit/rocketmq/broker/test_saver.py",
     ),

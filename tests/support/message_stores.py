@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from support.stores import SteppingClock
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.store.values import Draft, GetStatus, Put
+from tallystick.rocketmq.store.values import GetStatus, PutRequest, PutResult
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import StoredMessage, decode_messages, encode_properties
 from tallystick.runtime.events import Event, Events
@@ -49,9 +49,9 @@ class Shelf:
         self.store = MessageStore.open(self.disk, ROOT, self.settings, self.clock, events, slave=role)
         return self.store
 
-    def send(self, *bodies: bytes, topic: str = "Topic", queue_id: int = 0, **properties: str) -> list[Put]:
-        """One put of one draft a body."""
-        return self.store.put([_draft(body, topic, queue_id, HOST, properties) for body in bodies])
+    def send(self, *bodies: bytes, topic: str = "Topic", queue_id: int = 0, **properties: str) -> list[PutResult]:
+        """Puts one request for each body."""
+        return self.store.put([_put_request(body, topic, queue_id, HOST, properties) for body in bodies])
 
     def settle(self) -> None:
         """Everything dispatched, synced and noted."""
@@ -82,13 +82,15 @@ class Shelf:
         return b"".join(parts)
 
 
-def draft(body: bytes, *, topic: str = "Topic", queue_id: int = 0, born_host: bytes = HOST, **properties: str) -> Draft:
-    return _draft(body, topic, queue_id, born_host, properties)
+def put_request(
+    body: bytes, *, topic: str = "Topic", queue_id: int = 0, born_host: bytes = HOST, **properties: str
+) -> PutRequest:
+    return _put_request(body, topic, queue_id, born_host, properties)
 
 
-def _draft(body: bytes, topic: str, queue_id: int, born_host: bytes, properties: dict[str, str]) -> Draft:
-    return Draft(topic, queue_id, ((0, body, encode_properties(properties)),), 1_600_000_000_000, born_host)
+def _put_request(body: bytes, topic: str, queue_id: int, born_host: bytes, properties: dict[str, str]) -> PutRequest:
+    return PutRequest(topic, queue_id, ((0, body, encode_properties(properties)),), 1_600_000_000_000, born_host)
 
 
-def batch(bodies: Sequence[bytes], *, topic: str = "Topic", queue_id: int = 0) -> Draft:
-    return Draft(topic, queue_id, tuple((0, body, b"") for body in bodies), 1_600_000_000_000, HOST)
+def batch(bodies: Sequence[bytes], *, topic: str = "Topic", queue_id: int = 0) -> PutRequest:
+    return PutRequest(topic, queue_id, tuple((0, body, b"") for body in bodies), 1_600_000_000_000, HOST)

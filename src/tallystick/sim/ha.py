@@ -70,7 +70,7 @@ class HaLife:
 
     def _begin_with_messages(self, node: HaHost) -> None:
         log = node.log
-        log.store.put(log.drafts(self._random.randint(1, 30)))
+        log.store.put(log.put_requests(self._random.randint(1, 30)))
         log.store.flush()
 
     async def _storm(self) -> None:

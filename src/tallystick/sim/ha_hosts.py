@@ -122,7 +122,7 @@ class HaHost(Host[HaWorld]):
         if log is None:
             return
         before = self.log.end
-        log.put(self.log.drafts(count))
+        log.put(self.log.put_requests(count))
         end = self.log.end
         if end == before:
             world.trace.note("put refused", self.log.store.refusal)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from tallystick.codec.records import BLANK, SMALLEST
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.store.values import PutRequest, PutResult
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
@@ -95,17 +95,17 @@ class SimLog:
         """It has no bytes, and wherever it ends is no place."""
         return self.end == self.first
 
-    def drafts(self, count: int) -> list[Draft]:
+    def put_requests(self, count: int) -> list[PutRequest]:
         """Of a tick's sends."""
-        return [self._draft() for _ in range(count)]
+        return [self._put_request() for _ in range(count)]
 
-    def _draft(self) -> Draft:
+    def _put_request(self) -> PutRequest:
         rng = self._random
         topic, queue_id = rng.choice(QUEUES)
         messages = tuple(
             (0, rng.randbytes(rng.randint(1, 90)), self._properties()) for _ in range(rng.choice((1, 1, 3)))
         )
-        return Draft(topic, queue_id, messages, self._clock.wall_ms(), _HOST)
+        return PutRequest(topic, queue_id, messages, self._clock.wall_ms(), _HOST)
 
     def _properties(self) -> bytes:
         rng = self._random
@@ -119,17 +119,17 @@ class SimLog:
 
     # What the store tells.
 
-    def took(self, before: int, drafts: Sequence[Draft], puts: Sequence[Put]) -> None:
+    def took(self, before: int, put_requests: Sequence[PutRequest], puts: Sequence[PutResult]) -> None:
         self.see(before)
-        for draft, put in zip(drafts, puts, strict=True):
+        for put_request, put in zip(put_requests, puts, strict=True):
             if put.status is PutStatus.PUT_OK:
-                self._gave(draft, put)
+                self._gave(put_request, put)
 
-    def _gave(self, draft: Draft, put: Put) -> None:
-        queue = draft.topic, draft.queue_id
+    def _gave(self, put_request: PutRequest, put: PutResult) -> None:
+        queue = put_request.topic, put_request.queue_id
         if put.queue_offset < self._durable.get(queue, 0):
             raise Violation(f"queue: {queue} gave offset {put.queue_offset} twice")
-        self._unsynced_puts.append((put.end, queue, put.queue_offset + len(draft.messages)))
+        self._unsynced_puts.append((put.end, queue, put.queue_offset + len(put_request.messages)))
 
     def copied(self, offset: int, size: int) -> None:
         self.on_copied(offset, size)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.store.values import Arrival, Draft, Put
+from tallystick.rocketmq.store.values import Arrival, PutRequest, PutResult
 from tallystick.runtime.disk import Buffer
 from tallystick.sim.invariants import Violation
 
@@ -19,8 +19,8 @@ class LogWatcher(Protocol):
 
     sync_flush: bool
 
-    def took(self, before: int, drafts: Sequence[Draft], puts: Sequence[Put]) -> None:
-        """A master's store ended at ``before``, and this became of a tick's drafts."""
+    def took(self, before: int, put_requests: Sequence[PutRequest], puts: Sequence[PutResult]) -> None:
+        """A master's store ended at ``before``, and this became of a tick's put requests."""
         ...
 
     def see(self, start: int) -> None:
@@ -49,9 +49,9 @@ class SeenStore(MessageStore):
 
     log: LogWatcher
 
-    def put(self, drafts: Sequence[Draft]) -> list[Put]:
-        before, puts = self.end, super().put(drafts)
-        self.log.took(before, drafts, puts)
+    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
+        before, puts = self.end, super().put(put_requests)
+        self.log.took(before, put_requests, puts)
         return puts
 
     def append_raw(self, offset: int, data: Buffer) -> int:

@@ -26,7 +26,6 @@ from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.deletions import Deletions
-from tallystick.rocketmq.broker.drafts import Drafting
 from tallystick.rocketmq.broker.idle_groups import make_room_for_groups
 from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
@@ -42,6 +41,7 @@ from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.role_taking import RoleTaking
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.send_checks import SendChecks
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import BrokerServer, Requests
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
@@ -234,9 +234,9 @@ class Broker:
         host = encode_host(settings.client_host, self.address[1])
         chance = self._outside.random
         keys = UniqueKeys(host[:-4], chance.getrandbits(16), chance.getrandbits(32))  # for messages without an id
-        drafting = Drafting(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
+        send_checks = SendChecks(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
         self._sends = Sends(
-            self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
+            self.log, send_checks, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
             parts.events,
             store_host=host, standing=self.standing, max_message_bytes=settings.store.max_message_bytes,
             file_bytes=settings.store.commit_log_file_bytes,

@@ -29,7 +29,7 @@ from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.store.flusher import Flusher
 from tallystick.rocketmq.store.rebuilder import Rebuilder
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.store.values import Arrival, Draft, Put
+from tallystick.rocketmq.store.values import Arrival, PutRequest, PutResult
 from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
 from tallystick.runtime.outside import Outside
 
@@ -140,10 +140,10 @@ class BrokerLog:
         self._rebuilder.start()
         self._dispatch()
 
-    def put(self, drafts: Sequence[Draft]) -> list[Put]:
-        """Append all drafts of a tick at once."""
+    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
+        """Append all messages of a tick at once."""
         before = self.store.end
-        puts = self.store.put(drafts)
+        puts = self.store.put(put_requests)
         if self.store.end > before or self.store.failure is not None:
             self._appended()
         return puts

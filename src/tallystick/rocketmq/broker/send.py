@@ -10,17 +10,17 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, DraftedSend, Drafting
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import Saves
+from tallystick.rocketmq.broker.send_checks import REGION, REGION_NAME, TRACE, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refusals import Refusals
-from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.store.values import PutRequest, PutResult
 from tallystick.rocketmq.wire.headers import SendResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.own_headers import SendBackResponse
@@ -38,7 +38,7 @@ SENDS = frozenset(
 PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # responses that wait for disk or slaves; more sends are refused until they are fewer
-_PendingSend = tuple[Reply, Command, DraftedSend]
+_PendingSend = tuple[Reply, Command, CheckedSend]
 # A response; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
 _WaitingResponse = tuple[Reply, Command, bool, int | None]
 
@@ -56,7 +56,7 @@ class SendLog(Protocol):
         """Whether the responses to sends wait for something, unless they do not want to."""
         ...
 
-    def put(self, drafts: Sequence[Draft]) -> list[Put]:
+    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
         """Append them all at once."""
         ...
 
@@ -69,13 +69,19 @@ class Sends:
     """``settled`` is called with what a wait ended in."""
 
     def __init__(
-        self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: BrokerCounts,
+        self, log: SendLog, send_checks: SendChecks, send_back: SendBack, saves: Saves, counts: BrokerCounts,
         events: Events, *, store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
         refusal: Callable[[], str | None], fresh: Container[str],
     ) -> None:  # fmt: skip
         """No record is longer than ``file_bytes``. ``refusal()`` returns why the log takes no messages, or None.
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
-        self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
+        self._log, self._send_checks, self._send_back, self._saves, self._counts = (
+            log,
+            send_checks,
+            send_back,
+            saves,
+            counts,
+        )
         self._events, self._standing, self._refusal, self._fresh = events, standing, refusal, fresh
         self._refusals = Refusals(events)
         self.handlers: Mapping[int, Handler] = dict.fromkeys(SENDS, self.take)
@@ -93,16 +99,16 @@ class Sends:
 
     def take(self, link: Link, command: Command, reply: Reply) -> None:
         """A send; ``put`` is due behind the last one of a turn."""
-        drafted = self._draft(link, command)
-        if isinstance(drafted, ExistingCopy):
-            self._wait_for(drafted, command, reply)
+        checked_send = self._check(link, command)
+        if isinstance(checked_send, ExistingCopy):
+            self._wait_for(checked_send, command, reply)
             return
-        if not isinstance(drafted, DraftedSend):
+        if not isinstance(checked_send, CheckedSend):
             self._counts.sends_refused += 1
-            self._refuse(command, drafted, reply)
+            self._refuse(command, checked_send, reply)
             return
-        self._pending_sends.append((reply, command, drafted))
-        messages = drafted.draft.messages
+        self._pending_sends.append((reply, command, checked_send))
+        messages = checked_send.put_request.messages
         self._pending_messages += len(messages)
         if command.code == _SEND_BACK:  # its message was read from the log
             self._pending_bytes += sum(len(body) + len(properties) for _, body, properties in messages)
@@ -126,15 +132,15 @@ class Sends:
                     reply(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _put(self, sends: Sequence[_PendingSend]) -> None:
-        puts = self._log.put([drafted.draft for _, _, drafted in sends])
+        puts = self._log.put([checked_send.put_request for _, _, checked_send in sends])
         waiting_responses: list[_WaitingResponse] = []
         end = 0
         may_wait, fresh = self._log.waits, self._fresh
-        for (reply, command, drafted), put in zip(sends, puts, strict=True):
+        for (reply, command, checked_send), put in zip(sends, puts, strict=True):
             if command.flag & _ONE_WAY:
                 continue
-            response, is_fresh = self._response_to(command, drafted, put), drafted.draft.topic in fresh
-            if may_wait and drafted.wait and put.status is _OK:
+            response, is_fresh = self._response_to(command, checked_send, put), checked_send.put_request.topic in fresh
+            if may_wait and checked_send.wait and put.status is _OK:
                 waiting_responses.append(
                     (reply, response, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None)
                 )
@@ -174,21 +180,21 @@ class Sends:
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
 
-    def _draft(self, link: Link, command: Command) -> DraftedSend | ExistingCopy | Refusal | None:
+    def _check(self, link: Link, command: Command) -> CheckedSend | ExistingCopy | Refusal | None:
         if self._standing.is_slave:
             return REJECTED
         if self._waiting_count >= MAX_WAITING:
             return OVERLOADED
         try:
             if command.code == _SEND_BACK:
-                return self._send_back.draft(command, link.peer)
+                return self._send_back.check(command, link.peer)
             host = self._hosts.get(link)
             if host is None:
                 address, _, port = link.peer.rpartition(":")
                 host = encode_host(address, int(port))
                 if link.alive:  # else ``closed`` was called
                     self._hosts[link] = host
-            return self._drafting.draft(command, link.peer, host)
+            return self._send_checks.check(command, link.peer, host)
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, error.message, checked=False)
         except Exception as error:  # a bug of ours: this one send fails, not those of its tick
@@ -213,12 +219,12 @@ class Sends:
         self._waiting_count += len(waiting_responses)
         self.settled(wait.settles)
 
-    def _count(self, sends: Sequence[_PendingSend], puts: Sequence[Put]) -> None:
+    def _count(self, sends: Sequence[_PendingSend], puts: Sequence[PutResult]) -> None:
         messages, sizes = 0, dict[str, int]()
         refused_count = len(puts)
-        for (_, _, drafted), put in zip(sends, puts, strict=True):
+        for (_, _, checked_send), put in zip(sends, puts, strict=True):
             if put.status is _OK:
-                topic, offsets = drafted.draft.topic, put.offsets
+                topic, offsets = checked_send.put_request.topic, put.offsets
                 refused_count -= 1
                 messages += len(offsets)
                 sizes[topic] = sizes.get(topic, 0) + put.end - offsets[0]
@@ -229,15 +235,17 @@ class Sends:
         for topic, size in sizes.items():
             counts.bytes_by_topic[topic] = counts.bytes_by_topic.get(topic, 0) + size
 
-    def _response_to(self, command: Command, drafted: DraftedSend, put: Put) -> Command:
+    def _response_to(self, command: Command, checked_send: CheckedSend, put: PutResult) -> Command:
         if put.status is not _OK:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:
             return command.response(_SUCCESS)
         header = SendResponse(
-            queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=self._ids_of(put.offsets),
+            msg_id=self._ids_of(put.offsets),
+            queue_id=checked_send.put_request.queue_id,
             queue_offset=put.queue_offset,
-        )  # fmt: skip
+            transaction_id=checked_send.unique_key,
+        )
         return command.response(_SUCCESS, None, header.to_fields())
 
     def _ids_of(self, offsets: Sequence[int]) -> str:

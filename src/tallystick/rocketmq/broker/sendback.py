@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION, DraftedSend
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
+from tallystick.rocketmq.broker.send_checks import DELAY, FIRST_MAX_RECONSUME_VERSION, CheckedSend
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.store.values import PutRequest
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.record import RETRY_TOPIC, WAIT, StoredMessage, decode_message, encode_properties
 from tallystick.rocketmq.wire.remoting import Command
@@ -51,7 +51,7 @@ class SendBack:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._turn = 0
 
-    def draft(self, command: Command, peer: str) -> DraftedSend | ExistingCopy | Refusal | None:
+    def check(self, command: Command, peer: str) -> CheckedSend | ExistingCopy | Refusal | None:
         """Returns what to store. Returns None if the group takes no message again. Raises RemoteProtocolError."""
         header = SendBackHeader.of(command)
         group = self._groups.get(header.group, peer)
@@ -122,14 +122,14 @@ def _most(group: GroupConfig, header: SendBackHeader, version: int) -> int:
     return group.retry_max_times
 
 
-def _again(message: StoredMessage, topic: str, queue_id: int) -> DraftedSend:
+def _again(message: StoredMessage, topic: str, queue_id: int) -> CheckedSend:
     properties = {name: value for name, value in message.properties.items() if name != DELAY}
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties.setdefault(_ORIGIN, message.offset_id)
     properties[WAIT] = "false"
     content = message.flag, message.stored_body, encode_properties(properties)
-    draft = Draft(
+    put_request = PutRequest(
         topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _COPIED_FLAGS,
         message.reconsume_times + 1,
     )  # fmt: skip
-    return DraftedSend(draft, True, None)
+    return CheckedSend(put_request, True, None)

@@ -1,6 +1,6 @@
-"""From drafts to records: what is refused, which queue offsets messages get, and one write for all of a tick.
+"""From put requests to records: what is refused, which queue offsets messages get, and one write for all of a tick.
 
-A refused or failed draft takes no queue offset. Store times never go back against the order of the log,
+A request that is refused or fails takes no queue offset. Store times never go back against the order of the log,
 whatever the clock does, also between two processes: searches by time rest on it. Limits and
 statuses: ``CommitLog.asyncPutMessage``, ``HookUtils.checkBeforePutMessage``.
 """
@@ -14,7 +14,7 @@ from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, SMALLEST, Content
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.store.values import PutRequest, PutResult
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.values import RETRY_PREFIX, PutStatus
 
@@ -64,10 +64,10 @@ class Appender:
         if remaining_ids := queue_ids.intersection(kept_ids):
             self._queue_ids[topic] = remaining_ids
 
-    def put(self, drafts: Sequence[Draft], now_ms: int) -> list[Put]:
-        """Append all drafts that are allowed and fit the disk. Returns what became of each, in their order."""
+    def put(self, put_requests: Sequence[PutRequest], now_ms: int) -> list[PutResult]:
+        """Append what is allowed and fits the disk. Returns the result of each request, in their order."""
         self._stamp = stamp = max(now_ms, self._stamp)
-        puts: list[Put] = []
+        puts: list[PutResult] = []
         batch = _Batch(self._log, self._settings.store_host, stamp)
         max_body, file_room = self._settings.max_message_bytes, self._settings.commit_log_file_bytes - BLANK_BYTES
         max_size = min(file_room, max_body + _ENVELOPE_BYTES)
@@ -75,10 +75,10 @@ class Appender:
         offset, room = self._log.end, self._log.room - BLANK_BYTES
         batch_ends: dict[Queue, int] = {}  # queue offsets given out in this batch
         fields, next_offsets = self._topics, self.next_offsets
-        for draft in drafts:
-            topic, messages = draft.topic, draft.messages
+        for put_request in put_requests:
+            topic, messages = put_request.topic, put_request.messages
             field = fields.get(topic) or self._field(topic)
-            fixed = hosts + len(draft.born_host) + len(field)
+            fixed = hosts + len(put_request.born_host) + len(field)
             sizes = [fixed + len(body) + len(properties) for _, body, properties in messages]
             size, refusal = sum(sizes), None if field else _ILLEGAL
             if max(sizes, default=0) - fixed > surely_fits or any(
@@ -86,20 +86,20 @@ class Appender:
             ):
                 refusal = refusal or _refusal_of(messages, max_body)
             if refusal or size > max_size:
-                puts.append(Put(refusal or _ILLEGAL))
+                puts.append(PutResult(refusal or _ILLEGAL))
                 continue
             if size > room:
                 self._write(batch, batch_ends)
                 self._end_file(batch)
                 offset, room = self._log.end, self._log.room - BLANK_BYTES
-            queue = topic, draft.queue_id
+            queue = topic, put_request.queue_id
             first = batch_ends.get(queue)
             if first is None:
                 first = next_offsets.get(queue, 0)
             batch_ends[queue] = first + len(messages)
             offsets = list(accumulate(sizes, initial=offset))
             offset, room = offsets.pop(), room - size
-            puts.append(batch.add(draft, field, first, offsets, offset))
+            puts.append(batch.add(put_request, field, first, offsets, offset))
         self._write(batch, batch_ends)
         return puts
 
@@ -135,16 +135,16 @@ class _Batch:
     def __init__(self, log: CommitLog, store_host: bytes, stamp: int) -> None:
         self._log, self._store_host, self._stamp = log, store_host, stamp
         self._rows: list[Row] = []
-        self._puts: list[Put] = []
+        self._puts: list[PutResult] = []
         self.status: PutStatus | None = None
 
-    def add(self, draft: Draft, field: bytes, queue_offset: int, offsets: list[int], end: int) -> Put:
+    def add(self, put_request: PutRequest, field: bytes, queue_offset: int, offsets: list[int], end: int) -> PutResult:
         """``offsets`` are where the records go, ``end`` is after the last."""
         self._rows.append((
-            field, draft.queue_id, queue_offset, draft.sys_flag, draft.born_timestamp, draft.born_host,
-            draft.reconsume_times, draft.messages,
+            field, put_request.queue_id, queue_offset, put_request.sys_flag, put_request.born_timestamp,
+            put_request.born_host, put_request.reconsume_times, put_request.messages,
         ))  # fmt: skip
-        put = Put(_OK, offsets, end, queue_offset, self._stamp)
+        put = PutResult(_OK, offsets, end, queue_offset, self._stamp)
         self._puts.append(put)
         return put
 

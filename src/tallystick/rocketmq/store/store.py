@@ -27,7 +27,7 @@ from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.takeover import take_over
 from tallystick.rocketmq.store.units import UNIT
 from tallystick.rocketmq.store.upkeep import Upkeep
-from tallystick.rocketmq.store.values import Arrival, Draft, GetResult, Put, TimeBoundary
+from tallystick.rocketmq.store.values import Arrival, GetResult, PutRequest, PutResult, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import Clock
@@ -169,11 +169,11 @@ class MessageStore:
 
     # Writing.
 
-    def put(self, drafts: Sequence[Draft]) -> list[Put]:
-        """Append all drafts of a tick at once; what became of each. Nothing is durable before a flush."""
+    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
+        """Append all messages of a tick at once. Returns a result for each request; a flush makes them durable."""
         if not self.writeable:
-            return [Put(PutStatus.SERVICE_NOT_AVAILABLE) for _ in drafts]
-        return self._appender.put(drafts, self._clock.wall_ms())
+            return [PutResult(PutStatus.SERVICE_NOT_AVAILABLE) for _ in put_requests]
+        return self._appender.put(put_requests, self._clock.wall_ms())
 
     def append_raw(self, offset: int, data: Buffer) -> int:
         """As a slave: bytes of the master's log, exactly at the end; an empty store begins anywhere. The new end.

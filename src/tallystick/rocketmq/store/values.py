@@ -11,8 +11,8 @@ from tallystick.rocketmq.wire.values import PutStatus
 
 
 @dataclass(slots=True)
-class Draft:
-    """One message, or one batch, for one queue; the store gives it its offsets and its store time.
+class PutRequest:
+    """One message, or one batch, to be put into one queue; the store gives it its offsets and its store time.
 
     ``born_host`` is address and port as a record has them (8 or 20 bytes, ``encode_host``); the bits of
     ``sys_flag`` that tell the width of the hosts are the store's business.
@@ -28,8 +28,9 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Put:
-    """What became of a draft. Unless ``status`` is PUT_OK nothing of it is in the log and the numbers mean nothing.
+class PutResult:
+    """The result of a put (``PutMessageResult``). Unless ``status`` is PUT_OK nothing of it is in the log, and the
+    numbers mean nothing.
 
     ``offsets`` has the physical offset of each message, ``end`` is the offset after the last: what flush and slaves
     must have reached. ``queue_offset`` is that of the first.

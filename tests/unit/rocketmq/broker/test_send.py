@@ -10,17 +10,17 @@ import pytest
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
-from tallystick.rocketmq.broker.drafts import MAX_BATCH, DraftedSend, Drafting
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
+from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.store.values import PutRequest, PutResult
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import PutStatus, RequestCode, ResponseCode
@@ -48,15 +48,15 @@ class FakeLog:
     waits = True
 
     def __init__(self) -> None:
-        self.puts: list[int] = []  # drafts of each append
+        self.puts: list[int] = []  # how many requests each append had
         self.ends: list[int] = []  # of each wait
         self.statuses: list[PutStatus] = []
         self.at_once: PutStatus | None = None
 
-    def put(self, drafts: Sequence[Draft]) -> list[Put]:
-        self.puts.append(len(drafts))
-        statuses = self.statuses or [PutStatus.PUT_OK] * len(drafts)
-        return [Put(status, [100 * i], 100 * i + 100, i, 1) for i, status in enumerate(statuses)]
+    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
+        self.puts.append(len(put_requests))
+        statuses = self.statuses or [PutStatus.PUT_OK] * len(put_requests)
+        return [PutResult(status, [100 * i], 100 * i + 100, i, 1) for i, status in enumerate(statuses)]
 
     def wait(self, end: int) -> Settled:
         self.ends.append(end)
@@ -64,10 +64,10 @@ class FakeLog:
         return Settled(ticket, (Settle(ticket, self.at_once),) if self.at_once else ())
 
 
-class FakeDrafting:
+class FakeSendChecks:
     key = "key"
 
-    def draft(self, command: Command, peer: str, host: bytes) -> DraftedSend | Refusal:
+    def check(self, command: Command, peer: str, host: bytes) -> CheckedSend | Refusal:
         match bytes(command.body):
             case b"bad":
                 raise RemoteProtocolError("broken")
@@ -75,16 +75,16 @@ class FakeDrafting:
                 raise ZeroDivisionError("ours")
             case b"no":
                 return Refusal(ResponseCode.NO_PERMISSION, "no")
-        return DraftedSend(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", self.key)
+        return CheckedSend(PutRequest("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", self.key)
 
 
 class FakeSendBack:
     """Each message that is given back is as long as one append may be, and stored already if the request says where."""
 
-    def draft(self, command: Command, peer: str) -> DraftedSend | ExistingCopy:
+    def check(self, command: Command, peer: str) -> CheckedSend | ExistingCopy:
         if "tallyCopy" in command.fields:
             return ExistingCopy("T", int(command.fields["tallyCopy"]), 340)
-        return DraftedSend(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
+        return CheckedSend(PutRequest("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
 
 
 class FakeSaves:
@@ -108,7 +108,7 @@ class Desk:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), BrokerCounts()
         self.saves, self.fresh, self.standing = FakeSaves(), set[str](), Standing(role)
         self.sends = Sends(
-            self.log, cast("Drafting", FakeDrafting()), cast("SendBack", FakeSendBack()), self.saves, self.counts,
+            self.log, cast("SendChecks", FakeSendChecks()), cast("SendBack", FakeSendBack()), self.saves, self.counts,
             Events(self.told.append),
             store_host=host, standing=self.standing, max_message_bytes=77, file_bytes=file_bytes,
             refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
@@ -158,16 +158,16 @@ def test_an_append_ends_behind_so_many_bytes_or_messages_also_of_what_is_given_b
 def test_the_answer_to_the_largest_batch_fits_a_header(monkeypatch: pytest.MonkeyPatch, host: bytes) -> None:
     """It was stored: nobody may hear that it was not, and send it again."""
     desk = Desk(host=host)
-    monkeypatch.setattr(FakeDrafting, "key", "\x01" * MAX_PROPERTIES_BYTES)
+    monkeypatch.setattr(FakeSendChecks, "key", "\x01" * MAX_PROPERTIES_BYTES)
     offsets = [2**62] * MAX_BATCH
-    monkeypatch.setattr(desk.log, "put", lambda drafts: [Put(PutStatus.PUT_OK, offsets, 100, 0, 1)])
+    monkeypatch.setattr(desk.log, "put", lambda put_requests: [PutResult(PutStatus.PUT_OK, offsets, 100, 0, 1)])
     desk.handle(b"now")
     assert len(encode(desk.link.sent[0])) > 33 * MAX_BATCH and desk.link.codes == [0]
 
 
 def test_a_bug_in_an_append_answers_those_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
-    monkeypatch.setattr(desk.log, "put", lambda drafts: 1 / 0)
+    monkeypatch.setattr(desk.log, "put", lambda put_requests: 1 / 0)
     desk.handle(b"a", b"b")
     assert desk.link.codes == [1, 1] and [event.kind for event in desk.told] == ["request failed"]
     monkeypatch.undo()
@@ -177,7 +177,7 @@ def test_a_bug_in_an_append_answers_those_of_it(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_nothing_is_kept_of_a_connection_that_has_ended(ended: bool) -> None:
-    """Also when the send that it left behind is drafted after its end."""
+    """Also when the send that it left behind is checked after its end."""
     desk = Desk()
     desk.link.alive = not ended
     desk.handle(b"a")
@@ -195,8 +195,8 @@ def test_a_bug_behind_an_append_answers_nobody_twice(monkeypatch: pytest.MonkeyP
 
 def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
-    batch, refused = Put(PutStatus.PUT_OK, [0, 40], 100, 0, 2), Put(PutStatus.UNKNOWN_ERROR, [], 0, 0, 0)
-    monkeypatch.setattr(desk.log, "put", lambda drafts: [batch, refused, batch])
+    batch, refused = PutResult(PutStatus.PUT_OK, [0, 40], 100, 0, 2), PutResult(PutStatus.UNKNOWN_ERROR, [], 0, 0, 0)
+    monkeypatch.setattr(desk.log, "put", lambda put_requests: [batch, refused, batch])
     for _ in range(2):
         desk.handle(b"a", b"b", b"c")
     counts = desk.counts

@@ -6,20 +6,20 @@ import dataclasses
 
 import pytest
 
-from support.message_stores import ROOT, SMALL, Shelf, batch, draft
+from support.message_stores import ROOT, SMALL, Shelf, batch, put_request
 from tallystick.errors import DiskFull, StorageError
-from tallystick.rocketmq.store.values import Draft, TimeBoundary
+from tallystick.rocketmq.store.values import PutRequest, TimeBoundary
 from tallystick.rocketmq.wire.values import PutStatus
 
 OK = PutStatus.PUT_OK
 
 
-def test_all_drafts_of_a_tick_are_one_write() -> None:
+def test_all_messages_of_a_tick_are_one_write() -> None:
     shelf = Shelf()
     shelf.send(b"first")
     seen: list[str] = []
     shelf.disk.fault = lambda operation, path: seen.append(operation)
-    puts = shelf.store.put([draft(b"1"), draft(b"2", queue_id=1), batch([b"3", b"4"]), draft(b"5")])
+    puts = shelf.store.put([put_request(b"1"), put_request(b"2", queue_id=1), batch([b"3", b"4"]), put_request(b"5")])
     assert seen == ["write"]
     assert [put.status for put in puts] == [OK] * 4
     assert [put.queue_offset for put in puts] == [1, 0, 2, 4]
@@ -32,7 +32,7 @@ def test_all_drafts_of_a_tick_are_one_write() -> None:
 def test_h11_no_record_spans_two_files_and_a_batch_moves_as_a_whole() -> None:
     shelf = Shelf()
     for number in range(30):
-        shelf.store.put([batch([b"%d" % number * 100, b"x" * 200]), draft(b"%d" % number * 50)])
+        shelf.store.put([batch([b"%d" % number * 100, b"x" * 200]), put_request(b"%d" % number * 50)])
     shelf.store.reput()
     messages = shelf.read()
     assert [message.queue_offset for message in messages] == list(range(90))
@@ -47,7 +47,7 @@ def test_limits() -> None:
     put = shelf.store.put
 
     def status(**fields: object) -> PutStatus:
-        base = Draft("T", 0, ((0, b"x", b""),), 1, bytes(8))
+        base = PutRequest("T", 0, ((0, b"x", b""),), 1, bytes(8))
         return put([dataclasses.replace(base, **fields)])[0].status  # type: ignore[arg-type]
 
     assert status(messages=((0, bytes(100_000), b"p" * 32767),)) is OK
@@ -60,7 +60,7 @@ def test_limits() -> None:
         assert status(topic=topic) is PutStatus.MESSAGE_ILLEGAL
     assert status(topic="%RETRY%" + "t" * 248) is OK
     # A refused one takes no queue offset, and does not disturb its neighbours.
-    puts = put([draft(b"a"), draft(b"b", big="p" * 40_000), draft(b"c")])
+    puts = put([put_request(b"a"), put_request(b"b", big="p" * 40_000), put_request(b"c")])
     assert [entry.status for entry in puts] == [OK, PutStatus.PROPERTIES_SIZE_EXCEEDED, OK]
     assert (puts[0].queue_offset, puts[2].queue_offset) == (0, 1)
     shelf.store.reput()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.message_stores import SMALL, draft
+from support.message_stores import SMALL, put_request
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store import flusher as flusher_module
 from tallystick.rocketmq.store.flusher import Flusher
@@ -48,7 +48,7 @@ async def test_what_is_written_during_a_flush_is_the_next_ones(
     held, flush = threading.Event(), store.flush
     monkeypatch.setattr(store, "flush", lambda: (held.wait(5), flush())[1])
     desk = Desk(store)
-    store.put([draft(b"1")])
+    store.put([put_request(b"1")])
     for _ in range(5):
         desk.flusher.request()
     held.set()
@@ -64,7 +64,7 @@ async def test_what_is_written_during_a_flush_is_the_next_ones(
 async def test_without_requests_it_flushes_at_intervals(store: MessageStore, tmp_path: Path) -> None:
     desk = Desk(store, interval_ms=10)
     desk.flusher.start()
-    store.put([draft(b"1")])
+    store.put([put_request(b"1")])
     await desk.news.wait()
     assert store.flushed == store.end
     await desk.flusher.close()
@@ -101,7 +101,7 @@ async def test_h11_a_sync_that_would_succeed_behind_a_failed_one_is_not_believed
 
     monkeypatch.setattr(store, "flush", once)
     desk = Desk(store)
-    store.put([draft(b"1")])
+    store.put([put_request(b"1")])
     desk.flusher.request()
     await desk.news.wait()
     desk.flusher.request()
@@ -123,10 +123,10 @@ async def test_a_flush_settles_what_it_synced_and_not_what_was_written_meanwhile
 
     monkeypatch.setattr(store, "flush", slow)
     desk = Desk(store)
-    (put,) = store.put([draft(b"synced")])
+    (put,) = store.put([put_request(b"synced")])
     desk.flusher.request()
     await asyncio.to_thread(synced.wait, 10)
-    store.put([draft(b"not synced")])
+    store.put([put_request(b"not synced")])
     go_on.set()
     await desk.news.wait()
     assert desk.offsets == [put.end]

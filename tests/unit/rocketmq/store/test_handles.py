@@ -63,7 +63,7 @@ def test_views_share_the_bound_and_those_held_elsewhere_stay_good(handles: Handl
 _MANY_QUEUES = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-from support.message_stores import SMALL, draft
+from support.message_stores import SMALL, put_request
 from support.stores import SteppingClock
 from dataclasses import replace
 from tallystick.rocketmq.store.store import MessageStore
@@ -74,7 +74,7 @@ for life in range(2):
     settings = replace(SMALL, max_open_files=64, disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100)
     store = MessageStore.open(OsDisk(), sys.argv[1], settings, SteppingClock(), Events())
     for number in range(1000):
-        put, = store.put([draft(b"body %d" % number, topic=f"Topic{number}")])
+        put, = store.put([put_request(b"body %d" % number, topic=f"Topic{number}")])
         assert put.queue_offset == life, put
         store.reput()
     store.flush()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec import structs
 
-from support.message_stores import ROOT, SMALL, Shelf, draft
+from support.message_stores import ROOT, SMALL, Shelf, put_request
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.queue_state import Hole, QueueStateFile, read_queue_state
@@ -224,7 +224,7 @@ def test_a_store_of_before_whose_queues_were_deleted_is_built_again_at_once() ->
     shelf.disk.kill()
     shelf.disk.unlink(f"{ROOT}/tally-queues")
     remove(shelf.disk, f"{QUEUES}/")
-    (put,) = shelf.open().put([draft(b"new")])
+    (put,) = shelf.open().put([put_request(b"new")])
     assert put.queue_offset == 100
     assert not shelf.store.rebuilding
     assert shelf.bodies() == FULL

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from support.message_stores import ROOT, SMALL, Shelf, draft
+from support.message_stores import ROOT, SMALL, Shelf, put_request
 from tallystick.errors import CorruptRecord, StorageError, UsageError
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.checkpoint import Checkpoint, CheckpointFile
@@ -315,7 +315,7 @@ def test_a_slaves_half_record_is_cut_even_below_what_was_synced() -> None:
 
 def test_hosts_of_both_kinds_survive() -> None:
     shelf = Shelf(dataclasses.replace(SMALL, store_host=bytes(15) + b"\x01\x00\x00\x2a\x9f"))
-    shelf.store.put([draft(b"six", born_host=bytes(20)), draft(b"four")])
+    shelf.store.put([put_request(b"six", born_host=bytes(20)), put_request(b"four")])
     shelf.settle()
     shelf.disk.power_loss()
     shelf.open()
@@ -357,7 +357,7 @@ def test_a_log_that_is_lost_as_a_whole_begins_anew(slave: bool) -> None:
         assert (shelf.store.first, shelf.store.end) == (0, 0)
         assert shelf.store.queue_range("Topic", 0) == (0, 0)
         shelf.disk.kill()
-    (put,) = shelf.open().put([draft(b"n")])
+    (put,) = shelf.open().put([put_request(b"n")])
     assert (put.offsets[0], put.queue_offset) == (0, 0)
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from support.message_stores import SMALL, Shelf, draft
+from support.message_stores import SMALL, Shelf, put_request
 from tallystick.codec.records import java_hash
 from tallystick.errors import DiskFull, OffsetMismatch, StorageError
 from tallystick.rocketmq.store import reput
@@ -17,7 +17,7 @@ from tallystick.rocketmq.wire.record import decode_message
 
 def test_arrivals_tell_queue_end_and_tags() -> None:
     shelf = Shelf()
-    shelf.store.put([draft(b"1", TAGS="a"), draft(b"2", queue_id=1), draft(b"3", TAGS="b")])
+    shelf.store.put([put_request(b"1", TAGS="a"), put_request(b"2", queue_id=1), put_request(b"3", TAGS="b")])
     arrivals = {(a.topic, a.queue_id): (a.next_offset, a.tags) for a in shelf.store.reput()}
     assert arrivals == {("Topic", 0): (2, [java_hash("a"), java_hash("b")]), ("Topic", 1): (1, [0])}
     assert shelf.store.reput() == []
@@ -324,7 +324,7 @@ def test_parts_of_transactions_are_indexed_and_have_no_units_a_rollback_has_neit
     shelf = Shelf()
     plain, prepared, committed, rolled_back = 0, 4, 8, 12
     for number, kind in enumerate((plain, prepared, committed, rolled_back)):
-        sent = draft(b"%d" % number, queue_id=number, KEYS="k")
+        sent = put_request(b"%d" % number, queue_id=number, KEYS="k")
         sent.sys_flag = kind
         shelf.store.put([sent])
     shelf.store.reput()

@@ -1,4 +1,4 @@
-"""From a request that sends to what the log is to store, or to the reason why not (``SendMessageProcessor``).
+"""The checks of a send: they end in what the log is to store, or in a refusal (``SendMessageProcessor``).
 
 The checks stand in the original's order. What it would store and deliver later, or deliver in two steps (delays,
 timers, transactions, batches in one record), this broker does not have: such a message is refused, never delivered at
@@ -15,7 +15,7 @@ from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import NOT_FOR_CLIENTS, Topics, refusal_of_topic
 from tallystick.rocketmq.store.appender import most_members
-from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.store.values import PutRequest
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, UNIQ_KEY, WAIT, decode_batch, decode_properties
@@ -46,10 +46,10 @@ _WAIT_TRUE = f"\x02{_WAIT}true\x02"
 _TIMERS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DEL_UNIQKEY")
 
 
-class DraftedSend(NamedTuple):
+class CheckedSend(NamedTuple):
     """A send that may be stored. ``wait``: the response waits for disk and slaves. The response has ``unique_key``."""
 
-    draft: Draft
+    put_request: PutRequest
     wait: bool
     unique_key: str | None
 
@@ -63,7 +63,7 @@ class _CheckedTopic(NamedTuple):
     is_retry: bool
 
 
-class Drafting:
+class SendChecks:
     """Decides for one request at a time; makes topics where that is allowed."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Drafting:
         self._most_members = min(MAX_BATCH, most_members(settings.store.max_message_bytes))
         self._broker_properties = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
-    def draft(self, command: Command, peer: str, born_host: bytes) -> DraftedSend | Refusal:
+    def check(self, command: Command, peer: str, born_host: bytes) -> CheckedSend | Refusal:
         """For SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. Raises RemoteProtocolError."""
         header = read_send(command)
         if not command.body:
@@ -107,16 +107,20 @@ class Drafting:
             if flags & _TRANSACTION:
                 return self._refuse_transaction()
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the message's sysFlag[{flags}] is not supported")
-        draft = Draft(topic, queue_id, (), header.born_timestamp, born_host, flags, header.reconsume_times or 0)
+        put_request = PutRequest(
+            topic, queue_id, (), header.born_timestamp, born_host, flags, header.reconsume_times or 0
+        )
         if header.batch:
-            return self._batch(draft, header, command)
+            return self._batch(put_request, header, command)
         if topic_info.is_retry:
-            refusal = self._retry(draft, header, command.version, peer)
+            refusal = self._retry(put_request, header, command.version, peer)
             if refusal is not None:
                 return refusal
-        return self._single(draft, header, command, is_retry=topic_info.is_retry)
+        return self._single(put_request, header, command, is_retry=topic_info.is_retry)
 
-    def _single(self, draft: Draft, header: SendHeader, command: Command, *, is_retry: bool) -> DraftedSend | Refusal:
+    def _single(
+        self, put_request: PutRequest, header: SendHeader, command: Command, *, is_retry: bool
+    ) -> CheckedSend | Refusal:
         properties = header.properties or ""
         if properties and properties[-1] != "\x02":
             properties += "\x02"
@@ -129,8 +133,8 @@ class Drafting:
         if not unique_key:
             unique_key = self._keys.next(self._clock.wall_ms())
             properties += f"{_UNIQ_KEY}{unique_key}\x02"
-        draft.messages = ((header.flag, command.body, (properties + self._broker_properties).encode()),)
-        return DraftedSend(draft, _waits_for_store(properties), unique_key)
+        put_request.messages = ((header.flag, command.body, (properties + self._broker_properties).encode()),)
+        return CheckedSend(put_request, _waits_for_store(properties), unique_key)
 
     def _check_topic(self, header: SendHeader, peer: str) -> _CheckedTopic | Refusal:
         config = self._look_up(header, peer)
@@ -179,23 +183,23 @@ class Drafting:
         self._turn += 1
         return self._turn % count
 
-    def _batch(self, draft: Draft, header: SendHeader, command: Command) -> DraftedSend | Refusal:
-        if len(draft.topic) > MAX_BATCH_TOPIC_CHARS:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(draft.topic)}")
-        if draft.topic.startswith(RETRY_PREFIX):
-            remark = f"batch request does not support retry group {draft.topic}"
+    def _batch(self, put_request: PutRequest, header: SendHeader, command: Command) -> CheckedSend | Refusal:
+        if len(put_request.topic) > MAX_BATCH_TOPIC_CHARS:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(put_request.topic)}")
+        if put_request.topic.startswith(RETRY_PREFIX):
+            remark = f"batch request does not support retry group {put_request.topic}"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         properties = header.properties or ""
         if len(properties) > MAX_PROPERTIES_BYTES:  # they are not stored, but the response has one of them
             remark = f"the properties of the batch are longer than {MAX_PROPERTIES_BYTES} characters"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        draft.messages = decode_batch(command.body, self._most_members + 1)
-        if len(draft.messages) > self._most_members:
+        put_request.messages = decode_batch(command.body, self._most_members + 1)
+        if len(put_request.messages) > self._most_members:
             remark = f"the batch has more than the {self._most_members} messages that one may have here"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        return DraftedSend(draft, _waits_for_store(properties), value_of(properties, _UNIQ_KEY))
+        return CheckedSend(put_request, _waits_for_store(properties), value_of(properties, _UNIQ_KEY))
 
-    def _retry(self, draft: Draft, header: SendHeader, version: int, peer: str) -> Refusal | None:
+    def _retry(self, put_request: PutRequest, header: SendHeader, version: int, peer: str) -> Refusal | None:
         """Check a message that a consumer sends to its retry topic itself; one that failed too often goes to the
         dead-letter topic. Returns None if it may be stored."""
         group = header.topic.removeprefix(RETRY_PREFIX)
@@ -205,9 +209,9 @@ class Drafting:
         most = config.retry_max_times
         if version >= FIRST_MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
-        if draft.reconsume_times > most or self._locks.in_order(group, self._clock.now()):
-            draft.topic = self._topics.create_retry(DLQ_PREFIX + group).name
-            draft.queue_id = 0
+        if put_request.reconsume_times > most or self._locks.in_order(group, self._clock.now()):
+            put_request.topic = self._topics.create_retry(DLQ_PREFIX + group).name
+            put_request.queue_id = 0
         return None
 
     def _cleaned(self, properties: str, *, is_retry: bool) -> str | Refusal:
