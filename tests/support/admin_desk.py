@@ -10,15 +10,15 @@ from typing import Any, cast
 from support.message_stores import Shelf
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.admin import admin_rooms
-from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.clients import ClientsCore
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
-from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.registration import BrokerIdentity
 from tallystick.rocketmq.broker.role import Role, Standing
-from tallystick.rocketmq.broker.saves import Done, Send
+from tallystick.rocketmq.broker.saves import OnSaved, SendCommand
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.remoting.dispatch import Dispatch
@@ -53,10 +53,12 @@ class _Saved:
 
     changes = 0
 
-    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(
+        self, send: SendCommand, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
         send(answer)
 
-    def when_saved(self, done: Done) -> None:
+    def when_saved(self, done: OnSaved) -> None:
         done(None)
 
 
@@ -88,10 +90,10 @@ class Desk:
         self.tables.changed = self._save_urgent
         self.shelf.store.take_role(slave=slave)
         tables = self.tables
-        identity = Identity("c0", "b0", "127.0.0.1:22500", self.instance)
+        identity = BrokerIdentity("c0", "b0", "127.0.0.1:22500", self.instance)
         self.parts = Parts(
             self.settings, self.standing, identity, self.clock, self.events, self.shelf.store, tables.topics,
-            tables.groups, tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,
+            tables.groups, tables.offsets, tables.delays, ClientsCore[Link](), self.lock_file.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)}, sliced=self._in_slices,
         )  # fmt: skip

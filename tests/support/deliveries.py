@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystick.codec.records import encode_records, topic_field
 from tallystick.rocketmq.client.delivery import DeliveryCore
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
@@ -36,7 +36,7 @@ def core(
 
 
 def assign(to: DeliveryCore, number: int = 0, *, messages: int = 0, gives_back: bool = True) -> QueueCore:
-    queue = to.assigned(Pull(QUEUES[number], ALL_TAGS, 0), gives_back=gives_back)
+    queue = to.assigned(PullPosition(QUEUES[number], ALL_TAGS, 0), gives_back=gives_back)
     if messages:
         assert to.responded(queue.pull, found(queue.queue, 0, messages))
     return queue

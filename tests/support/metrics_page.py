@@ -18,11 +18,11 @@ from tallystick.bookkeeper.bookie.storage import StorageStats
 from tallystick.bookkeeper.ledger import metrics as client
 from tallystick.rocketmq.broker import metrics as broker
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.nameserver import metrics as name_server
 from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.remoting.memory import Memory
-from tallystick.rocketmq.remoting.server import Handler, RemotingServer
+from tallystick.rocketmq.remoting.server import RemotingServer, RequestReceiver
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Usage
@@ -64,7 +64,7 @@ def _bookie() -> CollectorRegistry:
 def _broker() -> CollectorRegistry:
     counts, clock = broker.BrokerCounts(), SystemClock()
     view = broker.BrokerReadings(
-        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, BrokerQueueLocks(),
+        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, QueueLocksCore(),
         lambda: 0, Memory(clock, Events(), 1, 1.0), list, lambda: 0.0, lambda: False,
         lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
     )  # fmt: skip
@@ -72,7 +72,7 @@ def _broker() -> CollectorRegistry:
 
 
 def _name_server() -> CollectorRegistry:
-    server = RemotingServer(this_machine(), cast("Handler", None), RemotingSettings())
+    server = RemotingServer(this_machine(), cast("RequestReceiver", None), RemotingSettings())
     return name_server.registry(RoutesCore(), server, {}, lambda: 0)
 
 

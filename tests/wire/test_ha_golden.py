@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.feed import Acked, Action, Disconnect, FeedCore, Greet, SendHeartbeat, Start
+from tallystick.rocketmq.ha.feed import Acked, Action, Disconnect, FeedCore, Greet, SendHeartbeat, StartFeed
 from tallystick.rocketmq.ha.follow import Append, FollowCore, SendToMaster
 from tallystick.rocketmq.ha.log import range_of
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -51,7 +51,7 @@ class Port:
                 case Greet():
                     self.greeted = True
                 case _:
-                    assert isinstance(action, Start)
+                    assert isinstance(action, StartFeed)
         while self.feed.feeding and (piece := self.log.slice(self.feed.position, 1 << 20)):
             parts = self.feed.cut(piece, now)
             frames += [bytes(head) + bytes(body) for head, body in zip(parts[::2], parts[1::2], strict=True)]

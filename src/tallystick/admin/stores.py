@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.errors import NotFound, UsageError
-from tallystick.rocketmq.store.check import Report, check_store
+from tallystick.rocketmq.store.check import CheckReport, check_store
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.index_file import ENTRY, HEADER_BYTES, SLOT_BYTES
 from tallystick.rocketmq.store.settings import KEYS, StoreSettings
@@ -22,7 +22,7 @@ _ENTRIES_PER_SLOT = 4
 _SLOT_SHARE = SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY.size
 
 
-def check(directory: str, overrides: Mapping[str, str]) -> Report:
+def check(directory: str, overrides: Mapping[str, str]) -> CheckReport:
     """Check it all; nothing is written. ``overrides``: sizes that its files do not tell, by key.
 
     Raises NotFound, UsageError, StorageError.

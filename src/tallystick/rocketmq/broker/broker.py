@@ -22,7 +22,7 @@ from msgspec import structs
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.admin import admin_rooms
 from tallystick.rocketmq.broker.client_requests import ClientRequests
-from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.clients import ClientsCore
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.deletions import Deletions
@@ -36,7 +36,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registered_topics import permitted
-from tallystick.rocketmq.broker.registration import Identity, Masters, Member, Registrar
+from tallystick.rocketmq.broker.registration import BrokerIdentity, Masters, Member, Registrar
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.role_taking import RoleTaking
 from tallystick.rocketmq.broker.saver import Saver
@@ -207,10 +207,10 @@ class Broker:
         settings, tables = self.settings, self.tables
         slices = Slices(self._outside.clock)
         self._stack.push_async_callback(slices.close)
-        identity = Identity(settings.cluster, settings.name, self._client_address, self._instance)
+        identity = BrokerIdentity(settings.cluster, settings.name, self._client_address, self._instance)
         return Parts(
             settings, self.standing, identity, self._outside.clock, self._outside.events, store, tables.topics,
-            tables.groups, tables.offsets, tables.delays, Clients(), self._lock_file.locks,
+            tables.groups, tables.offsets, tables.delays, ClientsCore(), self._lock_file.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
             locks_saved=self._lock_saver.after,

@@ -20,7 +20,7 @@ EXPIRE_S = 120.0
 MAX_GROUPS = 2_000  # that one connection produces for, and likewise consumes for: real clients have some tens
 BROADCASTING = "BROADCASTING"
 
-Link = TypeVar("Link", bound=Hashable)
+AnyLink = TypeVar("AnyLink", bound=Hashable)
 
 
 @dataclass
@@ -34,44 +34,50 @@ class GroupMember:
 
 
 @dataclass
-class Consumers(Generic[Link]):
+class Consumers(Generic[AnyLink]):
     """A consumer group that is there. Subscriptions by topic."""
 
     consume_type: str
     message_model: str
     consume_from: str
-    members: dict[Link, GroupMember] = field(default_factory=dict)
+    members: dict[AnyLink, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
-class Clients(Generic[Link]):
+class ClientsCore(Generic[AnyLink]):
     """Plain core; ``now`` is an argument."""
 
     def __init__(self) -> None:
-        self._consumers: dict[str, Consumers[Link]] = {}
-        self._producers: dict[str, dict[Link, GroupMember]] = {}
-        self._groups: dict[Link, dict[str, None]] = {}  # that a link is a consumer of
-        self._producer_groups: dict[Link, dict[str, None]] = {}  # that a link is a producer of
-        self._last_heartbeats: dict[Link, float] = {}  # when its last heartbeat came
+        self._consumers: dict[str, Consumers[AnyLink]] = {}
+        self._producers: dict[str, dict[AnyLink, GroupMember]] = {}
+        self._groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a consumer of
+        self._producer_groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a producer of
+        self._last_heartbeats: dict[AnyLink, float] = {}  # when its last heartbeat came
         self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group that is there
 
     @property
-    def consumer_groups(self) -> Mapping[str, Consumers[Link]]:
+    def consumer_groups(self) -> Mapping[str, Consumers[AnyLink]]:
         return self._consumers
 
     @property
-    def producer_groups(self) -> Mapping[str, Mapping[Link, GroupMember]]:
+    def producer_groups(self) -> Mapping[str, Mapping[AnyLink, GroupMember]]:
         return self._producers
 
-    def consumers(self, group: str) -> Consumers[Link] | None:
+    def consumers(self, group: str) -> Consumers[AnyLink] | None:
         """None: nobody consumes for it."""
         return self._consumers.get(group)
 
-    def producers(self, group: str) -> Mapping[Link, GroupMember] | None:
+    def producers(self, group: str) -> Mapping[AnyLink, GroupMember] | None:
         return self._producers.get(group)
 
     def heartbeat_received(
-        self, link: Link, beat: Heartbeat, groups: Iterable[ConsumerGroup], language: Language, version: int, now: float
+        self,
+        link: AnyLink,
+        beat: Heartbeat,
+        groups: Iterable[ConsumerGroup],
+        language: Language,
+        version: int,
+        now: float,
     ) -> list[str]:
         """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
         changes = []
@@ -104,11 +110,11 @@ class Clients(Generic[Link]):
         self._forget_idle(link)
         return changes
 
-    def group_count(self, link: Link) -> int:
+    def group_count(self, link: AnyLink) -> int:
         """Of how many groups it is a member."""
         return len(self._groups.get(link, ())) + len(self._producer_groups.get(link, ()))
 
-    def _drop_unnamed(self, link: Link, since: float) -> list[str]:
+    def _drop_unnamed(self, link: AnyLink, since: float) -> list[str]:
         """Take a link out of the groups that its heartbeats have named no more ``since`` then."""
         for group in [name for name in self._producer_groups[link] if self._producers[name][link].heard_at < since]:
             self._stop_producing(link, group)
@@ -125,7 +131,7 @@ class Clients(Generic[Link]):
             are_needed |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
         return are_needed
 
-    def client_left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[str]:
+    def client_left(self, link: AnyLink, producer_group: str | None, consumer_group: str | None) -> list[str]:
         """A client said that it leaves."""
         if producer_group is not None:
             self._stop_producing(link, producer_group)
@@ -135,7 +141,7 @@ class Clients(Generic[Link]):
         self._forget_idle(link)
         return changes
 
-    def closed(self, link: Link) -> Iterator[list[str]]:
+    def closed(self, link: AnyLink) -> Iterator[list[str]]:
         """Its connection ended. It is forgotten in steps, one a group: all that end in one turn may be in very many."""
         for group in list(self._groups.get(link, ())):
             yield self._stop_consuming(link, group)
@@ -144,27 +150,27 @@ class Clients(Generic[Link]):
             yield []
         self._forget_idle(link)
 
-    def expired(self, now: float) -> Iterator[Link]:
+    def expired(self, now: float) -> Iterator[AnyLink]:
         """Connections whose clients are silent; each is to be closed, and ``closed`` follows. Who is heard again before
         its turn comes is none of them."""
         for link in [link for link, heard_at in self._last_heartbeats.items() if now - heard_at > EXPIRE_S]:
             if now - self._last_heartbeats.get(link, now) > EXPIRE_S:
                 yield link
 
-    def _forget_idle(self, link: Link) -> None:
+    def _forget_idle(self, link: AnyLink) -> None:
         """A link that is in no group is nobody's here."""
         if not self.group_count(link):
             for table in (self._groups, self._producer_groups, self._last_heartbeats):
                 table.pop(link, None)
 
-    def _stop_producing(self, link: Link, group: str) -> None:
+    def _stop_producing(self, link: AnyLink, group: str) -> None:
         members = self._producers.get(group, {})
         members.pop(link, None)
         self._producer_groups.get(link, {}).pop(group, None)
         if not members:
             self._producers.pop(group, None)
 
-    def _stop_consuming(self, link: Link, group: str) -> list[str]:
+    def _stop_consuming(self, link: AnyLink, group: str) -> list[str]:
         consumers = self._consumers[group]
         consumers.members.pop(link, None)
         self._groups.get(link, {}).pop(group, None)
@@ -179,7 +185,7 @@ class Clients(Generic[Link]):
         return [] if consumers.message_model == BROADCASTING else [group]
 
 
-def _subscribe(consumers: Consumers[Link], subscriptions: Iterable[Subscription]) -> bool:
+def _subscribe(consumers: Consumers[AnyLink], subscriptions: Iterable[Subscription]) -> bool:
     """Whether there is a topic more or less than before; another choice among its messages is no change of that."""
     before = consumers.subscriptions
     consumers.subscriptions = {

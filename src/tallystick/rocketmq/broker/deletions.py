@@ -10,7 +10,7 @@ from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
-Done = Callable[[Exception | None], None]
+OnDeleted = Callable[[Exception | None], None]
 
 
 class Finisher(Protocol):
@@ -21,7 +21,7 @@ class Finisher(Protocol):
         """How many deletions are not finished."""
         ...
 
-    def finish(self, deletion: Deletion, done: Done) -> None:
+    def finish(self, deletion: Deletion, done: OnDeleted) -> None:
         """Call ``done`` when the deletion is durable, or with the reason why it is not."""
         ...
 
@@ -34,7 +34,7 @@ class Deletions(Finisher):
     def __init__(self, events: Events, worker: Worker) -> None:
         self._events, self._worker = events, worker
 
-    def finish(self, deletion: Deletion, done: Done) -> None:
+    def finish(self, deletion: Deletion, done: OnDeleted) -> None:
         """The files are deleted afterwards; nobody waits for that."""
         self.pending_count += 1
         self._worker.submit(deletion.note, lambda _, error: done(error))
@@ -55,7 +55,7 @@ class AtOnce(Finisher):
 
     pending_count = 0
 
-    def finish(self, deletion: Deletion, done: Done) -> None:
+    def finish(self, deletion: Deletion, done: OnDeleted) -> None:
         try:
             deletion.run()
         except StorageError as error:

@@ -28,11 +28,11 @@ BRIEF_S = 5.0  # that any more of them wait
 _STALE = 1000  # places of ended ones that the heap of deadlines may have beside as many as there are living ones
 _STEP_MOVED = 4  # places of the old heap that are looked at with each pull that comes or ends
 
-Pull = TypeVar("Pull")
+AnyPull = TypeVar("AnyPull")
 
 
 @dataclass(eq=False, slots=True)
-class HeldPull(Generic[Pull]):
+class HeldPull(Generic[AnyPull]):
     """``offset`` is the queue offset that is waited for; ``tags`` the codes that are let through, None: all."""
 
     topic: str
@@ -41,11 +41,11 @@ class HeldPull(Generic[Pull]):
     tags: frozenset[int] | None
     deadline: float
     link: Hashable
-    pull: Pull | None  # None: it has ended
+    pull: AnyPull | None  # None: it has ended
     is_waiting: bool = field(default=True, init=False)
 
 
-class HoldCore(Generic[Pull]):
+class HoldCore(Generic[AnyPull]):
     """Events tell which pulls are over, to be run again. ``tick`` is due at ``wake_at``.
 
     There may be very many: they come one by one, and None where some were looked at of which none is over. What
@@ -53,16 +53,16 @@ class HoldCore(Generic[Pull]):
     """
 
     def __init__(self) -> None:
-        self._topics: dict[str, dict[int, dict[HeldPull[Pull], None]]] = {}  # by queue id
-        self._links: dict[Hashable, dict[HeldPull[Pull], None]] = {}
-        self._deadlines: list[tuple[float, int, HeldPull[Pull]]] = []
-        self._old_deadlines: list[tuple[float, int, HeldPull[Pull]]] = []  # that go over
+        self._topics: dict[str, dict[int, dict[HeldPull[AnyPull], None]]] = {}  # by queue id
+        self._links: dict[Hashable, dict[HeldPull[AnyPull], None]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull[AnyPull]]] = []
+        self._old_deadlines: list[tuple[float, int, HeldPull[AnyPull]]] = []  # that go over
         self._count = self._number = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, held_pull: HeldPull[Pull], now: float) -> bool:
+    def hold(self, held_pull: HeldPull[AnyPull], now: float) -> bool:
         """Returns False if it waits briefly, as there are too many."""
         of_link = self._links.setdefault(held_pull.link, {})
         of_queue = self._topics.setdefault(held_pull.topic, {}).setdefault(held_pull.queue_id, {})
@@ -83,7 +83,7 @@ class HoldCore(Generic[Pull]):
         """Whether a pull is held at a queue."""
         return queue_id in self._topics.get(topic, {})
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> Iterator[Pull | None]:
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> Iterator[AnyPull | None]:
         """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""
         codes, skipped_count = frozenset(tags), 0
         for held_pull in list(self._topics.get(topic, {}).get(queue_id, ())):
@@ -95,13 +95,13 @@ class HoldCore(Generic[Pull]):
                 if skipped_count % STEP_PASSED == 0:
                     yield None
 
-    def topics_deleted(self, topics: Container[str]) -> Iterator[Pull]:
+    def topics_deleted(self, topics: Container[str]) -> Iterator[AnyPull]:
         """Only these topics are there now; pulls that are held from now on, at one that is made anew, are not over."""
         return self._end_all(
             [self._topics.pop(topic) for topic in [name for name in self._topics if name not in topics]]
         )
 
-    def _end_all(self, queues_by_topic: list[dict[int, dict[HeldPull[Pull], None]]]) -> Iterator[Pull]:
+    def _end_all(self, queues_by_topic: list[dict[int, dict[HeldPull[AnyPull], None]]]) -> Iterator[AnyPull]:
         for queues in queues_by_topic:
             while queues:
                 _, held_pulls = queues.popitem()
@@ -113,7 +113,7 @@ class HoldCore(Generic[Pull]):
         """A connection ended: its pulls are forgotten in steps."""
         return self._forget(self._links.pop(link, {}))
 
-    def _forget(self, of_link: dict[HeldPull[Pull], None]) -> Iterator[None]:
+    def _forget(self, of_link: dict[HeldPull[AnyPull], None]) -> Iterator[None]:
         while of_link:
             for _ in range(min(STEP_FORGOTTEN, len(of_link))):
                 held_pull, _none = of_link.popitem()
@@ -121,9 +121,9 @@ class HoldCore(Generic[Pull]):
                     self._end(held_pull)
             yield
 
-    def tick(self, now: float) -> list[Pull]:
+    def tick(self, now: float) -> list[AnyPull]:
         """Returns the pulls whose time is up, or ``MAX_OVER`` of them."""
-        over: list[Pull] = []
+        over: list[AnyPull] = []
         for _ in range(MAX_OVER):
             heap = self._soonest()
             if not heap or (heap[0][0] > now and heap[0][2].is_waiting):
@@ -138,7 +138,7 @@ class HoldCore(Generic[Pull]):
         heap = self._soonest()
         return heap[0][0] if heap else None
 
-    def _soonest(self) -> list[tuple[float, int, HeldPull[Pull]]]:
+    def _soonest(self) -> list[tuple[float, int, HeldPull[AnyPull]]]:
         """The heap whose first deadline is the first of all."""
         old, new = self._old_deadlines, self._deadlines
         return old if old and (not new or old[0] < new[0]) else new
@@ -152,7 +152,7 @@ class HoldCore(Generic[Pull]):
             if entry[2].is_waiting:
                 heapq.heappush(self._deadlines, entry)
 
-    def _end(self, held_pull: HeldPull[Pull]) -> Pull:
+    def _end(self, held_pull: HeldPull[AnyPull]) -> AnyPull:
         """Returns the pull, which nothing here keeps any more."""
         pull, held_pull.pull, held_pull.is_waiting = held_pull.pull, None, False
         assert pull is not None
@@ -167,10 +167,12 @@ class HoldCore(Generic[Pull]):
         return pull
 
 
-Place = TypeVar("Place", bound=Hashable)
+AnyPlace = TypeVar("AnyPlace", bound=Hashable)
 
 
-def _remove(table: dict[Place, dict[HeldPull[Pull], None]], place: Place, held_pull: HeldPull[Pull]) -> None:
+def _remove(
+    table: dict[AnyPlace, dict[HeldPull[AnyPull], None]], place: AnyPlace, held_pull: HeldPull[AnyPull]
+) -> None:
     held_pulls = table.get(place, {})
     held_pulls.pop(held_pull, None)  # one beyond the bound of its queue is not there
     if not held_pulls:

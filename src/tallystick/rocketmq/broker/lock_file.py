@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
-from tallystick.rocketmq.broker.locks import LIVE_S, BrokerQueueLocks, LockTable
+from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocksCore
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire import dialect
 from tallystick.runtime.clock import Clock
@@ -23,7 +23,7 @@ class LockFile:
         self._files, self._clock, self._standing = files, clock, standing
         self.changed: Callable[[], None] = lambda: None
         self._is_awaited = False  # somebody waits for it
-        self.locks = BrokerQueueLocks(changed=self._change)
+        self.locks = QueueLocksCore(changed=self._change)
 
     def take_role(self, *, is_new: bool) -> None:
         """What the broker is now, while nothing is being saved. A slave has none, and one that is a master later knows

@@ -55,7 +55,7 @@ class _QueueLock:
     places: int
 
 
-class BrokerQueueLocks:
+class QueueLocksCore:
     """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved. ``changes``: how often
     queues had new owners."""
 

@@ -6,7 +6,7 @@ are taken only when their versions differ, and all in one step: nobody ever sees
 
 Commits that were made here while the master was away are sent to it as any client sends them, where it lacks them or
 has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does). What it refuses
-for want of room is kept, and sent again seldom (``Untaken``).
+for want of room is kept, and sent again seldom (``RefusedCommitsCore``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
+from tallystick.rocketmq.broker.refused_commits import RefusedCommitsCore
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, RoundsCore
 from tallystick.rocketmq.broker.tables import BrokerTables
-from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import SLICE_S, in_slices
@@ -61,13 +61,13 @@ class SyncStatus:
 
     synced_ms: int = 0  # when a whole round last succeeded; 0: never
     failures: dict[str, str] = field(default_factory=dict)  # of the last round, by part
-    untaken: str = ""  # why the master lacks commits that were made here
+    refused_commits: str = ""  # why the master lacks commits that were made here
 
     @property
     def why(self) -> str:
         """Why something is not copied, or the master lacks what was committed here; empty: all is well."""
         why = [f"{part}: {reason}" for part, reason in self.failures.items()]
-        return "; ".join([*why, self.untaken] if self.untaken else why)
+        return "; ".join([*why, self.refused_commits] if self.refused_commits else why)
 
 
 class MetadataSync:
@@ -103,7 +103,7 @@ class MetadataSync:
         now = self._clock.now()
         self._rounds = RoundsCore(now, first_s=self._first_s, period_s=self._period_s)
         self._rounds.master_found(self._master, now)
-        self._untaken = Untaken()
+        self._refused_commits = RefusedCommitsCore()
         self._reported_failures: dict[str, str] = {}  # of the failures: those with an event, by part
         self._ends_due = 0.0
         self.status = SyncStatus()
@@ -124,7 +124,7 @@ class MetadataSync:
     @master.setter
     def master(self, address: str | None) -> None:
         if address != self._master:
-            self._untaken = Untaken()  # another one may have room
+            self._refused_commits = RefusedCommitsCore()  # another one may have room
         self._master = address
         self._rounds.master_found(address, self._clock.now())
         self._sooner.set()
@@ -177,7 +177,7 @@ class MetadataSync:
         if isinstance(proof, str):
             return self._round_ended(master, {ALL_TABLES: proof})
         tables = MasterTables(self._client, self._clock, master, proof.instance)
-        table_round = _Round(tables, proof, self._follow_status, self._clock, self._untaken)
+        table_round = _Round(tables, proof, self._follow_status, self._clock, self._refused_commits)
         parts: tuple[tuple[str, Callable[[BrokerTables], Awaitable[None]]], ...] = (
             ("topics", table_round.topics),
             ("consumer offsets", table_round.offsets),
@@ -215,9 +215,9 @@ class MetadataSync:
                 is_reported = True
             if is_reported:
                 self._reported_failures[part] = reason
-        before_untaken, self.status.untaken = self.status.untaken, self._untaken.why
-        if self.status.untaken and not before_untaken:
-            self._events.emit("commits not taken", master=master, reason=self.status.untaken)
+        before_refusal, self.status.refused_commits = self.status.refused_commits, self._refused_commits.why
+        if self.status.refused_commits and not before_refusal:
+            self._events.emit("commits not taken", master=master, reason=self.status.refused_commits)
         if not failures:
             self.status.synced_ms = self._clock.wall_ms()
 
@@ -231,10 +231,10 @@ class _Round:
         proof: Proof,
         follow_status: Callable[[], FollowStatus],
         clock: Clock,
-        untaken: Untaken,
+        refused_commits: RefusedCommitsCore,
     ) -> None:
         self._master, self._proof, self._follow_status = master, proof, follow_status
-        self._clock, self._untaken = clock, untaken
+        self._clock, self._refused_commits = clock, refused_commits
         self.is_original = proof.by_end
 
     async def topics(self, tables: BrokerTables) -> None:
@@ -253,7 +253,7 @@ class _Round:
         offsets = tables.offsets
         most = 3 * offsets.most  # so many are committed, so many pulled, and so many have counters
         table, resets = await self._offsets(most)
-        self._untaken.began(self._clock.now())
+        self._refused_commits.began(self._clock.now())
         is_any_sent, remaining = await self._send_commits(offsets, offsets.lacking(table, resets))
         if is_any_sent:
             table, resets = await self._offsets(most)
@@ -263,7 +263,7 @@ class _Round:
         await in_slices(offsets.become(merge), self._clock)
         if remaining:
             raise Unavailable("the master is still to be told of what was committed here", commits=remaining)
-        await in_slices(self._untaken.ended(self._clock.now()), self._clock)
+        await in_slices(self._refused_commits.ended(self._clock.now()), self._clock)
 
     async def _offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
         tables = await self._master.offsets(most)
@@ -279,7 +279,7 @@ class _Round:
             if self._clock.now() >= pause_at:  # there may be a million of which it need not be told
                 await asyncio.sleep(0)
                 pause_at = self._clock.now() + SLICE_S
-            if commit is None or not self._untaken.is_due(commit):
+            if commit is None or not self._refused_commits.is_due(commit):
                 continue
             if self._clock.now() >= ends_at:
                 remaining += 1
@@ -288,9 +288,9 @@ class _Round:
             pause_at = self._clock.now() + SLICE_S
             if response.code in _SETTLED:
                 offsets.disown(commit)
-                self._untaken.taken(commit)
+                self._refused_commits.taken(commit)
             else:  # it stands in nobody's way
-                self._untaken.refused(commit, response.remark or f"code {response.code}")
+                self._refused_commits.refused(commit, response.remark or f"code {response.code}")
         return is_any_sent, remaining
 
     async def delays(self, tables: BrokerTables) -> None:

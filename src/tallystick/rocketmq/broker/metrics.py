@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.health import process_registry
@@ -55,7 +55,7 @@ class BrokerReadings:
     disk_used_percent: Callable[[], float]
     connections: Callable[[], int]
     held_pulls: Callable[[], int]
-    locks: BrokerQueueLocks
+    locks: QueueLocksCore
     malformed: Callable[[], int]
     memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]

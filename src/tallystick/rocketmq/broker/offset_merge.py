@@ -17,20 +17,26 @@ from tallystick.rocketmq.wire.bodies import OffsetTable
 STEP_OFFSETS = 1000  # put together within a millisecond or two
 STEP_CHANGED = 100  # keys that are put together again
 
-Table = dict[str, dict[int, int]]  # "topic@group" to queue id to a number
+NumbersByQueue = dict[str, dict[int, int]]  # "topic@group" to queue id to a number
 
 
 class OffsetMerge:
     """``steps``, then ``end``. All it has belongs to the slave's table afterwards."""
 
     def __init__(
-        self, table: OffsetTable, resets: ResetTable | None, mine: Table, my_pull_offsets: Table, my_own: Table,
-        my_own_resets: Table, my_resets: ResetTable,
-    ) -> None:  # fmt: skip
+        self,
+        table: OffsetTable,
+        resets: ResetTable | None,
+        mine: NumbersByQueue,
+        my_pull_offsets: NumbersByQueue,
+        my_own: NumbersByQueue,
+        my_own_resets: NumbersByQueue,
+        my_resets: ResetTable,
+    ) -> None:
         """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's go on changing."""
         self.offsets, self.pull_offsets = table.offsets, table.pull_offsets
         self.version, self.resets = table.version, resets
-        self.own, self.own_resets = Table(), Table()
+        self.own, self.own_resets = NumbersByQueue(), NumbersByQueue()
         self.keys, self.pull_keys = OffsetKeys(), OffsetKeys()
         self.count = self.pull_count = 0
         self.changed = False  # the slave's table, in what was looked at
@@ -148,7 +154,7 @@ def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def lacking_of(
-    key: str, theirs: Mapping[int, int] | None, resets: ResetTable, own: Table, own_resets: Table
+    key: str, theirs: Mapping[int, int] | None, resets: ResetTable, own: NumbersByQueue, own_resets: NumbersByQueue
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Returns a slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the
     slave; and the counters that they knew.

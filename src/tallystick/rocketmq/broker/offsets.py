@@ -21,8 +21,8 @@ from typing import Any
 from msgspec import field
 
 from tallystick.rocketmq.broker.offset_keys import STEP_KEYS, OffsetKeys, split
-from tallystick.rocketmq.broker.offset_merge import OffsetMerge, Table, freeing, lacking_of
-from tallystick.rocketmq.broker.resets import Resets, ResetTable
+from tallystick.rocketmq.broker.offset_merge import NumbersByQueue, OffsetMerge, freeing, lacking_of
+from tallystick.rocketmq.broker.resets import ResetsCore, ResetTable
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
@@ -72,16 +72,16 @@ class Offsets:
         self._clock, self._end_of, self.most, self._save_now = clock, end_of, most, save_now
         self._standing = standing or Standing()
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
-        self._offsets: Table = saved.offsets if saved else {}
-        self._pull_offsets: Table = saved.pull_offsets if saved else {}
+        self._offsets: NumbersByQueue = saved.offsets if saved else {}
+        self._pull_offsets: NumbersByQueue = saved.pull_offsets if saved else {}
         # The other keys are those of the other tables, committed or not.
         self._committed_keys, self._other_keys = OffsetKeys(self._offsets), OffsetKeys(self._pull_offsets)
         self._count, self._pull_count = (sum(map(len, table.values())) for table in (self._offsets, self._pull_offsets))
         self._merge: OffsetMerge | None = None  # under way
-        self._own: Table = (saved.own or {}) if saved else {}
-        self._own_resets: Table = (saved.own_resets or {}) if saved else {}
+        self._own: NumbersByQueue = (saved.own or {}) if saved else {}
+        self._own_resets: NumbersByQueue = (saved.own_resets or {}) if saved else {}
         self.take_role()
-        self.resets = Resets(resets)
+        self.resets = ResetsCore(resets)
         # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
         for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
             self._other_keys.add(key)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.clients import ClientsCore
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.deletions import AtOnce, Finisher
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
-from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.registration import BrokerIdentity
 from tallystick.rocketmq.broker.role import Standing
-from tallystick.rocketmq.broker.saves import Done, Saves
+from tallystick.rocketmq.broker.saves import OnSaved, Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.broker.traffic import Traffic
@@ -36,10 +36,10 @@ Sliced = Callable[[Iterable[Any], Callable[[list[Any] | Exception], None], str],
 
 
 # Calls when the change of locks of that number is on the disk, or with the reason why it is not.
-LocksSaved = Callable[[int, Done], None]
+LocksSaved = Callable[[int, OnSaved], None]
 
 
-def _saved_at_once(change: int, done: Done) -> None:
+def _saved_at_once(change: int, done: OnSaved) -> None:
     done(None)
 
 
@@ -53,7 +53,7 @@ class Parts:
 
     settings: BrokerSettings
     standing: Standing
-    identity: Identity
+    identity: BrokerIdentity
     clock: Clock
     events: Events
     store: MessageStore
@@ -61,8 +61,8 @@ class Parts:
     groups: Groups
     offsets: Offsets
     delays: Delays
-    clients: Clients[Link]
-    locks: BrokerQueueLocks
+    clients: ClientsCore[Link]
+    locks: QueueLocksCore
     ha_status: Callable[[], HaStatus]
     saves: Saves
     paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name

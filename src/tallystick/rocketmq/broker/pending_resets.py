@@ -41,7 +41,7 @@ class _Member:
     proven: bool = False
 
 
-class PendingResets:
+class PendingResetsCore:
     """The resets that consumers have not heard of. ``changed`` is called when there are others, fewer, or with another
     offset. ``number_of`` returns how many resets a queue of a key has had: members have heard of that one."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.codec.records import java_hashes
-from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
+from tallystick.rocketmq.broker.clients import BROADCASTING, ClientsCore
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.refusals import FAQ, REJECTED, Refusal
 from tallystick.rocketmq.broker.role import Standing
@@ -60,7 +60,7 @@ class AllowedPull:
 
 def check(
     header: PullHeader, code: int, peer: str, settings: BrokerSettings, standing: Standing, topics: Topics,
-    groups: Groups, clients: Clients[Any],
+    groups: Groups, clients: ClientsCore[Any],
 ) -> AllowedPull | Refusal:  # fmt: skip
     """Check a pull in the original's order. Returns why it is refused, or that it may go on."""
     here = settings.client_host
@@ -123,7 +123,9 @@ def _requested_subscription(header: PullHeader) -> str | Refusal | None:
     return expression
 
 
-def _group_subscription(header: PullHeader, group: GroupConfig, clients: Clients[Any]) -> Subscription | Refusal | None:
+def _group_subscription(
+    header: PullHeader, group: GroupConfig, clients: ClientsCore[Any]
+) -> Subscription | Refusal | None:
     """Returns the subscription of the group's heartbeats; None: all messages."""
     consumers = clients.consumers(group.name)
     if consumers is None:

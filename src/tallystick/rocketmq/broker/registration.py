@@ -45,7 +45,7 @@ FORGET_MS = 120_000  # a name server may forget this broker when it is silent fo
 
 
 @dataclass(frozen=True)
-class Identity:
+class BrokerIdentity:
     """Who a broker is, in any role. Addresses are host:port as others can reach them."""
 
     cluster: str
@@ -55,7 +55,7 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member(Identity):
+class Member(BrokerIdentity):
     """And what it is among the brokers of its name, now."""
 
     id: int

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import field
 
 from tallystick.rocketmq.broker.offset_keys import split
-from tallystick.rocketmq.broker.pending_resets import PendingResets
+from tallystick.rocketmq.broker.pending_resets import PendingResetsCore
 from tallystick.rocketmq.wire.values import Int32, Int64
 
 STRIDE = 1 << 20
@@ -52,14 +52,14 @@ class ResetTable(msgspec.Struct, frozen=True):
         return (lambda queue_id: max(least, counts.get(queue_id, 0))) if counts else (lambda queue_id: least)
 
 
-class Resets:
+class ResetsCore:
     """The counters. ``dirty`` tells the saver that they differ from the text that was written last."""
 
     def __init__(self, saved: ResetTable | None = None) -> None:
         table = saved or ResetTable()
         self._floor, self._counts = table.floor, dict(table.counts)
         self._topics, self._groups = dict(table.topics), dict(table.groups)
-        self.pending = PendingResets(table.pending, self._changed, lambda *place: self.get(*place) // STRIDE)
+        self.pending = PendingResetsCore(table.pending, self._changed, lambda *place: self.get(*place) // STRIDE)
         self.dirty = False
 
     def _changed(self) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.saves import Done, Send
+from tallystick.rocketmq.broker.saves import OnSaved, SendCommand
 from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -62,7 +62,7 @@ class Saver:
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._due = asyncio.Event()
-        self._waiters: list[tuple[int, Done]] = []
+        self._waiters: list[tuple[int, OnSaved]] = []
         self._task: asyncio.Task[None] | None = None
         self._failing: set[str] = set()
         self._turn = asyncio.Lock()  # of one save: an older text never replaces a newer one
@@ -75,10 +75,10 @@ class Saver:
     def changes(self) -> int:
         return self._tables.changes
 
-    def when_saved(self, done: Done) -> None:
+    def when_saved(self, done: OnSaved) -> None:
         self._wait(self.changes, done)
 
-    def after(self, change: int, done: Done) -> None:
+    def after(self, change: int, done: OnSaved) -> None:
         """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not;
         that may be that too many wait already."""
         if change <= self._saved_change:
@@ -86,7 +86,7 @@ class Saver:
         else:
             self._wait(change, done)
 
-    def _wait(self, change: int, done: Done) -> None:
+    def _wait(self, change: int, done: OnSaved) -> None:
         self._due.set()
         if len(self._waiters) < MOST_WAITING:
             self._waiters.append((change, done))
@@ -94,7 +94,7 @@ class Saver:
             done(StorageError("the disk is late, and too many answers wait for it"))
 
     def send(
-        self, send: Send, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
+        self, send: SendCommand, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
     ) -> None:
         def done(error: StorageError | None) -> None:
             if error is not None and response.code == ResponseCode.SUCCESS:
@@ -148,7 +148,7 @@ class Saver:
         await in_slices(self._call_waiters(waiters, saved_change, failure), self._clock)
 
     def _call_waiters(
-        self, waiters: list[tuple[int, Done]], saved_change: int, failure: StorageError | None
+        self, waiters: list[tuple[int, OnSaved]], saved_change: int, failure: StorageError | None
     ) -> Iterator[None]:
         for change, done in waiters:
             if change <= saved_change:

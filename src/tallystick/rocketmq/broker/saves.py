@@ -14,8 +14,8 @@ from tallystick.runtime.events import Events
 
 NO_CHANGE = 0  # the number of none: nothing is waited for
 
-Done = Callable[[StorageError | None], None]
-Send = Callable[[Command], None]
+OnSaved = Callable[[StorageError | None], None]
+SendCommand = Callable[[Command], None]
 T = TypeVar("T")
 
 
@@ -28,7 +28,7 @@ class Saves(Protocol):
         ...
 
     def send(
-        self, send: Send, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
+        self, send: SendCommand, response: Command, change: int, failure_code: ResponseCode = ResponseCode.SYSTEM_ERROR
     ) -> None:
         """``send`` the response when all changes up to the number ``change`` are on the disk: at once if they are.
 
@@ -36,7 +36,7 @@ class Saves(Protocol):
         """
         ...
 
-    def when_saved(self, done: Done) -> None:
+    def when_saved(self, done: OnSaved) -> None:
         """Call ``done`` when all changes so far are on the disk, or with the reason why one is not; at once if too many
         wait already."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import NOT_FOR_CLIENTS, Topics, refusal_of_topic
@@ -71,7 +71,7 @@ class SendChecks:
         settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
-        locks: BrokerQueueLocks,
+        locks: QueueLocksCore,
         clock: Clock,
         keys: UniqueKeys,
     ) -> None:

@@ -16,7 +16,7 @@ from tallystick.rocketmq.client.by_broker import ask_brokers
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
 from tallystick.rocketmq.client.offsets import CommitResult, GroupOffset
-from tallystick.rocketmq.client.pulling import Pull, QueueReader
+from tallystick.rocketmq.client.pulling import PullPosition, QueueReader
 from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.client.unacked import QueueCore
@@ -59,7 +59,7 @@ class Assignment:
         """
         group_offset = await offsets.start_group_offset(self._context, self._group, queue, start)
         core = self._core.assigned(
-            Pull(queue, tags, group_offset.offset, mark=group_offset.mark), gives_back=gives_back
+            PullPosition(queue, tags, group_offset.offset, mark=group_offset.mark), gives_back=gives_back
         )
         self._assigned_queues[queue] = _AssignedQueue(self, core, group_offset)
 
@@ -296,7 +296,7 @@ class Assignment:
             self._room.clear()
             await self._room.wait()
 
-    def responded(self, pull: Pull, response: Command) -> bool:
+    def responded(self, pull: PullPosition, response: Command) -> bool:
         has_messages = self._core.responded(pull, response)
         if has_messages:
             self.arrived.set()
@@ -333,14 +333,14 @@ class _AssignedQueue:
         self.committed, self.connection, self._confirmed_seeks = offset, source.connection, seeks
         self.resets = max(self.resets, source.resets)
 
-    async def next_pull(self) -> Pull:
+    async def next_pull(self) -> PullPosition:
         if self.is_lost:
             await self._assignment.find_again(self)
         if not self._assignment.has_room(self.core):
             await self._assignment.await_room(self.core)
         return self.core.pull
 
-    def responded(self, pull: Pull, response: Command) -> bool:
+    def responded(self, pull: PullPosition, response: Command) -> bool:
         return self._assignment.responded(pull, response)
 
     def topic_gone(self) -> None:

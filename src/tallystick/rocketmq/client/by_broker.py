@@ -10,7 +10,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 
 AT_ONCE = 64  # queues of one broker that are asked about at a time: each has its time-out to itself
 
-Ask = Callable[[MessageQueue], Awaitable[None]]
+BrokerCall = Callable[[MessageQueue], Awaitable[None]]
 
 
 class NoResponse(BrokerUnavailable):
@@ -25,13 +25,13 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     return queues_by_broker
 
 
-async def ask_brokers(queues: Iterable[MessageQueue], ask: Ask) -> list[TallyError]:
+async def ask_brokers(queues: Iterable[MessageQueue], ask: BrokerCall) -> list[TallyError]:
     """As ``ask_broker_of``, for all brokers side by side."""
     failures = await asyncio.gather(*(ask_broker_of(some, ask) for some in by_broker(queues).values()))
     return [failure for some in failures for failure in some]
 
 
-async def ask_broker_of(queues: Sequence[MessageQueue], ask: Ask) -> list[TallyError]:
+async def ask_broker_of(queues: Sequence[MessageQueue], ask: BrokerCall) -> list[TallyError]:
     """Ask about each of these queues of one broker, but for those that come behind a ``NoResponse``.
 
     Returns what the requests raised. Raises what is no TallyError.

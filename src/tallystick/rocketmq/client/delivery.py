@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, repeat
 
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
 from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
@@ -72,7 +72,7 @@ class DeliveryCore:
 
     # Queues come and go
 
-    def assigned(self, pull: Pull, *, gives_back: bool) -> QueueCore:
+    def assigned(self, pull: PullPosition, *, gives_back: bool) -> QueueCore:
         queue = self.queues[pull.queue] = QueueCore(pull, gives_back=gives_back)
         return queue
 
@@ -150,7 +150,7 @@ class DeliveryCore:
         """Whether a queue waits for acknowledgements: nothing more of it comes before."""
         return any(queue.is_stalled and not queue.is_paused for queue in self.queues.values())
 
-    def responded(self, pull: Pull, response: Command) -> bool:
+    def responded(self, pull: PullPosition, response: Command) -> bool:
         """Take the response to a pull. Returns whether it had messages; False if the queue was taken away or sought.
 
         Raises BrokerError for a refusal, RemoteProtocolError.

@@ -12,7 +12,7 @@ import msgspec
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.arguments import check_message, check_queue
 from tallystick.rocketmq.client.context import BrokerContext
-from tallystick.rocketmq.client.sending import Sending, SendResult
+from tallystick.rocketmq.client.sending import SendingCore, SendResult
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC
 from tallystick.rocketmq.wire.record import Message, encode_batch
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -28,7 +28,7 @@ class Envelope(msgspec.Struct, eq=False):
     """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller wants."""
 
     future: asyncio.Future[SendResult]
-    sending: Sending
+    sending: SendingCore
     group: str
     topic: str
     batch: bool
@@ -94,7 +94,7 @@ def _envelope(
         check_queue(queue, message.topic)
     properties, message_id = message.encode_with_id(context.ids.next(now_ms))
     return Envelope(
-        asyncio.get_running_loop().create_future(), Sending(message_id, 1 + settings.send_retries),
+        asyncio.get_running_loop().create_future(), SendingCore(message_id, 1 + settings.send_retries),
         group, message.topic, batch, settings.new_topic_queues, sys_flag, now_ms, message.flag, properties, body, queue,
     )  # fmt: skip
 

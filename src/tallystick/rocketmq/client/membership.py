@@ -16,7 +16,7 @@ from itertools import compress
 from tallystick.errors import RemoteProtocolError, TallyError, Unavailable
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.responses import require_success
-from tallystick.rocketmq.client.topic import Connection
+from tallystick.rocketmq.client.topic import NumberedConnection
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
@@ -42,7 +42,7 @@ class Membership:
         self._producers: dict[str, None] = {}
         self._consumers: dict[str, tuple[ConsumerGroup, Callable[[], None]]] = {}
         self._beat_soon = asyncio.Event()  # a connection or a heartbeat was lost, or a broker is new
-        self._recipients: set[Connection] = set()  # the connections over which a broker took the last heartbeat
+        self._recipients: set[NumberedConnection] = set()  # the connections over which a broker took the last heartbeat
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = None
@@ -126,7 +126,7 @@ class Membership:
         )
         return list(dict.fromkeys(addresses))
 
-    def _connections(self, addresses: Iterable[str]) -> list[Connection]:
+    def _connections(self, addresses: Iterable[str]) -> list[NumberedConnection]:
         return [self._context.brokers.connection(address) for address in addresses]
 
     async def _unregister(self, header: UnregisterClientHeader) -> None:

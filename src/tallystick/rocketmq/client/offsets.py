@@ -11,7 +11,7 @@ from tallystick.errors import BrokerUnavailable, TallyError, Unavailable
 from tallystick.rocketmq.client.by_broker import NoResponse
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.responses import require_success
-from tallystick.rocketmq.client.topic import Connection
+from tallystick.rocketmq.client.topic import NumberedConnection
 from tallystick.rocketmq.wire.headers import (
     Header,
     OffsetResponse,
@@ -32,14 +32,14 @@ NOT_COPIED = frozenset(
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """Where a group stands in a queue. ``mark``: as a ``Pull`` has it. ``is_new``: it has begun just now.
+    """Where a group stands in a queue. ``mark``: as a ``PullPosition`` has it. ``is_new``: it has begun just now.
 
     ``connection``: over which a broker was told so, or said so; None: none knows it. ``resets``:
     ``UpdateOffsetResponse``.
     """
 
     offset: int
-    connection: Connection | None
+    connection: NumberedConnection | None
     mark: str = ""
     is_new: bool = False
     resets: int = 0
@@ -50,7 +50,7 @@ class CommitResult:
     """What a commit led to. ``reset_to``: nothing was committed, as an operator set the group there since its last
     pull."""
 
-    connection: Connection
+    connection: NumberedConnection
     reset_to: int | None
     resets: int
 
@@ -61,7 +61,7 @@ class _Response:
 
     command: Command
     is_master: bool
-    connection: Connection
+    connection: NumberedConnection
 
 
 async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> Command:
@@ -138,7 +138,7 @@ async def query_group_offset(context: BrokerContext, group: str, queue: MessageQ
     )
 
 
-def connection(context: BrokerContext, queue: MessageQueue) -> Connection | None:
+def connection(context: BrokerContext, queue: MessageQueue) -> NumberedConnection | None:
     """Returns the connection over which the queue's broker would get a commit now; None if its address is unknown."""
     topic = context.routes.cached(queue.topic)
     addresses = {} if topic is None else topic.addresses.get(queue.broker, {})
@@ -169,8 +169,8 @@ async def _query_offset(
 async def commit(
     context: BrokerContext, group: str, queue: MessageQueue, offset: int, *, mark: str = "", went_back: bool = False
 ) -> CommitResult:
-    """Commit an offset. ``offset`` is that of the next message to be consumed; ``mark`` that of a ``Pull``: a broker
-    that has another message there refuses; ``went_back``: the offset was higher, and this is on purpose.
+    """Commit an offset. ``offset`` is that of the next message to be consumed; ``mark`` that of a ``PullPosition``: a
+    broker that has another message there refuses; ``went_back``: the offset was higher, and this is on purpose.
 
     Raises BrokerError, Unavailable, which it is too that a slave lacks the topic, the group or the messages before it.
     """

@@ -1,6 +1,6 @@
 """One queue, pulled for one consumer: long polls at the master or, when it is gone, at a slave (H13).
 
-``Pull.responded`` decides what a response means; the loop around it only asks, waits and hands over.
+``PullPosition.responded`` decides what a response means; the loop around it only asks, waits and hands over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FATAL = frozenset(
 
 
 @dataclass(slots=True)
-class Pull:
+class PullPosition:
     """Where a consumer stands in a queue, and which broker id it was last told to ask.
 
     ``mark`` names the last message before that, as far as a broker of ours told it: to one that was promoted meanwhile
@@ -79,11 +79,11 @@ class Pull:
 class Receiver(Protocol):
     """Gets what a reader pulls; it knows where to go on."""
 
-    def next_pull(self) -> Awaitable[Pull]:
+    def next_pull(self) -> Awaitable[PullPosition]:
         """Returns the next pull, when there is room for its messages. Raises BrokerError, Unavailable."""
         ...
 
-    def responded(self, pull: Pull, response: Command) -> bool:
+    def responded(self, pull: PullPosition, response: Command) -> bool:
         """Take a response. Returns whether it had messages. Raises BrokerError, RemoteProtocolError."""
         ...
 
@@ -154,7 +154,7 @@ class QueueReader:
         return was_away or was_refused
 
 
-async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
+async def ask(context: BrokerContext, group: str, pull: PullPosition) -> Command:
     """Returns the response to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic.
 
     A slave that does not know a topic proves nothing: only its master's response does.

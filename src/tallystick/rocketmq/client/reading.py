@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from tallystick.errors import BrokerUnavailable, Unavailable
 from tallystick.rocketmq.client.context import BrokerContext
-from tallystick.rocketmq.client.pulling import EMPTY_PAUSE_S, Pull, ask
+from tallystick.rocketmq.client.pulling import EMPTY_PAUSE_S, PullPosition, ask
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.wire.headers import PullResponse
@@ -24,7 +24,7 @@ async def read_queue(
     """From ``first`` up to, without, ``end``; None: for ever. Raises BrokerError, NoSuchTopic, Unavailable, and
     BrokerUnavailable when only a slave answers that does not have messages from here on, as it began in the middle of
     its master's log."""
-    pull = Pull(queue, tags, first)
+    pull = PullPosition(queue, tags, first)
     failures = 0
     while end is None or pull.next_offset < end:
         before, asked_at = pull.next_offset, context.clock.now()
@@ -49,7 +49,7 @@ async def read_queue(
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
 
 
-def _check_has(response: Command, pull: Pull) -> None:
+def _check_has(response: Command, pull: PullPosition) -> None:
     """Raises BrokerUnavailable if a slave says that its first message is a later one: its master may have the
     others."""
     if response.code != ResponseCode.PULL_RETRY_IMMEDIATELY:

@@ -56,7 +56,7 @@ _RETRIED = frozenset(
 )
 
 
-class Sending(msgspec.Struct):
+class SendingCore(msgspec.Struct):
     """``failure`` is what to raise if no attempt is left: the first that leaves doubt, else the last."""
 
     message_id: str

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from tallystick.rocketmq.wire.values import MASTER_ID, MAX_QUEUES, MessageQueue, Perm, TopicRoute
 
-Connection = tuple[str, int]  # an address, and how many connections to it ended before this one
+NumberedConnection = tuple[str, int]  # an address, and how many connections to it ended before this one
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
 
@@ -83,7 +83,7 @@ class BrokerChoice:
         """A connection ended: perhaps the process did, and what it had not saved is gone."""
         self._ended_connections[address] = self._ended_connections.get(address, 0) + 1
 
-    def connection(self, address: str) -> Connection:
+    def connection(self, address: str) -> NumberedConnection:
         """Returns the connection to this address that is used now, or next."""
         return address, self._ended_connections.get(address, 0)
 

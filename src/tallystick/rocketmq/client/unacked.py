@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -36,7 +36,7 @@ class QueueCore:
     ``gives_back`` tells whether a message that is given back goes to the broker; else it is delivered here again.
     """
 
-    def __init__(self, pull: Pull, *, gives_back: bool) -> None:
+    def __init__(self, pull: PullPosition, *, gives_back: bool) -> None:
         self.pull, self.gives_back = pull, gives_back
         self.unacked_messages: dict[int, ReceivedMessage] = {}
         self.held_messages: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
@@ -83,4 +83,4 @@ class QueueCore:
         """Pull from here on. Call ``drop_from(0)`` before. Raises UsageError."""
         if offset < 0:
             raise UsageError("an offset is not below 0", offset=offset)
-        self.pull = Pull(self.queue, self.pull.filter, offset, self.pull.broker_id)
+        self.pull = PullPosition(self.queue, self.pull.filter, offset, self.pull.broker_id)

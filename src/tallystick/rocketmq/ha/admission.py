@@ -19,7 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Link = TypeVar("Link", bound=Hashable)
+AnyLink = TypeVar("AnyLink", bound=Hashable)
 
 
 @dataclass
@@ -28,22 +28,22 @@ class _Stranger:
     took: bool = False  # it acknowledged bytes that it was sent
 
 
-class AdmissionCore(Generic[Link]):
+class AdmissionCore(Generic[AnyLink]):
     """Each event returns the link that has to go, perhaps the new one; None: all may stay. Then ``disconnected``."""
 
     def __init__(self, max_known: int, max_strangers: int) -> None:
         """At most ``max_strangers`` greet and as many are strangers; ``max_known`` ids are remembered."""
         self._max_known, self._max_strangers = max_known, max_strangers
-        self._greeting: dict[Link, str] = {}  # by link its host, oldest first
-        self._strangers: dict[Link, _Stranger] = {}
-        self._known_slaves: dict[str, Link | None] = {}  # None: it is away
+        self._greeting: dict[AnyLink, str] = {}  # by link its host, oldest first
+        self._strangers: dict[AnyLink, _Stranger] = {}
+        self._known_slaves: dict[str, AnyLink | None] = {}  # None: it is away
 
     def __len__(self) -> int:
         return (
             len(self._greeting) + len(self._strangers) + sum(link is not None for link in self._known_slaves.values())
         )
 
-    def arrived(self, link: Link, host: str) -> Link | None:
+    def arrived(self, link: AnyLink, host: str) -> AnyLink | None:
         """A connection was accepted."""
         self._greeting[link] = host
         if len(self._greeting) <= self._max_strangers:
@@ -51,7 +51,7 @@ class AdmissionCore(Generic[Link]):
         crowded, _ = Counter(self._greeting.values()).most_common(1)[0]
         return next(greeting for greeting, of_host in self._greeting.items() if of_host == crowded)
 
-    def started(self, link: Link, slave_id: str | None, *, compared: bool) -> Link | None:
+    def started(self, link: AnyLink, slave_id: str | None, *, compared: bool) -> AnyLink | None:
         """It said where its log ends; ``compared``: its log has bytes, and they are the master's."""
         self._greeting.pop(link, None)
         if slave_id is not None and (compared or slave_id in self._known_slaves) and self._make_known(link, slave_id):
@@ -61,7 +61,7 @@ class AdmissionCore(Generic[Link]):
             return None
         return next((old for old, stranger in self._strangers.items() if not stranger.took and old != link), link)
 
-    def took(self, link: Link) -> None:
+    def took(self, link: AnyLink) -> None:
         """It acknowledged bytes that it was sent."""
         stranger = self._strangers.get(link)
         if stranger is None:
@@ -70,7 +70,7 @@ class AdmissionCore(Generic[Link]):
         if stranger.slave_id is not None and self._make_known(link, stranger.slave_id):
             del self._strangers[link]
 
-    def disconnected(self, link: Link) -> None:
+    def disconnected(self, link: AnyLink) -> None:
         """Its connection ended."""
         self._greeting.pop(link, None)
         self._strangers.pop(link, None)
@@ -78,7 +78,7 @@ class AdmissionCore(Generic[Link]):
             if current == link:
                 self._known_slaves[slave_id] = None
 
-    def _make_known(self, link: Link, slave_id: str) -> bool:
+    def _make_known(self, link: AnyLink, slave_id: str) -> bool:
         """False: there is no place for one more."""
         if slave_id not in self._known_slaves and len(self._known_slaves) >= self._max_known:
             away = next((other for other, current in self._known_slaves.items() if current is None), None)

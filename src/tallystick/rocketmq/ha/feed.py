@@ -41,7 +41,7 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartFeed:
     """The slave's log ends at ``end``; it gets everything from ``position`` on. ``proven``: the logs were compared."""
 
     end: int
@@ -72,7 +72,7 @@ class Disconnect:
     at_once: bool = False
 
 
-Action = Greet | Verify | Start | Acked | SendHeartbeat | Disconnect
+Action = Greet | Verify | StartFeed | Acked | SendHeartbeat | Disconnect
 
 
 MAX_REPORTS = 64  # between the greeting and the hello: a slave that waits for the greeting reports each heartbeat_ms
@@ -131,7 +131,7 @@ class FeedCore:
         position = self._newest_file(log) if hello.start is None else hello.start
         self._feed_from(position)
         # The slave reports at the first frame, so it gets one at once.
-        return [Start(hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
+        return [StartFeed(hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
 
     def cut(self, data: memoryview, now: float) -> list[bytes | memoryview]:
         """The frames for the log's bytes at ``position``, which moves on by so many."""
@@ -235,7 +235,7 @@ class FeedCore:
             return self._close(self._deleted(offset, log))
         late = now >= self._heartbeat_at()
         self._feed_from(offset or self._newest_file(log))
-        start = Start(offset, self.position, slave_id=None, proven=False)
+        start = StartFeed(offset, self.position, slave_id=None, proven=False)
         return [start, *(self._heartbeat(now) if late else [])]
 
     def _deleted(self, offset: int, log: LogRange) -> str:

@@ -80,7 +80,7 @@ class HaMaster:
         self._links[link] = None
         self._make_room(self._admission.arrived(link, link.host), "its place is needed: it has not said where it is")
 
-    def started(self, link: SlaveConnection, start: feeds.Start, *, compared: bool) -> None:
+    def started(self, link: SlaveConnection, start: feeds.StartFeed, *, compared: bool) -> None:
         """It said where it is. A second link of one slave replaces the first (R2)."""
         link.name = start.slave_id or link.peer
         self._make_room(
@@ -130,7 +130,7 @@ class SlaveConnection(asyncio.Protocol):
         self._master = master
         self._loop = asyncio.get_running_loop()
         self._speed = Speed()
-        self._start: feeds.Start | None = None
+        self._start: feeds.StartFeed | None = None
         self._paused = self._pumping = False
         self._compared = False  # bytes of its log with those of the master's
         self.said_hello = False
@@ -234,7 +234,7 @@ class SlaveConnection(asyncio.Protocol):
                     reason_against = objection(master.log, hello)
                     self.said_hello, self._compared = True, bool(hello.spans)
                     self._do(self._feed.verified(hello, reason_against, range_of(master.log), master.clock.now()))
-                case feeds.Start():
+                case feeds.StartFeed():
                     self._start = action
                     master.started(self, action, compared=self._compared)
                 case feeds.Acked(offset):

@@ -26,14 +26,14 @@ MAX_CHANGES = 64  # changes
 MAX_HOST_CHANGES = MAX_CHANGES * 3 // 4
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics: topic to "broker:queues;…"
 
-Table = dict[str, dict[str, str]]  # never changed: a change makes another one
-Done = Callable[[Exception | None], None]
+KvNamespaces = dict[str, dict[str, str]]  # never changed: a change makes another one
+OnKvSaved = Callable[[Exception | None], None]
 
 
-class _Table(msgspec.Struct, frozen=True):
+class KvFile(msgspec.Struct, frozen=True):
     """The file, as the original writes it."""
 
-    config: Table = field(default_factory=dict, name="configTable")
+    config: KvNamespaces = field(default_factory=dict, name="configTable")
 
 
 class KvConfig:
@@ -43,17 +43,17 @@ class KvConfig:
         """``worker`` makes the one that writes the file, with the first change."""
         self._disk, self._path, self._new_worker = disk, path, worker
         self._worker: Worker | None = None
-        self._table: Table = {}
+        self._table: KvNamespaces = {}
         self._bodies: dict[str, bytes] = {}  # of namespaces that somebody asked for since the last change
         self._changes_by_host: Counter[str] = Counter()  # changes, by host
         if path and disk.exists(path):
             try:
-                self._table = dialect.read_as(read_file(disk, path), _Table, bounded=False).config
+                self._table = dialect.read_as(read_file(disk, path), KvFile, bounded=False).config
             except RemoteProtocolError as error:
                 raise UsageError(f"no key-value configuration of a name server: {error}", path=path) from error
         self._written_table = self._table  # the worker's: with what it wrote of changes that are not served yet
 
-    def put(self, namespace: str, key: str, value: str, host: str, done: Done) -> None:
+    def put(self, namespace: str, key: str, value: str, host: str, done: OnKvSaved) -> None:
         """Set a value. ``done`` is called when it is served, or with why nothing is changed: StorageError,
         RemoteProtocolError when there is no room, BrokerError when too many changes of the ``host``, or of all,
         wait."""
@@ -62,7 +62,7 @@ class KvConfig:
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
 
-    def delete(self, namespace: str, key: str, host: str, done: Done) -> None:
+    def delete(self, namespace: str, key: str, host: str, done: OnKvSaved) -> None:
         """As ``put``; also one that is not there, and of a table that is over the bound."""
         self._change(partial(_without, namespace, key), host, done)
 
@@ -81,7 +81,7 @@ class KvConfig:
             await self._worker.idle()
             self._worker.close()
 
-    def _change(self, change: Callable[[Table], Table], host: str, done: Done) -> None:
+    def _change(self, change: Callable[[KvNamespaces], KvNamespaces], host: str, done: OnKvSaved) -> None:
         if self._changes_by_host.total() >= MAX_CHANGES or self._changes_by_host[host] >= MAX_HOST_CHANGES:
             remark = "too many changes wait for the disk: ask again later"
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
@@ -90,7 +90,7 @@ class KvConfig:
             self._worker = self._new_worker()
         self._changes_by_host[host] += 1
 
-        def change_ended(table: Table | None, error: Exception | None) -> None:
+        def change_ended(table: KvNamespaces | None, error: Exception | None) -> None:
             self._changes_by_host[host] -= 1
             if not self._changes_by_host[host]:
                 del self._changes_by_host[host]
@@ -100,23 +100,23 @@ class KvConfig:
 
         self._worker.submit(partial(self._store, change), change_ended)
 
-    def _store(self, change: Callable[[Table], Table]) -> Table:
+    def _store(self, change: Callable[[KvNamespaces], KvNamespaces]) -> KvNamespaces:
         """On the worker. The file first: what could not be stored is not served either."""
         table = change(self._written_table)
         if self._path and table is not self._written_table:
-            write_atomic(self._disk, self._path, dialect.write_strict(_Table(table)))
+            write_atomic(self._disk, self._path, dialect.write_strict(KvFile(table)))
         self._written_table = table
         return table
 
 
-def _with(namespace: str, key: str, value: str, table: Table) -> Table:
+def _with(namespace: str, key: str, value: str, table: KvNamespaces) -> KvNamespaces:
     table = {**table, namespace: {**table.get(namespace, {}), key: value}}
-    if len(dialect.write_strict(_Table(table))) > MAX_BYTES:
+    if len(dialect.write_strict(KvFile(table))) > MAX_BYTES:
         raise RemoteProtocolError("the key-value configuration is full", max_bytes=MAX_BYTES)
     return table
 
 
-def _without(namespace: str, key: str, table: Table) -> Table:
+def _without(namespace: str, key: str, table: KvNamespaces) -> KvNamespaces:
     if key not in table.get(namespace, {}):
         return table
     return {**table, namespace: {name: value for name, value in table[namespace].items() if name != key}}

@@ -16,7 +16,7 @@ MAX_BROKERS = 10_000  # that are registered at once
 MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
 
-Key = tuple[str, str]  # cluster and address
+BrokerKey = tuple[str, str]  # cluster and address
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class LiveBrokers:
 
     def __init__(self, host_of: Callable[[Hashable], str]) -> None:
         self._host_of = host_of
-        self._live: dict[Key, LiveBroker] = {}
-        self._links: dict[Hashable, dict[Key, None]] = {}  # who came over which connection
+        self._live: dict[BrokerKey, LiveBroker] = {}
+        self._links: dict[Hashable, dict[BrokerKey, None]] = {}  # who came over which connection
         self._host_brokers: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[LiveBroker]:

@@ -31,8 +31,8 @@ MIN_TIMER_S = 0.005
 MAX_OPAQUE = 2**31 - 1
 _RESPONSE = int(Flag.RESPONSE)
 
-Done = Callable[[Command | TallyError], None]
-_PendingRequest = tuple[float, float, Done]  # its deadline, when it was sent, who gets the response
+OnResult = Callable[[Command | TallyError], None]
+_PendingRequest = tuple[float, float, OnResult]  # its deadline, when it was sent, who gets the response
 
 
 class _Peer:
@@ -102,7 +102,7 @@ class RemotingClient:
         self.ask_nowait(address, command, within_s, done)
         return await waiter
 
-    def ask_nowait(self, address: str, command: Command, within_s: float, done: Done) -> None:
+    def ask_nowait(self, address: str, command: Command, within_s: float, done: OnResult) -> None:
         """Send a request. ``done`` is called once, on the loop, never inside this call."""
         peer = self._peer(address)
         self._opaque = opaque = (self._opaque + 1) & MAX_OPAQUE

@@ -33,7 +33,7 @@ FORGET_EACH_TURN = 200  # connections that ended, whoever ended them: some milli
 _DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
-class Handler(Protocol):
+class RequestReceiver(Protocol):
     """Gets the requests that come to a server."""
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
@@ -54,7 +54,7 @@ class RemotingServer:
     def __init__(
         self,
         outside: Outside,
-        handler: Handler,
+        handler: RequestReceiver,
         settings: RemotingSettings,
         memory: Memory | None = None,
         server_requests: ServerRequests | None = None,

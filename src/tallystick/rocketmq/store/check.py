@@ -56,7 +56,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """``findings`` has the first thousand; ``problems`` counts all."""
 
     first: int = 0
@@ -89,9 +89,9 @@ class _Check:
         state = read_queue_state(disk, directory)
         self._forgotten_up_to = state.forgotten_up_to
         self._deletions, self._born = state.deletions, {key: row.born for key, row in state.queues.items()}
-        self.report = Report()
+        self.report = CheckReport()
 
-    def run(self) -> Report:
+    def run(self) -> CheckReport:
         log = self._load("commitlog", self._settings.commit_log_file_bytes)
         if log is None:
             return self.report
@@ -222,7 +222,7 @@ class _Check:
             self.report.add(Finding(Problem.WRONG_ENTRY, file.path, position, detail))
 
 
-def check_store(disk: Disk, directory: str, settings: StoreSettings) -> Report:
+def check_store(disk: Disk, directory: str, settings: StoreSettings) -> CheckReport:
     """Check it all. ``settings`` must have the sizes that the store was made with."""
     return _Check(disk, directory, settings).run()
 

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tallystick.rocketmq.store.handles import Handles
-from tallystick.rocketmq.store.index_file import Header, IndexFile
+from tallystick.rocketmq.store.index_file import IndexFile, IndexHeader
 from tallystick.rocketmq.store.queue_state import IndexRow
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk
 
-_NONE = Header(end_offset=-1)
+_NONE = IndexHeader(end_offset=-1)
 
 
 class Index:
@@ -66,7 +66,7 @@ class Index:
                 self._disk.unlink(os.path.join(self._directory, name))
         for name in names:
             path, row = os.path.join(self._directory, name), rows[name]
-            header = Header(row.begin_ms, row.end_ms, row.begin_offset, row.end_offset, row.used_slots, row.count)
+            header = IndexHeader(row.begin_ms, row.end_ms, row.begin_offset, row.end_offset, row.used_slots, row.count)
             if name in lost_names or sizes.get(name) != size:
                 if name in sizes:
                     self._disk.unlink(path)
@@ -120,7 +120,7 @@ class Index:
         return self._newest.end_offset
 
     @property
-    def _newest(self) -> Header:
+    def _newest(self) -> IndexHeader:
         """Of the last file with entries: the one after it was made for some that a full disk did not take."""
         for file in self._files[:-3:-1]:
             if file.header.count > 1 and file.lost_records is None:

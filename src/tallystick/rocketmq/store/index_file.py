@@ -40,7 +40,7 @@ PASSED = -1  # no physical offset, but as many entries that were looked at
 
 
 @dataclass
-class Header:
+class IndexHeader:
     begin_ms: int = 0
     end_ms: int = 0
     begin_offset: int = 0
@@ -65,7 +65,7 @@ def index_hashes(codes: Sequence[int]) -> list[int]:
 class IndexFile:
     """One file. ``put`` runs on the loop, ``sync`` on a thread."""
 
-    def __init__(self, handles: Handles, path: str, settings: StoreSettings, header: Header | None = None) -> None:
+    def __init__(self, handles: Handles, path: str, settings: StoreSettings, header: IndexHeader | None = None) -> None:
         """``header``: what a file that is there has; else it is read, and the file made if it is missing."""
         self.path, self._slot_count, self._capacity = path, settings.index_slots, settings.index_entries
         self._file = handles.open(path, create=header is None)
@@ -77,10 +77,10 @@ class IndexFile:
         self._dirty_pages = bytearray(-(-self._slot_count // _PAGE_SLOTS))
         self._putting = threading.Lock()  # no slot is copied that points to an entry not yet written
 
-    def _read_header(self, size: int) -> Header:
+    def _read_header(self, size: int) -> IndexHeader:
         if self._file.size() < size:
             self._file.truncate(size)
-        header = Header(*_HEADER.unpack(self._file.read(HEADER_BYTES, 0)))
+        header = IndexHeader(*_HEADER.unpack(self._file.read(HEADER_BYTES, 0)))
         header.count = max(1, header.count)
         return header
 
@@ -214,7 +214,7 @@ class IndexFile:
             if self.slot(slot) == number:
                 self._set_slot(slot, previous if previous < number else 0)
         if keep == 1:
-            self.header = Header()
+            self.header = IndexHeader()
         else:
             _, physical, seconds, _ = self.entry(keep - 1)
             self.header.end_offset, self.header.end_ms = physical, self.header.begin_ms + seconds * 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.clients import BROADCASTING, EXPIRE_S, MAX_GROUPS, Clients
+from tallystick.rocketmq.broker.clients import BROADCASTING, EXPIRE_S, MAX_GROUPS, ClientsCore
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, Subscription
 
 
@@ -15,19 +15,19 @@ def beat(
     return Heartbeat(client, (ProducerGroup("p"),), (group,), fingerprint, bare)
 
 
-def hear(clients: Clients[str], link: str, heartbeat: Heartbeat, now: float = 0.0) -> list[str]:
+def hear(clients: ClientsCore[str], link: str, heartbeat: Heartbeat, now: float = 0.0) -> list[str]:
     return clients.heartbeat_received(link, heartbeat, heartbeat.consumers, Language.JAVA, 513, now)
 
 
 def test_a_new_member_is_told_to_all_members_and_a_known_one_to_nobody() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     assert hear(clients, "one", beat()) == ["g"]
     assert hear(clients, "one", beat()) == []
     assert hear(clients, "two", beat("d")) == ["g"]
 
 
 def test_other_topics_are_a_change_other_tags_are_not() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     hear(clients, "one", beat())
     assert hear(clients, "one", beat(version=2)) == []
     known = clients.consumers("g")
@@ -41,13 +41,13 @@ def test_other_topics_are_a_change_other_tags_are_not() -> None:
 
 
 def test_broadcast_groups_share_nothing_so_nobody_is_told() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     assert hear(clients, "one", beat(model=BROADCASTING)) == []
     assert clients.consumers("g") is not None
 
 
 def test_who_leaves_or_is_cut_off_is_told_to_the_rest() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     for link in ("one", "two", "three"):
         hear(clients, link, beat(link))
     assert clients.client_left("one", "p", "g") == ["g"]
@@ -63,7 +63,7 @@ def test_who_leaves_or_is_cut_off_is_told_to_the_rest() -> None:
 
 
 def test_a_link_costs_what_it_is_in_and_is_in_so_many_groups_at_most() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     for number in range(3):
         names = [f"p{number}-{one}" for one in range(MAX_GROUPS - 1)]
         many = Heartbeat("c", tuple(map(ProducerGroup, names)), tuple(ConsumerGroup(f"g{name}") for name in names))
@@ -77,7 +77,7 @@ def test_a_link_costs_what_it_is_in_and_is_in_so_many_groups_at_most() -> None:
 
 
 def test_groups_that_may_not_consume_leave_nothing() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     asked = beat(fingerprint=5)
     clients.wants_subscriptions(asked)
     clients.heartbeat_received("one", asked, (), Language.JAVA, 1, 0.0)
@@ -85,7 +85,7 @@ def test_groups_that_may_not_consume_leave_nothing() -> None:
 
 
 def test_a_group_that_is_named_no_more_is_left_and_the_link_goes_on() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     for link in ("one", "two"):
         hear(clients, link, beat(link), 0.0)
     hear(clients, "two", beat("two"), EXPIRE_S)
@@ -97,7 +97,7 @@ def test_a_group_that_is_named_no_more_is_left_and_the_link_goes_on() -> None:
 
 
 def test_silent_clients_expire() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     hear(clients, "silent", beat("a"), 0.0)
     hear(clients, "alive", beat("b"), EXPIRE_S)
     assert list(clients.expired(EXPIRE_S)) == []
@@ -105,7 +105,7 @@ def test_silent_clients_expire() -> None:
 
 
 def test_who_is_heard_before_its_turn_comes_is_not_silent() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     for link in "abcd":
         hear(clients, link, beat(link), 0.0)
     silent = clients.expired(EXPIRE_S + 1)
@@ -116,7 +116,7 @@ def test_who_is_heard_before_its_turn_comes_is_not_silent() -> None:
 
 
 def test_heartbeats_without_subscriptions_keep_those_that_are_known() -> None:
-    clients: Clients[str] = Clients()
+    clients: ClientsCore[str] = ClientsCore()
     first = beat(fingerprint=7)
     assert not clients.wants_subscriptions(first)
     hear(clients, "one", first)
@@ -131,4 +131,4 @@ def test_heartbeats_without_subscriptions_keep_those_that_are_known() -> None:
 
 def test_a_broker_that_restarted_asks_for_the_subscriptions() -> None:
     """It knows none, and the client believes that it does: without them every pull would be refused."""
-    assert Clients[str]().wants_subscriptions(beat(fingerprint=7, bare=True, topics=()))
+    assert ClientsCore[str]().wants_subscriptions(beat(fingerprint=7, bare=True, topics=()))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tallystick.rocketmq.broker import locks
-from tallystick.rocketmq.broker.locks import LIVE_S, BrokerQueueLocks, LockTable, SavedLock
+from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocksCore, SavedLock
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -29,7 +29,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_free_queue_is_taken_and_kept_from_others() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     assert held.lock("g", "a", "host", [Q0, Q1], 0.0) == [Q0, Q1]
     assert held.lock("g", "b", "host", [Q1], 1.0) == []
     assert held.lock("g", "a", "host", [Q1], 2.0) == [Q1]
@@ -37,7 +37,7 @@ def test_a_free_queue_is_taken_and_kept_from_others() -> None:
 
 
 def test_a_lock_ends_when_its_owner_is_silent() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     held.lock("g", "a", "host", [Q1], 30.0)
     assert held.lock("g", "b", "host", [Q0, Q1], LIVE_S) == []
@@ -47,7 +47,7 @@ def test_a_lock_ends_when_its_owner_is_silent() -> None:
 
 
 def test_whether_a_group_is_in_order_is_seen_by_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     held.lock("g", "a", "host", [Q0], 50.0)
     looked = looked_at(monkeypatch)
@@ -58,7 +58,7 @@ def test_whether_a_group_is_in_order_is_seen_by_one_lock(monkeypatch: pytest.Mon
 
 
 def test_only_its_owner_gives_a_queue_back() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     held.lock("g", "a", "host", [Q0], 0.0)
     held.unlock("g", "b", [Q0])
     held.unlock("nobody", "b", [Q0])
@@ -68,7 +68,7 @@ def test_only_its_owner_gives_a_queue_back() -> None:
 
 
 def test_ended_locks_do_not_pile_up() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     for number in range(100):
         held.lock(f"g{number}", "a", "host", [Q0], number * LIVE_S)
     assert len(held._groups) == len(held) == 2
@@ -77,7 +77,7 @@ def test_ended_locks_do_not_pile_up() -> None:
 def test_very_many_ended_locks_go_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 were one step of 71 ms, for which whoever asked for one queue waited."""
     monkeypatch.setattr(locks, "_MOST_PRUNED", 10)
-    held, now = BrokerQueueLocks(), 2 * LIVE_S
+    held, now = QueueLocksCore(), 2 * LIVE_S
     queues = [MessageQueue("T", "b0", number) for number in range(100)]
     assert held.lock("g", "a", "host", queues, 0.0) == queues
     assert held.lock("g", "a", "host", queues[:3], LIVE_S) == queues[:3]
@@ -96,7 +96,7 @@ def test_very_many_ended_locks_go_some_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 def test_a_queue_that_is_in_the_file_twice_is_locked_once() -> None:
     line = SavedLock("g", Q0, "a", "host")
-    held = BrokerQueueLocks(LockTable([line, replace(line, client_id="b")]), 0.0)
+    held = QueueLocksCore(LockTable([line, replace(line, client_id="b")]), 0.0)
     assert len(held) == 1 and held.lock("g", "a", "host", [Q0], 1.0) == [Q0]
     list(held.prune(2 * LIVE_S))
     assert (len(held), held._groups) == (0, {})
@@ -106,7 +106,7 @@ def test_locks_end_in_the_order_in_which_they_were_asked_for() -> None:
     """Whatever happens to them, those that have ended go and no other does."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    chance, held, now = random.Random(seed), BrokerQueueLocks(), 0.0
+    chance, held, now = random.Random(seed), QueueLocksCore(), 0.0
     plain: dict[tuple[str, int], tuple[str, float]] = {}
     for _ in range(2000):
         now += chance.random() * LIVE_S / 20
@@ -131,7 +131,7 @@ def test_locks_end_in_the_order_in_which_they_were_asked_for() -> None:
 
 def test_living_locks_are_not_looked_through_for_each_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = looked_at(monkeypatch)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     for number in range(100):
         assert held.lock(f"g{number}", "a", "host", [Q0], 0.0) == [Q0]
     assert len(looked) < len(held), "at the one that ends first"
@@ -139,7 +139,7 @@ def test_living_locks_are_not_looked_through_for_each_one_more(monkeypatch: pyte
 
 def test_while_all_places_are_taken_one_lock_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 4)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     queues = [MessageQueue("T", "b0", number) for number in range(5)]
     assert held.lock("g", "a", "host", queues, 10.0) == queues[:3]
     looked = looked_at(monkeypatch)
@@ -150,7 +150,7 @@ def test_while_all_places_are_taken_one_lock_is_looked_at(monkeypatch: pytest.Mo
 
 def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 3)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     for number in range(10):
         assert held.lock(f"stranger{number}", "c", "host", [], 0.0) == []
         held.unlock(f"stranger{number}", "c", [Q0])
@@ -166,7 +166,7 @@ def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch
 
 def test_strangers_take_no_place_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 8)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     queues = [MessageQueue("T", "b0", number) for number in range(20)]
     assert held.lock("invented", "s", "host", queues, 0.0, is_member=False) == queues[:2]
     assert not held.has_room("host", is_member=False) and held.has_room("other host")
@@ -177,7 +177,7 @@ def test_strangers_take_no_place_of_members(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_host_leaves_a_quarter_and_what_it_does_not_get_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 4)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     queues = [MessageQueue("T", "b0", number) for number in range(5)]
     assert held.lock("members", "s", "there", queues, 0.0) == queues[:3]
     assert held.left_out == 2
@@ -195,7 +195,7 @@ def test_a_host_leaves_a_quarter_and_what_it_does_not_get_is_counted(monkeypatch
 def test_a_lock_with_long_names_takes_several_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 of them were a file of 90 MB, read as a whole at the start."""
     monkeypatch.setattr(locks, "MAX_LOCKS", 16)
-    held, long = BrokerQueueLocks(), "x" * 255
+    held, long = QueueLocksCore(), "x" * 255
     queues = [MessageQueue("T" * 127, "b0", number) for number in range(40)]
     assert held.lock(long, long, "there", queues, 0.0) == held.lock(long, long, "there", queues, 1.0) == queues[:4]
     assert held.lock("g", "a", "here", [Q0, Q1], 1.0) == [Q0, Q1] and len(held) == 6
@@ -207,17 +207,17 @@ def test_a_lock_with_long_names_takes_several_places(monkeypatch: pytest.MonkeyP
     assert (len(held), dict(held._hosts), held._places) == (0, {}, 0)
 
 
-def text_of(held: BrokerQueueLocks, now: float) -> bytes:
+def text_of(held: QueueLocksCore, now: float) -> bytes:
     return b"".join(held.text(now))
 
 
-def reopened(held: BrokerQueueLocks, at: float, now: float) -> BrokerQueueLocks:
-    return BrokerQueueLocks(dialect.read_as(text_of(held, at), LockTable, bounded=False), now)
+def reopened(held: QueueLocksCore, at: float, now: float) -> QueueLocksCore:
+    return QueueLocksCore(dialect.read_as(text_of(held, at), LockTable, bounded=False), now)
 
 
 def test_owners_outlive_a_restart_and_each_new_one_is_said() -> None:
     changes: list[None] = []
-    held = BrokerQueueLocks(changed=lambda: changes.append(None))
+    held = QueueLocksCore(changed=lambda: changes.append(None))
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     held.lock("g", "a", "host", [Q0, Q1], 20.0)
     held.lock("g", "b", "host", [Q0], 20.0)
@@ -239,7 +239,7 @@ def test_owners_outlive_a_restart_and_each_new_one_is_said() -> None:
 
 
 def test_a_lock_knows_by_which_change_its_owner_has_it() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     held.lock("g", "a", "host", [Q0], 0.0)
     held.lock("h", "b", "host", [Q0], 0.0)
     held.lock("g", "a", "host", [Q0], 1.0)
@@ -251,23 +251,23 @@ def test_a_lock_knows_by_which_change_its_owner_has_it() -> None:
 
 
 def test_many_locks_are_written_in_pieces() -> None:
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     queues = [MessageQueue("T", "b0", number) for number in range(1000)]
     held.lock("g", "a", "host", queues, 0.0)
     assert len(list(held.text(0.0))) > 10
     assert reopened(held, 0.0, 0.0).lock("g", "a", "host", queues, 1.0) == queues
-    assert len(reopened(BrokerQueueLocks(), 0.0, 0.0)) == 0
+    assert len(reopened(QueueLocksCore(), 0.0, 0.0)) == 0
 
 
 def test_who_does_not_know_the_owners_gives_no_lock_for_as_long_as_they_may_live() -> None:
-    held = BrokerQueueLocks(None, 7.0, quiet_s=LIVE_S)
+    held = QueueLocksCore(None, 7.0, quiet_s=LIVE_S)
     assert held.lock("g", "a", "host", [Q0], 6.9 + LIVE_S) == []
     assert held.lock("g", "a", "host", [Q0], 7.0 + LIVE_S) == [Q0]
 
 
 def test_locks_of_many_groups_are_few_pieces_of_the_file() -> None:
     """24,000 groups were as many, 64 for each turn of the worker: who wanted a lock waited for 4 s."""
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     for number in range(10_000):
         held.lock(f"g{number}", "a", "host", [Q0], 0.0)
     pieces = list(held.text(1.0))
@@ -277,7 +277,7 @@ def test_locks_of_many_groups_are_few_pieces_of_the_file() -> None:
 
 def test_locks_that_ended_go_when_the_file_is_written_and_in_steps() -> None:
     """They were gone through for ever, all in one step."""
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     for number in range(10_000):
         held.lock(f"g{number}", "a", "host", [Q0], 0.0)
     held.lock("g5000", "a", "host", [Q1], LIVE_S)
@@ -292,7 +292,7 @@ def test_locks_that_ended_go_when_the_file_is_written_and_in_steps() -> None:
 def test_a_queue_that_another_took_while_the_file_is_written_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lock had ended when the text came to its group."""
     monkeypatch.setattr(locks, "_LOOKED_AT", 1)
-    held, now = BrokerQueueLocks(), LIVE_S + 1
+    held, now = QueueLocksCore(), LIVE_S + 1
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     text = held.text(now)
     next(text)
@@ -304,7 +304,7 @@ def test_a_queue_that_another_took_while_the_file_is_written_stays_its_own(monke
 
 def test_what_is_given_back_while_the_file_is_written_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_LOOKED_AT", 1)
-    held = BrokerQueueLocks()
+    held = QueueLocksCore()
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     text = held.text(1.0)
     next(text)

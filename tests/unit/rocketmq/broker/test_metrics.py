@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.exposition import generate_latest
 
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.metrics import BrokerCounts, BrokerReadings, SlaveLag, registry
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
@@ -30,7 +30,7 @@ def held() -> Memory:
 def page(counts: BrokerCounts, *slaves: SlaveLag, age_s: float | None = None, rival: bool = False) -> str:
     view = BrokerReadings(
         counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
-        BrokerQueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
+        QueueLocksCore(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
         lambda: {"broker": "broker-a", "id": "1", "role": "SLAVE"},
     )  # fmt: skip
     return generate_latest(registry(view)).decode()

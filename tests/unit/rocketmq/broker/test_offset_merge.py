@@ -10,7 +10,7 @@ from support.stores import SteppingClock
 from tallystick.rocketmq.broker import offset_keys, offset_merge
 from tallystick.rocketmq.broker.offset_merge import freeing
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
-from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
+from tallystick.rocketmq.broker.resets import STRIDE, ResetsCore, ResetTable
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
@@ -170,11 +170,11 @@ def test_very_many_resets_are_the_masters_in_steps(monkeypatch: pytest.MonkeyPat
         assert pending.hear(f"T{number}@g", 0, 5, "a", 0.0, commits=True) is None
     asked: list[str] = []
 
-    def get(_: Resets, key: str, queue_id: int) -> int:
+    def get(_: ResetsCore, key: str, queue_id: int) -> int:
         asked.append(key)
         return STRIDE
 
-    monkeypatch.setattr(Resets, "get", get)
+    monkeypatch.setattr(ResetsCore, "get", get)
     assert copied()[1] >= 12, "what there was is freed in steps, too"
     assert not offsets.resets.dirty and not asked, "who has heard is looked for when it is asked for"
     assert pending.hear("T7@g", 0, 6, "a", 0.0, commits=False) is None, "and has"

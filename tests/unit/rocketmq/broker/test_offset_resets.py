@@ -10,7 +10,7 @@ import pytest
 from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets, SavedOffsets
-from tallystick.rocketmq.broker.pending_resets import PendingResets
+from tallystick.rocketmq.broker.pending_resets import PendingResetsCore
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
 from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire import dialect
@@ -224,7 +224,7 @@ def test_who_deletes_what_nobody_has_makes_nobody_look_at_resets_that_wait(monke
     offsets = Offsets(SteppingClock(), endless)
     offsets.reset("T", "g", 0, 10)
     looked: list[str] = []
-    monkeypatch.setattr(PendingResets, "forget", lambda _, keys: looked.extend(keys))
+    monkeypatch.setattr(PendingResetsCore, "forget", lambda _, keys: looked.extend(keys))
     offsets.forget_topic("invented", was_there=False)
     list(offsets.forgetting_group("invented", was_there=False))
     list(offsets.forgetting_resets("invented"))

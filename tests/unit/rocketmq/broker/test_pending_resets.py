@@ -8,19 +8,21 @@ from copy import deepcopy
 import pytest
 
 from tallystick.rocketmq.broker import pending_resets
-from tallystick.rocketmq.broker.pending_resets import MOST_HEARD, OVERLAP_S, PendingResets
-from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
+from tallystick.rocketmq.broker.pending_resets import MOST_HEARD, OVERLAP_S, PendingResetsCore
+from tallystick.rocketmq.broker.resets import STRIDE, ResetsCore, ResetTable
 
 
-def waiting() -> PendingResets:
-    return Resets().pending
+def waiting() -> PendingResetsCore:
+    return ResetsCore().pending
 
 
-def pull(resets: PendingResets, key: str, queue_id: int, offset: int, who: str = "a", now: float = 0.0) -> int | None:
+def pull(
+    resets: PendingResetsCore, key: str, queue_id: int, offset: int, who: str = "a", now: float = 0.0
+) -> int | None:
     return resets.hear(key, queue_id, offset, who, now, commits=False)
 
 
-def commit(resets: PendingResets, offset: int, who: str, now: float = 0.0) -> int | None:
+def commit(resets: PendingResetsCore, offset: int, who: str, now: float = 0.0) -> int | None:
     return resets.hear("T@g", 0, offset, who, now, commits=True)
 
 
@@ -83,7 +85,7 @@ def test_h13_each_change_of_what_waits_is_saved() -> None:
         dirty, resets.dirty = resets.dirty, False
         return dirty
 
-    resets = Resets()
+    resets = ResetsCore()
     pending = resets.pending
     pending.put("T@g", {0: 10})
     pending.put("U@g", {0: 10})
@@ -144,7 +146,7 @@ def test_what_is_deleted_takes_its_resets_along() -> None:
 
 def test_what_is_deleted_or_gone_on_from_is_to_be_saved() -> None:
     """Else a restart brings back what nobody waits for, or tells consumers to go back to where they were set once."""
-    saved = Resets()
+    saved = ResetsCore()
     saved.pending.put("T@g", {0: 10})
     changes: dict[str, Callable[[], object]] = {
         "goes on": lambda: saved.pending.hear("T@g", 0, 20, "a", 0.0, commits=True),
@@ -174,7 +176,7 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for topic in range(4):
         resets.put(f"T{topic}@g", {0: 9})
     assert [pull(resets, f"T{topic}@g", 0, 0) for topic in range(4)] == [None, 9, 9, 9], "the deleted count no more"
-    after = Resets(ResetTable(pending={"T@g": {0: 9, 1: 9, 2: 9}})).pending
+    after = ResetsCore(ResetTable(pending={"T@g": {0: 9, 1: 9, 2: 9}})).pending
     after.put("U@g", {0: 8})
     assert [pull(after, "T@g", queue, 0) for queue in range(3)] == [None, 9, 9], "what was saved counts"
 
@@ -192,7 +194,7 @@ def test_who_has_heard_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.rule("H13")
 def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
     """The consumer that has not heard would go on where it was, and commit that."""
-    before = Resets()
+    before = ResetsCore()
     before.pending.put("T@g", {0: 10})
     before.pending.put("U@g", {1: 20})
     assert before.dirty, "to be saved"
@@ -201,7 +203,7 @@ def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
         assert not before.dirty, "who has heard is not saved"
         assert before.pending.hear("U@g", 1, 20, "a", now, commits=True) is None
     assert before.dirty, "to be saved without it"
-    after, slave = Resets(before.table()), Resets()
+    after, slave = ResetsCore(before.table()), ResetsCore()
     slave.replace(before.of(["T@g"], with_names=False))
     for resets in (after, slave):
         assert (pull(resets.pending, "T@g", 0, 100), pull(resets.pending, "U@g", 1, 0)) == (10, None)
@@ -212,7 +214,7 @@ def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
 @pytest.mark.rule("H13")
 def test_h13_who_has_heard_at_a_slave_is_told_anew_of_another_reset_alone() -> None:
     """Else each copy set it back, and a reader that commits nothing, or seldom, came no further."""
-    master, slave = Resets(), Resets()
+    master, slave = ResetsCore(), ResetsCore()
     for _ in range(2):
         master.set_on_purpose("T@g", 0)
         master.pending.put("T@g", {0: 10})

@@ -9,7 +9,7 @@ import pytest
 
 from support.brokers import pull_command
 from tallystick.codec.records import java_hash
-from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
+from tallystick.rocketmq.broker.clients import BROADCASTING, ClientsCore
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.pull_rules import MAX_TAG_CHARS, MAX_TAGS, AllowedPull, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
@@ -43,7 +43,7 @@ class Desk:
         self.topics = Topics(settings.topic_defaults(), SystemClock(), lambda: None)
         self.topics.put(TopicConfig("T", 4, 4), TopicConfig("Dark", 4, 4, Perm.WRITE))
         self.groups = Groups(SystemClock(), lambda: None, auto_create=settings.auto_create_groups)
-        self.clients: Clients[Any] = Clients()
+        self.clients: ClientsCore[Any] = ClientsCore()
 
     def subscribe(self, *subscriptions: Subscription, model: str = "CLUSTERING") -> None:
         group = ConsumerGroup("G", message_model=model, subscriptions=subscriptions)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.resets import MAX_NAMES, STRIDE, Resets, ResetTable
+from tallystick.rocketmq.broker.resets import MAX_NAMES, STRIDE, ResetsCore, ResetTable
 
 
 def test_counters_step_by_group_and_queue() -> None:
-    resets = Resets()
+    resets = ResetsCore()
     assert not resets.dirty
     resets.went_back("T@g", 0)
     resets.went_back("T@g", 0)
@@ -14,7 +14,7 @@ def test_counters_step_by_group_and_queue() -> None:
 
 
 def test_an_operators_reset_is_beyond_all_steps_that_may_have_been_lost() -> None:
-    resets = Resets(ResetTable(0, {"T@g": {0: 3}}))
+    resets = ResetsCore(ResetTable(0, {"T@g": {0: 3}}))
     assert not resets.stepped_since("T@g", 0, 3) and resets.stepped_since("T@g", 0, 2)
     resets.set_on_purpose("T@g", 0)
     assert resets.get("T@g", 0) == STRIDE
@@ -24,7 +24,7 @@ def test_an_operators_reset_is_beyond_all_steps_that_may_have_been_lost() -> Non
 
 
 def test_what_is_deleted_has_counters_beyond_all_it_had_and_nothing_else_does() -> None:
-    resets = Resets(ResetTable(0, {"T@g": {0: 7, 1: STRIDE}, "U@g": {0: 3}, "U@h": {0: 4}}))
+    resets = ResetsCore(ResetTable(0, {"T@g": {0: 7, 1: STRIDE}, "U@g": {0: 3}, "U@h": {0: 4}}))
     resets.forget_topic("T", ["T@g", "T@never"])
     assert [resets.get(key, 0) for key in ("T@g", "T@new", "U@g", "U@h")] == [2 * STRIDE, 2 * STRIDE, 3, 4]
     resets.went_back("T@g", 0)
@@ -36,7 +36,7 @@ def test_what_is_deleted_has_counters_beyond_all_it_had_and_nothing_else_does() 
 
 
 def test_names_of_what_was_deleted_are_bounded_and_the_oldest_are_a_floor_for_all() -> None:
-    resets = Resets()
+    resets = ResetsCore()
     resets.forget_topic("first", ["first@g"])
     for number in range(MAX_NAMES - 1):
         resets.forget_topic(f"T{number}", [f"T{number}@g"])
@@ -49,7 +49,7 @@ def test_names_of_what_was_deleted_are_bounded_and_the_oldest_are_a_floor_for_al
 
 
 def test_a_slave_has_its_masters() -> None:
-    resets = Resets()
+    resets = ResetsCore()
     assert resets.replace(ResetTable(4, {"T@g": {0: 7}})) == ResetTable()
     assert (resets.get("T@g", 0), resets.get("T@g", 1)) == (7, 4)
     assert resets.replace(ResetTable(4, {"T@g": {0: 7}}, {"U": STRIDE})) == ResetTable(4, {"T@g": {0: 7}})

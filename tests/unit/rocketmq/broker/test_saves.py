@@ -9,7 +9,7 @@ import pytest
 
 from support.admin_desk import Caller
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.saves import NO_CHANGE, Done, SavedReply, Send
+from tallystick.rocketmq.broker.saves import NO_CHANGE, OnSaved, SavedReply, SendCommand
 from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -29,10 +29,12 @@ class Numbers:
         self.changes += 1
         return self.changes
 
-    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(
+        self, send: SendCommand, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
         self.awaited.append(change)
 
-    def when_saved(self, done: Done) -> None:
+    def when_saved(self, done: OnSaved) -> None:
         raise AssertionError("a reply says for which change it waits")
 
 

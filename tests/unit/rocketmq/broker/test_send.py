@@ -13,7 +13,7 @@ from tallystick.rocketmq.broker import send
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.role import Role, Standing
-from tallystick.rocketmq.broker.saves import Done, Send
+from tallystick.rocketmq.broker.saves import OnSaved, SendCommand
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
 from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
@@ -93,11 +93,13 @@ class FakeSaves:
     def __init__(self) -> None:
         self.held: list[tuple[Command, ResponseCode]] = []
 
-    def send(self, send: Send, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(
+        self, send: SendCommand, answer: Command, change: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
         assert change == self.changes
         self.held.append((answer, unsaved))
 
-    def when_saved(self, done: Done) -> None:
+    def when_saved(self, done: OnSaved) -> None:
         raise AssertionError("a send asks for each answer")
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import BrokerQueueLocks
+from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks, value_of
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -34,7 +34,7 @@ class Desk:
         clock = SystemClock()
         self.topics = Topics(settings.topic_defaults(), clock, lambda: None)
         self.topics.put(TopicConfig("T", 4, 2), TopicConfig("Many", filter_type="MULTI_TAG"), TopicConfig("None", 0, 0))
-        self.groups, self.locks = Groups(clock, lambda: None), BrokerQueueLocks()
+        self.groups, self.locks = Groups(clock, lambda: None), QueueLocksCore()
         keys = UniqueKeys(b"\x7f\0\0\1", 1, 2)
         self.send_checks = SendChecks(settings, self.topics, self.groups, self.locks, clock, keys)
 

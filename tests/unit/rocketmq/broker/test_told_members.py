@@ -58,7 +58,7 @@ class Member(Caller):
         return groups
 
 
-class Clients:
+class ClientsCore:
     """The requests of a broker's clients, without the broker."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ async def test_a_member_that_took_nothing_for_long_hears_of_all_that_changed_mea
     """More of its groups than one turn tells of."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_requests, "TELL_EACH_TURN", 3)
-        clients, slow, other = Clients(), Member(), Member()
+        clients, slow, other = ClientsCore(), Member(), Member()
         names = [f"group-{number}" for number in range(10)]
         clients.heartbeat(slow, *names)
         await a_moment()
@@ -115,7 +115,7 @@ async def test_a_member_that_takes_nothing_hears_later_of_each_group_that_change
     """Also of one that was found to have changed in the turn in which the member was found to take nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_requests, "TELL_EACH_TURN", 1)
-        clients, other, slow, third = Clients(), Member(), Member(), Member()
+        clients, other, slow, third = ClientsCore(), Member(), Member(), Member()
         clients.heartbeat(other, "B")
         clients.heartbeat(slow, "A", "B")
         await a_moment()
@@ -132,7 +132,7 @@ async def test_a_member_that_takes_nothing_hears_later_of_each_group_that_change
 @virtual_time
 async def test_a_member_that_takes_nothing_is_looked_at_now_and_then() -> None:
     """A broker was busy with nothing else as long as one of them had something to hear."""
-    clients, slow, other = Clients(), Member(takes=False), Member()
+    clients, slow, other = ClientsCore(), Member(takes=False), Member()
     clients.heartbeat(slow, "A")
     clients.heartbeat(other, "A")
     await asyncio.sleep(20 * FULL_S)
@@ -145,7 +145,7 @@ async def test_a_member_that_takes_nothing_is_looked_at_now_and_then() -> None:
 
 @virtual_time
 async def test_what_a_connection_is_said_to_keep_is_what_its_last_heartbeat_leaves() -> None:
-    clients, one, other = Clients(), Member(), Member()
+    clients, one, other = ClientsCore(), Member(), Member()
     clients.heartbeat(other, "A", producers=["short"])
     clients.heartbeat(one, "A", producers=["long" * 1000])
     assert one.kept_bytes > other.kept_bytes
@@ -157,7 +157,7 @@ async def test_what_a_connection_is_said_to_keep_is_what_its_last_heartbeat_leav
 
 @virtual_time
 async def test_silent_clients_are_looked_for_again_and_again() -> None:
-    clients, member = Clients(), Member()
+    clients, member = ClientsCore(), Member()
     clients.requests.start()
     await asyncio.sleep(2.5 * SCAN_S)
     clients.heartbeat(member, "A")
@@ -173,7 +173,7 @@ async def test_silent_clients_are_looked_for_again_and_again() -> None:
 async def test_that_no_locks_are_left_is_told_each_time_that_begins() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(locks, "MAX_LOCKS", 8)  # of which those who are in no group get two
-        clients, stranger = Clients(), Member()
+        clients, stranger = ClientsCore(), Member()
 
         def told() -> int:
             return [event.kind for event in clients.desk.shelf.events].count("no locks left")

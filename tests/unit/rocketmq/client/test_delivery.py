@@ -9,7 +9,7 @@ from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
 from tallystick.rocketmq.client import delivery
 from tallystick.rocketmq.client.delivery import LATE_MOST_S, LATE_S, GiveBack
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
 from tallystick.rocketmq.wire.own_headers import OffsetMovedResponse
@@ -420,7 +420,7 @@ class Looked(deque[object]):
 def test_what_is_ready_is_looked_through_once_for_all_queues(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "deque", Looked)
     one = core(auto_ack=False, ordered=what == "wanted by others")
-    queues = [one.assigned(Pull(MessageQueue("T", "b", n), ALL_TAGS, 0), gives_back=True) for n in range(200)]
+    queues = [one.assigned(PullPosition(MessageQueue("T", "b", n), ALL_TAGS, 0), gives_back=True) for n in range(200)]
     for queue in queues:
         assert one.responded(queue.pull, found(queue.queue, 0, 3))
     Looked.looks = 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from support.deliveries import QUEUES, assign, core, found, take
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
 
@@ -22,7 +22,7 @@ class Consuming(RuleBasedStateMachine):
         self.end = 0
         self.done: set[int] = set()
         self.stored: set[int] = set()  # at the broker, for the retry topic
-        self.queue = self.one.assigned(Pull(QUEUES[0], ALL_TAGS, 0), gives_back=True)
+        self.queue = self.one.assigned(PullPosition(QUEUES[0], ALL_TAGS, 0), gives_back=True)
         self.out: list[ReceivedMessage] = []
         self.at_hand: ReceivedMessage | None = None
 

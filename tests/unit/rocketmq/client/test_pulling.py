@@ -4,7 +4,7 @@ import pytest
 
 from tallystick.codec.records import encode_records, topic_field
 from tallystick.errors import BrokerError, RemoteProtocolError
-from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.pulling import PullPosition
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.wire.headers import PullResponse
 from tallystick.rocketmq.wire.message_ids import encode_host
@@ -20,8 +20,8 @@ FOUND, NOT_FOUND, RETRY, MOVED = (
 )
 
 
-def pull(tags: str = "*") -> Pull:
-    return Pull(MessageQueue("T", "b", 0), TagFilter.parse(tags), 5)
+def pull(tags: str = "*") -> PullPosition:
+    return PullPosition(MessageQueue("T", "b", 0), TagFilter.parse(tags), 5)
 
 
 def answer(

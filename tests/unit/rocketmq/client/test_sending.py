@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.errors import BrokerError, ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable
-from tallystick.rocketmq.client.sending import Sending, SendStatus
+from tallystick.rocketmq.client.sending import SendingCore, SendStatus
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
@@ -15,8 +15,8 @@ def said(code: int, fields: dict[str, str] | None = None) -> Command:
     return request(310).response(code, "said", fields)
 
 
-def sending() -> Sending:
-    return Sending("id", attempts_left=3, deadline=10.0)
+def sending() -> SendingCore:
+    return SendingCore("id", attempts_left=3, deadline=10.0)
 
 
 @pytest.mark.parametrize("status", SendStatus)

@@ -20,7 +20,7 @@ STEP_PLACES = 1000  # looked at within a millisecond
 _Place = tuple[str, int]  # key and queue id: a later commit to a queue has no better chance
 
 
-class Untaken:
+class RefusedCommitsCore:
     """In a round: ``began``, then for each commit that the master lacks ``is_due`` and what came of it, ``ended``."""
 
     def __init__(self) -> None:
