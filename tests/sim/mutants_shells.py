@@ -156,7 +156,7 @@ SHELL_MUTANTS = (
     _planted(
         "an entry says that the one before it was confirmed (P5)",
         LEDGER + "add_session.py",
-        "run.first, self._core.lac, before, self._queue",
-        "run.first, run.first - 1, before, self._queue",
+        "run.first, lac, before, queue, compute",
+        "run.first, run.first - 1, before, queue, compute",
     ),
 )

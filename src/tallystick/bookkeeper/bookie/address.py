@@ -42,9 +42,11 @@ async def wait_for_address(
                 change.clear()
     except TimeoutError:
         raise MetadataConflict(
-            "other bookies are registered at this address and keep their registrations up", bookie=bookie,
-            others=",".join(reported_bookies), waited_s=timeout_s,
-        ) from None  # fmt: skip
+            "other bookies are registered at this address and keep their registrations up",
+            bookie=bookie,
+            others=",".join(reported_bookies),
+            waited_s=timeout_s,
+        ) from None
     finally:
         watching.cancel()
 

@@ -31,9 +31,16 @@ class Checkpoints:
     """Plan the checkpoints of a storage, one after another, and enter what they wrote into the index."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: StorageParts, *,
-        taken_commit: Callable[[], int], newest_commit: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self,
+        disk: Disk,
+        directory: str,
+        settings: StorageSettings,
+        clock: Clock,
+        parts: StorageParts,
+        *,
+        taken_commit: Callable[[], int],
+        newest_commit: Callable[[], int],
+    ) -> None:
         """``taken_commit`` gives the number of the last commit that was taken, ``newest_commit`` that of the commit
         with all that is staged."""
         self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
@@ -123,10 +130,10 @@ class Checkpoints:
 
     def _state(self, mark: int, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
         generation, number = self._journal.end
-        return State(
-            mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
-            self._ledgers.anchor, number, self._ledgers.given_up.copy(),
-        )  # fmt: skip
+        ledgers, logs = self._ledgers, tuple(self._logs.logs)
+        records, given_up = ledgers.records(), ledgers.given_up.copy()
+        state = State(mark, generation, ledgers.next_log, logs, records, dict(deleted), ledgers.anchor, number)
+        return replace(state, given_up=given_up)
 
     def enter(self) -> Iterator[None]:
         """Put what ``write`` wrote into the index, a part in each step.

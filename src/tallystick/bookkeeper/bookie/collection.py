@@ -41,6 +41,10 @@ WAITING_FILE = "waiting-deletions"
 SHOWN_LEDGERS = 10  # in an event
 
 _PAGE = 4096
+_AHEAD_REASON = (
+    "it was restored from an older copy, which lacks them, or they were made by such a copy that was replaced since; "
+    "they are kept. Put the right metadata back, if it is not, or give them up: tally bookie collect --now"
+)
 
 
 class GarbageCollection:
@@ -98,12 +102,10 @@ class GarbageCollection:
             self._identities.set_ahead(self._core.waiting.ahead)
             await self._save()
             self._show()
+            ledgers, reason = newly_ahead[:SHOWN_LEDGERS], _AHEAD_REASON
             self._events.emit(
-                "metadata is older than the ledgers", count=len(newly_ahead), ledgers=newly_ahead[:SHOWN_LEDGERS],
-                reason="it was restored from an older copy, which lacks them, or they were made by such a copy that "
-                "was replaced since; they are kept. Put the right metadata back, if it is not, or give them up: tally "
-                "bookie collect --now",
-            )  # fmt: skip
+                "metadata is older than the ledgers", count=len(newly_ahead), ledgers=ledgers, reason=reason
+            )
 
     async def _never_made(self, stored: list[tuple[LedgerId, Creation]]) -> set[Creation]:
         never_made = set[Creation]()
@@ -207,10 +209,8 @@ class GarbageCollection:
         await self._save()
         self._show()
         if end.waiting:
-            self._events.emit(
-                "deletions wait", count=end.waiting, hours=round(end.waits_s / 3600, 1),
-                reason="so many ledgers at once lack in the metadata; if that is right: tally bookie collect --now",
-            )  # fmt: skip
+            reason = "so many ledgers at once lack in the metadata; if that is right: tally bookie collect --now"
+            self._events.emit("deletions wait", count=end.waiting, hours=round(end.waits_s / 3600, 1), reason=reason)
 
         def candidates() -> Iterator[LedgerId]:
             # Who used an id again after the last look has entries here that nobody may delete.

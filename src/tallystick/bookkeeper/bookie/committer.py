@@ -39,9 +39,16 @@ class Committer:
     """``hold`` answers; ``idle`` tells when nothing is on its way. All methods run on the loop."""
 
     def __init__(
-        self, storage: Storage, worker: Worker, clock: Clock, counts: Counts, *,
-        full: Callable[[DiskFull | None], None], committed: Callable[[], None], failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        worker: Worker,
+        clock: Clock,
+        counts: Counts,
+        *,
+        full: Callable[[DiskFull | None], None],
+        committed: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         """``full(error)`` when a commit found no space, ``full(None)`` when it succeeded after all; ``committed()``
         after each one; ``failed(error)`` once, when the bookie must stop."""
         self._storage, self._worker, self._clock, self._counts = storage, worker, clock, counts

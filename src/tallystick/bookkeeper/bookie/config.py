@@ -64,12 +64,13 @@ class BookieSettings:
         if not 0 <= self.gc_large_share <= 1:
             raise UsageError("gcLargeDeletionShare lies between 0 and 1", value=self.gc_large_share)
         for name, number in (
-            ("zkTimeout", self.session_timeout_s), ("gcWaitTime", self.gc_wait_s),
+            ("zkTimeout", self.session_timeout_s),
+            ("gcWaitTime", self.gc_wait_s),
             ("gcLargeDeletionWaitTime", self.gc_large_wait_s),
             ("maxBatchReadSize", self.max_batch_read_bytes),
             ("maxFencesWithoutEntries", self.max_fences_without_entries),
             ("maxLedgersWithoutMetadata", self.max_ledgers_without_metadata),
-        ):  # fmt: skip
+        ):
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)
         if not 1024 <= self.max_frame_bytes < 1 << 31:

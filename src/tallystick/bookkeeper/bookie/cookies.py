@@ -59,19 +59,19 @@ def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequenc
     bare = [folder.path for folder in folders if folder.cookie is None]
     if service_cookie is not None:
         if bare:
-            raise InvalidCookie(
-                "this bookie is known, but these folders have no cookie: they lost their data or are not its folders",
-                bookie=expected.host, folders=",".join(bare),
-            )  # fmt: skip
+            reason = (
+                "this bookie is known, but these folders have no cookie: they lost their data or are not its folders"
+            )
+            raise InvalidCookie(reason, bookie=expected.host, folders=",".join(bare))
         return False
     # A stamping that was cut short left cookies but no data in the folders: it is simply done again.
     folders_with_data = [folder.path for folder in folders if folder.has_data]
     if folders_with_data:
-        raise InvalidCookie(
+        reason = (
             "these folders hold data, but the metadata service has no cookie for this bookie: it was removed from the "
-            "cluster, or this is another cluster",
-            bookie=expected.host, folders=",".join(folders_with_data),
-        )  # fmt: skip
+            "cluster, or this is another cluster"
+        )
+        raise InvalidCookie(reason, bookie=expected.host, folders=",".join(folders_with_data))
     return True
 
 

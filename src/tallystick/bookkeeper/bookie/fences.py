@@ -22,9 +22,15 @@ class Fences:
     """``fence`` ledgers; those for which ``must_look`` is True only after a look at the metadata."""
 
     def __init__(
-        self, storage: Storage, counts: Counts, recent: RecentAdds, most: int, *,
-        looks: Callable[[int], bool], tell: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        counts: Counts,
+        recent: RecentAdds,
+        most: int,
+        *,
+        looks: Callable[[int], bool],
+        tell: Callable[[], None],
+    ) -> None:
         """``looks(more)`` says whether a request may wait for a look behind so many more; ``tell()`` hears that fences
         are refused, once until half of the room is free again."""
         self._storage, self._counts, self._recent, self._most = storage, counts, recent, most

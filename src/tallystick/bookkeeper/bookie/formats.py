@@ -12,11 +12,8 @@ from tallystick.errors import StorageError
 def of_a_newer_version(what: str, path: str, offset: int, *, version: int, kind: int | None = None) -> StorageError:
     """The refusal to start; ``kind`` is the type of a part, at this offset."""
     named = {} if kind is None else {"type": f"0x{kind:04x}"}
-    return StorageError(
-        f"{what} is of a newer version: start the version of tallystick that wrote it, or a later one; nothing was "
-        "changed",
-        path=path, offset=offset, **named, version=version,
-    )  # fmt: skip
+    reason = "start the version of tallystick that wrote it, or a later one; nothing was changed"
+    return StorageError(f"{what} is of a newer version: {reason}", path=path, offset=offset, **named, version=version)
 
 
 def version_of(magic: bytes, name: bytes) -> int | None:

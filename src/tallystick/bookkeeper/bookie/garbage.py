@@ -89,9 +89,13 @@ class GarbageCore:
     """Decide one run after another: ``begin``, then what the actions say, up to Finish."""
 
     def __init__(
-        self, rules: GarbageRules, instance: str, is_missed: Callable[[LedgerId], bool],
-        was_made: Callable[[LedgerId], bool], waiting: WaitingDeletions | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rules: GarbageRules,
+        instance: str,
+        is_missed: Callable[[LedgerId], bool],
+        was_made: Callable[[LedgerId], bool],
+        waiting: WaitingDeletions | None = None,
+    ) -> None:
         """``instance`` is that of the bookie's cookie. ``is_missed`` says that entries of a ledger are stored and that
         somebody may have made it, ``was_made`` that its metadata was read once; ``waiting`` is an earlier process's."""
         self._rules, self._instance, self._is_missed, self._was_made = rules, instance, is_missed, was_made

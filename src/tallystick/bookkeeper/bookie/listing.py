@@ -47,10 +47,8 @@ class Listing:
         if self.reached and not before:
             self._events.emit("metadata reached again", bookie=self._bookie)
         elif before and not self.reached:
-            self._events.emit(
-                "metadata not reached", bookie=self._bookie,
-                reason="what is stored here is served; new ledgers come here until the registration expires",
-            )  # fmt: skip
+            reason = "what is stored here is served; new ledgers come here until the registration expires"
+            self._events.emit("metadata not reached", bookie=self._bookie, reason=reason)
 
     async def ended(self) -> None:
         """Wait until the registration ends. Raises MetadataError, the reason."""

@@ -109,9 +109,11 @@ class LookCore:
     """Decide which ledgers are looked at next, and judge them by what was read."""
 
     def __init__(
-        self, instance: str, identity: Callable[[LedgerId], LedgerIdentity | None],
+        self,
+        instance: str,
+        identity: Callable[[LedgerId], LedgerIdentity | None],
         given_up: Callable[[LedgerId], Container[Creation]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``instance`` is that of the bookie's cookie: metadata of another cluster says nothing."""
         self._instance, self._identity, self._given_up = instance, identity, given_up
         # By host and connection; the one whose turn is next comes first.

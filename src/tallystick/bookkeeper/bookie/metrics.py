@@ -96,10 +96,12 @@ def _requests(counts: Counts) -> Iterator[Metric]:
         yield family
     yield _original("bookie_WRITE_BYTES", "Bytes of ADD requests stored", counts.add_bytes)
     yield _original("bookie_READ_BYTES", "Bytes of entries sent", counts.read_bytes)
-    yield SummaryMetricFamily(
-        "bookie_journal_JOURNAL_SYNC", "Commits to the journal, milliseconds",
-        count_value=counts.commits, sum_value=counts.commit_seconds * 1000,
-    )  # fmt: skip
+    name, text, total_ms = (
+        "bookie_journal_JOURNAL_SYNC",
+        "Commits to the journal, milliseconds",
+        1000 * counts.commit_seconds,
+    )
+    yield SummaryMetricFamily(name, text, count_value=counts.commits, sum_value=total_ms)
 
 
 def _connections(counts: Counts) -> Iterator[Metric]:
@@ -119,10 +121,8 @@ def _connections(counts: Counts) -> Iterator[Metric]:
     ):
         yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)
-    yield CounterMetricFamily(
-        "bookie_fences_refused_total", "Such requests refused as one ledger without an entry too many",
-        counts.fences_refused,
-    )  # fmt: skip
+    text = "Such requests refused as one ledger without an entry too many"
+    yield CounterMetricFamily("bookie_fences_refused_total", text, counts.fences_refused)
     yield CounterMetricFamily(
         "bookie_v3_refused_total", "Connections closed for speaking protocol v3", counts.v3_refused
     )
@@ -169,14 +169,10 @@ def _collection(view: View) -> Iterator[Metric]:
         ),
     ):
         yield CounterMetricFamily(name, text, count)
-    yield GaugeMetricFamily(
-        "bookie_deletions_waiting", "Ledgers gone from the metadata, too many to delete at once",
-        view.counts.deletions_waiting,
-    )  # fmt: skip
-    yield GaugeMetricFamily(
-        "bookie_ledgers_ahead", "Ledgers newer than the metadata, which was restored from an older copy",
-        view.counts.ledgers_ahead,
-    )  # fmt: skip
+    text = "Ledgers gone from the metadata, too many to delete at once"
+    yield GaugeMetricFamily("bookie_deletions_waiting", text, view.counts.deletions_waiting)
+    text = "Ledgers newer than the metadata, which was restored from an older copy"
+    yield GaugeMetricFamily("bookie_ledgers_ahead", text, view.counts.ledgers_ahead)
     for name, text, count in (
         ("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted),
         ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "Given back by logs without a ledger", stats.deletion_bytes),

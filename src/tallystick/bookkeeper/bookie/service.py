@@ -99,9 +99,16 @@ class Service:
     nobody waits for."""
 
     def __init__(
-        self, storage: Storage, guard: DiskGuard, fences: Fences, counts: Counts, recent: RecentAdds, *,
-        looks: Callable[[], bool], look_at: Callable[[LedgerId], None],
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        guard: DiskGuard,
+        fences: Fences,
+        counts: Counts,
+        recent: RecentAdds,
+        *,
+        looks: Callable[[], bool],
+        look_at: Callable[[LedgerId], None],
+    ) -> None:
         self._storage, self._guard, self._fences, self._counts, self._recent = storage, guard, fences, counts, recent
         self._identities = storage.identities
         self.looks, self._look_at = looks, look_at

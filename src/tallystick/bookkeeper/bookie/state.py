@@ -177,12 +177,10 @@ def _decode_before(version: int, body: memoryview) -> State:
     second = first + ledgers * ledger_bytes
     if second + deleted * deleted_bytes != len(body):
         raise struct.error("its counts say another length")
-    return State(
-        mark, generation, next_log, _read_logs(bytes(body[head.size : first])),
-        _read_ledgers(_each_with(lacking, body[first:second], ledger_bytes)),
-        _read_deleted(_each_with(lacking, body[second:], deleted_bytes)),
-        *later,
-    )  # fmt: skip
+    log_ids = _read_logs(bytes(body[head.size : first]))
+    records = _read_ledgers(_each_with(lacking, body[first:second], ledger_bytes))
+    deletions = _read_deleted(_each_with(lacking, body[second:], deleted_bytes))
+    return State(mark, generation, next_log, log_ids, records, deletions, *later)
 
 
 def _each_with(end: bytes, body: memoryview, size: int) -> bytes:

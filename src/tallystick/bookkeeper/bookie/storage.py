@@ -82,9 +82,15 @@ class Storage:
 
     @classmethod
     def open(
-        cls, disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, *,
-        clock: Clock | None = None, random: Random | None = None,
-    ) -> Storage:  # fmt: skip
+        cls,
+        disk: Disk,
+        journal_dir: str,
+        ledger_dir: str,
+        settings: StorageSettings,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> Storage:
         """Open or create. Replays the journal and cuts a torn tail; raises CorruptRecord for any other damage, and
         StorageError for what only a newer version knows."""
         parts = restart(disk, journal_dir, ledger_dir, settings, random or system_random())

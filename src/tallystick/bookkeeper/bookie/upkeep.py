@@ -28,9 +28,17 @@ class BookieUpkeep:
     """``checkpoints`` and ``disks`` are endless tasks; what they raise stops the bookie."""
 
     def __init__(
-        self, storage: Storage, settings: StorageSettings, worker: Worker, guard: DiskGuard, counts: Counts,
-        events: Events, *, press: Callable[[bool], None], moded: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        settings: StorageSettings,
+        worker: Worker,
+        guard: DiskGuard,
+        counts: Counts,
+        events: Events,
+        *,
+        press: Callable[[bool], None],
+        moded: Callable[[], None],
+    ) -> None:
         """``press(True)`` stops the intake of adds until ``press(False)``; ``moded()`` hears that the bookie became
         read-only, or writable again."""
         self._storage, self._worker, self._guard = storage, worker, guard

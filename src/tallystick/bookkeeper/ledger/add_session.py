@@ -268,10 +268,9 @@ class AddSession:
     def _send(self, run: Send) -> None:
         before = self._sent_length
         assert len(self._queue) == run.last - run.first + 1
-        frames, self._sent_length = encode_adds(
-            self._key, self.state.id, run.first, self._core.lac, before, self._queue,
-            self._digest.compute, self._digest.size,
-        )  # fmt: skip
+        compute, size, lac = self._digest.compute, self._digest.size, self._core.lac
+        ledger, queue = self.state.id, self._queue
+        frames, self._sent_length = encode_adds(self._key, ledger, run.first, lac, before, queue, compute, size)
         self._queue.clear()
         self._replicas.send(run.first, frames, self._sent_length - before)
 

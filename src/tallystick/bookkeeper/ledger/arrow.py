@@ -148,5 +148,9 @@ def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
 
 
 _COLUMNS: dict[str, Callable[[list[EntryRun], int], Any]] = {
-    "ledger": _ledgers, "entry": _entries, "lac": _lacs, "length": _lengths, "payload": _payloads,
-}  # fmt: skip
+    "ledger": _ledgers,
+    "entry": _entries,
+    "lac": _lacs,
+    "length": _lengths,
+    "payload": _payloads,
+}

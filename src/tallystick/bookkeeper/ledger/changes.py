@@ -89,9 +89,10 @@ def _doubts(doubtful_writes: Sequence[MetadataUncertain]) -> Iterator[None]:
 
 def _is_made(new_metadata: LedgerMetadata, metadata: LedgerMetadata) -> bool:
     """Return whether this write was made: others may have changed older fragments since."""
-    return (new_metadata.fragments[-1], new_metadata.state, new_metadata.last_entry, new_metadata.length) == (
-        metadata.fragments[-1], metadata.state, metadata.last_entry, metadata.length,
-    )  # fmt: skip
+    written, stored = (
+        (each.fragments[-1], each.state, each.last_entry, each.length) for each in (new_metadata, metadata)
+    )
+    return written == stored
 
 
 async def change_ensemble(

@@ -62,10 +62,8 @@ class Shortage:
         is_news = not self._reported_bookies.issuperset(self.missing_bookies)
         if is_news:  # else whoever was tried in the place of one was as dead
             self._reported_bookies.update(self.missing_bookies)
-            self._emit(
-                "ledger degraded", first=self._core.lac + 1, missing=self.missing_bookies, reason=str(cause),
-                answers=self._failed_bookies.last_responses(),
-            )  # fmt: skip
+            first, missing, answers = self._core.lac + 1, self.missing_bookies, self._failed_bookies.last_responses()
+            self._emit("ledger degraded", first=first, missing=missing, reason=str(cause), answers=answers)
         self._restorer.join(self, is_news=is_news)
 
     def acked(self, slot: Slot) -> None:

@@ -72,10 +72,8 @@ class WriterState:
         return state
 
     def packed(self) -> Packed:
-        return (
-            self.id, self.lac, self.length, self._metadata, self._version, self._shape, self._password,
-            self.failed_bookies, self.failure,
-        )  # fmt: skip
+        metadata = self._metadata, self._version, self._shape, self._password
+        return self.id, self.lac, self.length, *metadata, self.failed_bookies, self.failure
 
     @property
     def striping(self) -> Striping:
@@ -127,10 +125,9 @@ class WriterState:
 
 def _packed(metadata: LedgerMetadata) -> Metadata:
     """Without what the shape has, and the password."""
-    common = _common(
-        metadata.state.value, metadata.last_entry, metadata.length, tuple(metadata.custom.items()),
-        metadata.format_version, metadata.ctime_stored, metadata.has_password,
-    )  # fmt: skip
+    state, custom = metadata.state.value, tuple(metadata.custom.items())
+    form = metadata.format_version, metadata.ctime_stored, metadata.has_password
+    common = _common(state, metadata.last_entry, metadata.length, custom, *form)
     fragments = tuple([(fragment.first, fragment.bookies) for fragment in metadata.fragments])
     if len(fragments) == 1:  # as of most
         fragments = _only(fragments[0])

@@ -63,10 +63,11 @@ class Digest:
             return _WITHOUT_PASSWORD[kind]
         keyed = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
         return cls(
-            kind, 20,
+            kind,
+            20,
             lambda header, payload: _mac(keyed, header, payload),
             lambda headers, payloads: b"".join(map(_mac, repeat(keyed), headers, payloads)),
-        )  # fmt: skip
+        )
 
     def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
         """The entry as it is sent, stored and read."""
@@ -109,16 +110,16 @@ def _mac(keyed: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
 
 _WITHOUT_PASSWORD = {
     DigestType.CRC32C: Digest(
-        DigestType.CRC32C, 4,
+        DigestType.CRC32C,
+        4,
         lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))),
         lambda headers, payloads: _pack_all("I", map(crc32c, payloads, map(crc32c, headers)), len(headers)),
     ),
     DigestType.CRC32: Digest(
-        DigestType.CRC32, 8,
+        DigestType.CRC32,
+        8,
         lambda header, payload: _CRC32.pack(crc32(payload, crc32(header))),
         lambda headers, payloads: _pack_all("Q", map(crc32, payloads, map(crc32, headers)), len(headers)),
     ),
-    DigestType.DUMMY: Digest(
-        DigestType.DUMMY, 0, lambda header, payload: b"", lambda headers, payloads: b""
-    ),
-}  # fmt: skip
+    DigestType.DUMMY: Digest(DigestType.DUMMY, 0, lambda header, payload: b"", lambda headers, payloads: b""),
+}

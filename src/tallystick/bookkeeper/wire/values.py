@@ -85,10 +85,9 @@ class LedgerMetadata:
 
     def __post_init__(self) -> None:
         if not self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1:
-            raise UsageError(
-                "a ledger needs ensemble >= write quorum >= ack quorum >= 1",
-                ensemble=self.ensemble_size, write_quorum=self.write_quorum, ack_quorum=self.ack_quorum,
-            )  # fmt: skip
+            reason = "a ledger needs ensemble >= write quorum >= ack quorum >= 1"
+            sizes = {"ensemble": self.ensemble_size, "write_quorum": self.write_quorum, "ack_quorum": self.ack_quorum}
+            raise UsageError(reason, **sizes)
         if not self.fragments:
             raise UsageError("a ledger needs at least one ensemble")
         for fragment in self.fragments:
