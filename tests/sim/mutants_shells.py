@@ -137,8 +137,8 @@ SHELL_MUTANTS = (
     Mutant(
         "a ledger that is closed while it is opened stays open for its reader (P9)",
         LEDGER + "reader.py",
-        "        reader._changed.set()  # what",
-        "        # what",
+        "        reader._changed.set()  # the watch",
+        "        # the watch",
         killer="tests/unit/bookkeeper/ledger/test_reader.py",  # the close must come between two calls of the open
     ),
     _planted(

@@ -1,4 +1,4 @@
-"""Nobody else is listed at the address where this bookie is about to answer.
+"""Wait until no other bookie is registered at the address where this one is about to serve.
 
 Requests of version 2 do not say whom they are for. While a bookie that died is still registered, clients send its
 requests to whoever listens at its address; an acknowledgement or a "no such entry" of another bookie would count as its

@@ -1,8 +1,9 @@
-"""Group commit without a timer: what piles up while one commit is written is the next one.
+"""Group commit without a timer: what is staged while one commit is written is the next one.
 
-Answers that wait for durability are held here until a commit that began after them has returned, and leave as one write
-a connection. A commit that finds the disk full is tried again until there is space: nothing staged is ever forgotten,
-its responses are only late. Any other failure is the end: nobody knows what is on the disk, so nothing is answered.
+Responses that wait for durability are held here until a commit that began after them has returned, and leave as one
+write a connection. A commit that finds the disk full is tried again until there is space: nothing staged is ever
+forgotten, its responses are only late. Any other failure is the end: nobody knows what is on the disk, so no response
+leaves.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ ResponsesByCommit = dict[int, dict[ResponseReceiver, list[bytes]]]  # by the com
 
 
 class Committer:
-    """``hold`` answers; ``idle`` tells when nothing is on its way. All methods run on the loop."""
+    """Commit what is staged, and ``hold`` responses until then; ``idle`` is set while nothing is on its way.
+
+    All methods run on the loop.
+    """
 
     def __init__(
         self,
@@ -49,8 +53,8 @@ class Committer:
         committed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``full(error)`` when a commit found no space, ``full(None)`` when it succeeded after all; ``committed()``
-        after each one; ``failed(error)`` once, when the bookie must stop."""
+        """``full(error)`` hears that a commit found no space, ``full(None)`` that it succeeded after all;
+        ``committed()`` comes after each commit, ``failed(error)`` once, when the bookie must stop."""
         self._storage, self._worker, self._clock, self._counts = storage, worker, clock, counts
         self._full, self._committed, self._on_failed = full, committed, failed
         self._loop = asyncio.get_running_loop()
@@ -77,7 +81,7 @@ class Committer:
         self._kick()
 
     def flush(self) -> None:
-        """Make durable what is staged, though nobody waits for it."""
+        """Make durable what is staged, though no response waits for it."""
         if self._storage.staged:
             self._kick()
 
@@ -93,13 +97,13 @@ class Committer:
         self._blocked.append(connection)
 
     def reserve(self, change: int) -> None:
-        """So many bytes more (or less) are held elsewhere and will be staged."""
+        """Count so many bytes more (or less) that are held elsewhere and will be staged."""
         self._reserved += change
         if change < 0:
             self._unblock()
 
     def press(self, pressed: bool) -> None:
-        """Memory holds more than checkpoints keep up with (or does no longer)."""
+        """Memory holds more than checkpoints keep up with, or does no longer: ``congested`` follows."""
         self._pressed = pressed
         self._unblock()
 
@@ -158,7 +162,7 @@ class Committer:
             connection.resume()
 
     def _deliver(self, number: int) -> None:
-        """Commits up to this one are durable."""
+        """Deliver the responses of commits up to this one, which are durable."""
         for commit in sorted(commit for commit in self._responses if commit <= number):
             for connection, responses in self._responses.pop(commit).items():
                 connection.deliver(responses)

@@ -39,12 +39,12 @@ class Folder:
 
 
 def folder_of(configured: str) -> str:
-    """Where everything of ours under a configured folder lies."""
+    """Return the folder of everything that is ours under a configured one."""
     return os.path.join(configured, FOLDER)
 
 
 def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequence[Folder]) -> bool:
-    """True: these are new folders of a new bookie. False: everything agrees. Raises InvalidCookie for all else."""
+    """Return True for new folders of a new bookie, False if everything agrees. Raises InvalidCookie for all else."""
     for place, cookie in (
         ("the metadata service", service_cookie),
         *((folder.path, folder.cookie) for folder in folders),
@@ -78,7 +78,7 @@ def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequenc
 async def check_cookies(
     driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str
 ) -> bool:
-    """Compare, and stamp if all is new (then True). The folders exist and are locked.
+    """Compare the cookies, and stamp if all is new. Returns whether it did. The folders exist and are locked.
 
     Raises InvalidCookie, MetadataError.
     """
@@ -98,7 +98,7 @@ async def check_cookies(
 
 
 def stored_instance(disk: Disk, ledger_dir: str) -> str:
-    """The cluster that the cookie in a checked folder names. Raises StorageError, InvalidCookie."""
+    """Return the cluster that the cookie in a checked folder names. Raises StorageError, InvalidCookie."""
     file = os.path.join(folder_of(ledger_dir), FILE)
     instance = format.decode(read_file(disk, file), where=file).instance_id
     if instance is None:

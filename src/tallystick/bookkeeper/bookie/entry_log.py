@@ -58,7 +58,7 @@ class LogWriter:
         self.pieces: list[Piece] = []
 
     def add(self, ledger: LedgerId, entries: array[int], starts: array[int], frames: bytes) -> None:
-        """Stored frames of ascending entries; ``starts`` are their offsets in ``frames``."""
+        """Add stored frames of ascending entries; ``starts`` are their offsets in ``frames``."""
         base = (self._id << index.OFFSET_BITS) + self._end
         locations = array("Q", [base + start for start in starts])
         self.pieces += [Piece(ledger, *page) for page in index.split(entries, locations)]
@@ -88,7 +88,7 @@ class LogWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what makes whole blocks."""
+        """Write the waiting bytes that make whole blocks."""
         rest, rest_parts = (self._end - self._written) % BLOCK_BYTES, list[Buffer]()
         while rest:
             part = memoryview(self._waiting.pop())
@@ -101,7 +101,7 @@ class LogWriter:
         self._waiting = rest_parts
 
     def finish(self) -> EntryLog:
-        """Durable under its name when this returns."""
+        """Make the log durable under its name, and its index after it."""
         if self._chunk:
             self._seal()
         size = self._end
@@ -139,7 +139,7 @@ class EntryLogs:
         self._cached_bytes = 0
 
     def load(self, log_id: int) -> list[Piece]:
-        """Know a log that was written before; where its entries are. Raises CorruptRecord."""
+        """Know a log that was written before. Returns where its entries are; raises CorruptRecord."""
         log, pieces = load_index(self._disk, self._directory, log_id)
         path = log_path(self._directory, log_id)
         if not self._disk.exists(path):
@@ -150,7 +150,7 @@ class EntryLogs:
         return pieces
 
     def entry(self, location: index.Location, ledger: LedgerId, entry: EntryId) -> bytes:
-        """The entry bytes at a location. Raises StorageError, CorruptRecord when something else is there."""
+        """Return the entry bytes at a location. Raises StorageError, CorruptRecord when something else is there."""
         chunk, start = self._locate(location)
         stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
         if chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, entry) or stop > len(chunk):
@@ -160,7 +160,7 @@ class EntryLogs:
     def frames(
         self, pages: index.Pages, ledger: LedgerId, first: EntryId, count: int, max_bytes: int
     ) -> tuple[bytes, int]:
-        """Stored frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
+        """Return stored frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
 
         Raises StorageError.
         """
@@ -178,7 +178,7 @@ class EntryLogs:
         return chunk[start:stop], frame_count
 
     def _locate(self, location: index.Location) -> tuple[bytes, int]:
-        """The chunk that holds a location, checked, and the place in it."""
+        """Return the chunk that holds a location, checked, and the place in it."""
         log = self.logs[location >> index.OFFSET_BITS]
         offset = location & index.OFFSET_MASK
         number = log.chunk_of(offset)
@@ -204,7 +204,7 @@ class EntryLogs:
         return file
 
     def remove(self, log_id: int) -> None:
-        """Nothing refers to this log any more. Its files stay until they are deleted."""
+        """Forget a log that nothing refers to any more. Its files stay until they are deleted."""
         del self.logs[log_id]
         if (file := self._files.pop(log_id, None)) is not None:
             file.close()

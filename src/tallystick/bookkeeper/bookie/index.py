@@ -35,7 +35,7 @@ class Pages(dict[int, "array[int]"]):
 
 
 def get(pages: Pages, entry: EntryId) -> Location:
-    """The entry's location, or 0."""
+    """Return the entry's location, 0 if there is none."""
     page = pages.get(entry >> PAGE_BITS)
     slot = entry & SLOT_MASK
     if page is not None and slot < len(page):
@@ -48,7 +48,7 @@ def get(pages: Pages, entry: EntryId) -> Location:
 
 
 def _place(rest: array[int], slot: int) -> int:
-    """Where a slot is in a sparse rest; -1 if it is not there."""
+    """Return where a slot is in a sparse rest, -1 if it is not there."""
     at = bisect_left(rest, slot, 0, len(rest) // 2)
     return at if at < len(rest) // 2 and rest[at] == slot else -1
 
@@ -115,7 +115,7 @@ def _absorb(pages: Pages, number: int, page: array[int], rest: array[int]) -> No
 
 
 def split(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:
-    """Ascending entries and their locations by page: (page number, first slot, locations with zeros in the gaps).
+    """Split ascending entries and their locations by page: (page number, first slot, locations with zeros in the gaps).
 
     Where a gap is wider than ``PADDING`` another piece of the page begins.
     """
@@ -143,12 +143,12 @@ def _split_page(entries: array[int], locations: array[int]) -> Iterator[tuple[in
 
 
 def last_of(number: int, slot: int, locations: array[int]) -> EntryId:
-    """The highest entry of a piece of a page; pieces do not end in a zero."""
+    """Return the highest entry of a piece of a page; pieces do not end in a zero."""
     return (number << PAGE_BITS) + slot + len(locations) - 1
 
 
 def neighbours(pages: Pages, first: EntryId, count: int, end: Location) -> int:
-    """How many of ``count`` entries from ``first`` lie one after another in one log before the location ``end``.
+    """Count how many of ``count`` entries from ``first`` lie one after another in one log before the location ``end``.
 
     A log is sorted by (ledger, entry) and has an entry once. So when a slice of a page has locations of one log only,
     nothing lies between them.
@@ -165,7 +165,7 @@ def neighbours(pages: Pages, first: EntryId, count: int, end: Location) -> int:
 
 
 def _sparse_run(pages: Pages, first: EntryId, count: int) -> array[int]:
-    """The locations of entries from ``first`` on that are in the sparse rest without a gap."""
+    """Return the locations of entries from ``first`` on that are in the sparse rest without a gap."""
     rest = pages.sparse.get(first >> PAGE_BITS, array("Q"))
     slot, slots = first & SLOT_MASK, len(rest) // 2
     at = _place(rest, slot)

@@ -13,7 +13,7 @@ _SPARE_BYTES = 1024 * 1024 * 1024  # and no more than the original's default (mi
 
 
 class DiskGuard:
-    """Decides whether the bookie is read-only, from what was measured and from writes that found the disk full."""
+    """Decide whether the bookie is read-only, by measurements and by writes that found the disk full."""
 
     def __init__(self, threshold: float, spare_bytes: int | None = None) -> None:
         """A disk of which more than ``threshold`` is used is too full. Recovery may write while ``spare_bytes`` are
@@ -29,11 +29,11 @@ class DiskGuard:
         return self._over or bool(self._blocked)
 
     def accepts(self, high_priority: bool) -> bool:
-        """May an ADD be stored? Those of recovery may as long as there is space at all."""
+        """Return whether an ADD may be stored. Those of recovery may as long as there is space at all."""
         return not self.read_only or (high_priority and self._spare and not self._blocked)
 
     def measured(self, usages: Sequence[Usage]) -> bool:
-        """The file systems were looked at. True: ``read_only`` changed."""
+        """Take a measurement of the file systems. Returns whether ``read_only`` changed."""
         before, self.usages = self.read_only, tuple(usages)
         self._over = any(usage.total - usage.free > usage.total * self._threshold for usage in usages)
         self._spare = all(usage.free >= self._spare_of(usage) for usage in usages)
@@ -43,14 +43,14 @@ class DiskGuard:
         return min(_SPARE_BYTES, int(usage.total * _SPARE_SHARE)) if self._spare_bytes is None else self._spare_bytes
 
     def filled(self, what: str) -> bool:
-        """A commit or checkpoint found no space. True: ``read_only`` changed."""
+        """A commit or checkpoint found no space. Returns whether ``read_only`` changed."""
         before = self.read_only
         if what not in self._blocked:
             self._blocked.append(what)
         return not before
 
     def written(self, what: str) -> bool:
-        """It succeeded. True: ``read_only`` changed."""
+        """A commit or checkpoint succeeded. Returns whether ``read_only`` changed."""
         before = self.read_only
         if what in self._blocked:
             self._blocked.remove(what)

@@ -43,7 +43,7 @@ def index_path(directory: str, log_id: int) -> str:
 
 
 def log_of(name: str) -> int | None:
-    """The log that a file of this name belongs to; None if it is not named so."""
+    """Return the log that a file of this name belongs to, None if it is not named so."""
     stem, _, ending = name.partition(".")
     return int(stem, 16) if ending in ("log", "index") and set(stem) <= set(string.hexdigits) else None
 
@@ -67,7 +67,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class EntryLog:
-    """What is known of one log without opening it."""
+    """One log, as its index describes it."""
 
     id: int
     size: int  # of the file, in bytes
@@ -83,7 +83,7 @@ class EntryLog:
         return self.chunks[chunk + 1] if chunk + 1 < len(self.chunks) else self.size
 
     def read_chunk(self, file: File, chunk: int) -> bytes:
-        """Raises CorruptRecord."""
+        """Read and check a chunk. Raises CorruptRecord."""
         start = self.chunks[chunk]
         data = file.read(self.chunk_end(chunk) - start, start)
         if len(data) != self.chunk_end(chunk) - start or crc32c(data) != self.checksums[chunk]:
@@ -92,7 +92,7 @@ class EntryLog:
 
 
 def encode_index(log: EntryLog, pieces: list[Piece]) -> bytes:
-    """The content of a log's index file."""
+    """Encode the content of a log's index file."""
     counts = len(log.chunks), len(pieces), len(log.by_ledger)
     body = b"".join(
         (
@@ -123,7 +123,7 @@ def _from_little(kind: str, data: memoryview) -> array[int]:
 
 
 def load_index(disk: Disk, directory: str, log_id: int) -> tuple[EntryLog, list[Piece]]:
-    """Raises CorruptRecord, and StorageError for the index of a newer version."""
+    """Read a log's index file. Raises CorruptRecord, and StorageError for the index of a newer version."""
     path = index_path(directory, log_id)
     if not disk.exists(path):
         raise CorruptRecord("an index file is missing", path=path)

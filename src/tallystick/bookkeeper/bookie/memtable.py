@@ -26,12 +26,12 @@ from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
 
 _START = struct.Struct(">II")
 _RESPONSE = struct.Struct(">III")
-_SHORT = 16  # below this many frames the strided way of ``_same_size_answers`` costs more than it saves
+_SHORT = 16  # below this many frames the strided way of ``_same_size_responses`` costs more than it saves
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 
 
 def stored_frame(master_key: bytes, entry: Buffer) -> bytes:
-    """As the journal has it."""
+    """Return an entry as the journal has it."""
     return b"".join((_START.pack(ADD_PREFIX - 4 + len(entry), PLAIN_ADD), master_key, entry))
 
 
@@ -44,7 +44,7 @@ class Run:
     data: bytes
 
     def find(self, entry: EntryId) -> int:
-        """The place of an entry, or -1."""
+        """Return the place of an entry, -1 if there is none."""
         place = entry - self.entries[0]
         if not (place < len(self.entries) and self.entries[place] == entry):
             place = bisect_left(self.entries, entry)
@@ -56,7 +56,7 @@ class Run:
         return self.data[self.bounds[place] + ADD_PREFIX : self.bounds[place + 1]]
 
     def consecutive(self, place: int, count: int, max_bytes: int) -> int:
-        """How many of ``count`` entries from a place on have ids without a gap and fit; at least 1."""
+        """Count how many of ``count`` entries from a place on have ids without a gap and fit; at least 1."""
         first, start = self.entries[place], self.bounds[place]
         count = min(count, len(self.entries) - place)
         if self.entries[place + count - 1] != first + count - 1:
@@ -65,7 +65,7 @@ class Run:
         return max(1, bisect_right(self.bounds, start + max_bytes, place, place + count + 1) - 1 - place)
 
     def responses(self, start: int, stop: int) -> bytes:
-        """The frames of the places ``start`` … ``stop`` - 1 as for readers."""
+        """Return the frames of the places ``start`` … ``stop`` - 1 for readers."""
         bounds, count = self.bounds[start : stop + 1], stop - start
         size = bounds[1] - bounds[0]
         if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
@@ -79,7 +79,7 @@ class Run:
 
 
 def _same_size_responses(frames: bytes, size: int, count: int) -> bytes:
-    """Frames for readers, a column of bytes at a time: the opcode, 0, then ledger and entry from the entry."""
+    """Make frames for readers, a column of bytes at a time: the opcode, 0, then ledger and entry from the entry."""
     out = bytearray(frames)
     out[5::size] = PLAIN_READ.to_bytes(4, "big")[1:2] * count
     for column in range(8, 12):
@@ -91,7 +91,7 @@ def _same_size_responses(frames: bytes, size: int, count: int) -> bytes:
 
 @dataclass(slots=True)
 class Rows:
-    """The entries of one ledger."""
+    """The entries of one ledger in memory."""
 
     firsts: list[EntryId] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Rows:
     highest: EntryId = NO_ENTRY
 
     def find(self, entry: EntryId) -> tuple[Run, int] | None:
-        """The run and place of an entry."""
+        """Return the run and place of an entry, None if there is none."""
         if self.late and (late := self.late.get(entry)):
             return late
         at = bisect_right(self.firsts, entry) - 1
@@ -111,7 +111,7 @@ class Rows:
         return (run, place) if place >= 0 else None
 
     def sorted_runs(self) -> Iterator[Run]:
-        """All entries in order, each once, the newest version."""
+        """Return all entries in order, each once, in the newest version."""
         if not self.late:
             yield from self.runs
             return
@@ -131,7 +131,7 @@ class MemTable:
         self.entries = 0
 
     def add(self, ledger: LedgerId, run: Run) -> EntryId:
-        """Take a run whose entries are all of one ledger and not below 0; they need not ascend. The highest of them."""
+        """Take a run whose entries are all of one ledger and not below 0; they need not ascend. Returns the highest."""
         rows = self.ledgers.get(ledger)
         if rows is None:
             rows = self.ledgers[ledger] = Rows()
@@ -166,13 +166,13 @@ class MemTables:
         return (self.active,) if self._frozen is None else (self.active, self._frozen)
 
     def freeze(self, number: int) -> MemTable:
-        """Nothing more goes into what is there now; ``number`` is the last commit taken. One table at a time."""
+        """Let nothing more into the active table; ``number`` is the last commit taken. One table at a time."""
         if self._frozen is None:
             self._frozen, self.active, self.mark = self.active, MemTable(), number
         return self._frozen
 
     def drop_frozen(self) -> None:
-        """Its entries are in an entry log."""
+        """Drop the frozen table: its entries are in an entry log."""
         self._frozen = None
 
     @property

@@ -1,4 +1,4 @@
-"""What a bookie counts, and how it shows it: the original's names where it has them, so that its dashboards fill.
+"""A bookie's metrics: the original's names where it has them, so that its dashboards fill.
 
 The hot paths add to plain numbers once per read or commit; a scrape turns them into metrics.
 """
@@ -60,7 +60,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class View:
-    """What a scrape asks the running bookie."""
+    """What a scrape shows of the running bookie."""
 
     counts: Counts
     storage: Callable[[], StorageStats]
@@ -186,7 +186,7 @@ def _collection(view: View) -> Iterator[Metric]:
 
 
 def _disks(usages: Mapping[str, Usage]) -> Iterator[Metric]:
-    """Of the file systems of the folders; the original's name has the folder in it, and a percentage."""
+    """Make the metrics of the folders' file systems; the original's name has the folder in it, and a percentage."""
     from prometheus_client.core import GaugeMetricFamily
 
     total = GaugeMetricFamily("bookie_disk_bytes", "Size of the folder's file system", labels=["folder"])
@@ -202,7 +202,7 @@ def _disks(usages: Mapping[str, Usage]) -> Iterator[Metric]:
 
 
 def _original(name: str, text: str, value: float) -> Metric:
-    """A number under the original's name, which does not end in _total where it counts."""
+    """Make a metric with the original's name, which does not end in _total where it counts."""
     from prometheus_client.core import Metric
 
     family = Metric(name, text, "unknown")
@@ -211,5 +211,5 @@ def _original(name: str, text: str, value: float) -> Metric:
 
 
 def registry(view: View) -> CollectorRegistry:
-    """Everything a scrape of this bookie shows, its process included."""
+    """Return everything that a scrape of this bookie shows, its process included."""
     return process_registry(_BookieCollector(view))

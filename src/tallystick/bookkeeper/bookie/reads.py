@@ -1,6 +1,6 @@
-"""Answers to reads, from memory first, newest table first, then from the entry logs.
+"""Reads of entries, from memory first, newest table first, then from the entry logs.
 
-Three answers are kept apart: the entry, "no" (it is known never to have been stored), and an I/O error. An entry that
+Three results are told apart: the entry, "no" (it is known never to have been stored), and an I/O error. An entry that
 the index knows and the disk does not give back is an I/O error: a "no" would let recovery truncate the ledger (Q15).
 """
 
@@ -23,7 +23,7 @@ _NONE = (b"", 0)
 
 
 class EntryReads:
-    """See the module; the methods are those of ``Storage``."""
+    """Read entries; the methods are those of ``Storage``."""
 
     def __init__(self, ledgers: Ledgers, tables: MemTables, logs: EntryLogs, clock: Clock) -> None:
         self._ledgers, self._tables, self._logs, self._clock = ledgers, tables, logs, clock
@@ -84,8 +84,8 @@ class EntryReads:
         return Code.OK, entries
 
     def _following(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> list[bytes]:
-        """Some entries from ``first`` on, more than one only if they fit; none when ``first`` is not to be had."""
-        # A READ answer is longer than an entry in a batch: what fits as those fits.
+        """Return some entries from ``first`` on, more than one only if they fit; [] if ``first`` cannot be read."""
+        # A READ response is longer than an entry in a batch: what fits as those fits.
         frames, count_read = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
         if count_read:
             return response_entries(frames, count_read)

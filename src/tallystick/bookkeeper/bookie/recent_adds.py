@@ -1,4 +1,4 @@
-"""Whether an id was used again while a collection proves that its ledger is gone.
+"""The ids that are used again while a collection proves that their ledgers have no metadata.
 
 Between the last look at the metadata and the deletion another client may create a ledger with the same id, and its
 first entries are acknowledged into what is about to be deleted. Such a ledger begins below what is stored; the writer
@@ -13,7 +13,7 @@ from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
 
 class RecentAdds:
-    """``watched`` is empty but for moments: adds look at it alone."""
+    """Ids that were ``touched`` while they are ``watched``, which is empty but for moments: adds look at it alone."""
 
     def __init__(self) -> None:
         self.watched: set[LedgerId] = set()

@@ -1,7 +1,7 @@
-"""A bookie's port: accepts connections, knows them all, and bounds what they may take of the machine together.
+"""The server accepts a bookie's connections, and bounds what they may take of the machine together.
 
-Their time is bounded by ``turns``, their memory by one ``Budget``. With half of it in use answers to reads get short,
-and beyond it the largest holder is closed. Whoever takes nothing for a minute is closed in any case.
+Their time is bounded by ``turns``, their memory by one ``Budget``. With half of it in use responses to reads get short,
+and beyond it the largest holder is closed. A peer that takes nothing for a minute is closed in any case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
 OTHER_FILES = 512  # of the process's open files: entry logs, journal, metadata; a bookie that cannot open those ends
 STALLED_S = 60.0  # a peer that takes nothing for so long is closed
-TICK_S = 0.25  # while answers wait to be taken: so often it is looked at who took some
+TICK_S = 0.25  # between two looks at which peers took responses, while some wait to be taken
 
 FORGET_EACH_TURN = 200  # connections that ended: some milliseconds
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
@@ -43,7 +43,9 @@ class Bounds:
     """What all connections may take together."""
 
     connections: int = MAX_CONNECTIONS
-    held_bytes: int = MAX_HELD_BYTES  # answers that are not taken, and requests that are not whole or not served yet
+    held_bytes: int = (
+        MAX_HELD_BYTES  # of responses that are not taken, and of requests that are not whole or not served yet
+    )
 
     @classmethod
     def of(cls, open_files: int, max_frame_bytes: int) -> Bounds:
@@ -67,8 +69,8 @@ class BookieServer:
         self._ended: deque[Session] = deque()  # of them, those that are to be forgotten
         self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections)
-        self._reports = Once()  # of which hosts what was reported
-        self._crowded = False  # there were too many, and it was said
+        self._reports = Once()  # by host and kind of refusal
+        self._crowded = False  # there were too many, and that was reported
         self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
         self._arena = memoryview(bytearray(ARENA_BYTES))
@@ -85,7 +87,7 @@ class BookieServer:
         await listener.serve()
 
     async def stop(self) -> None:
-        """Accept nothing more, let answers that wait for the disk go out, close all connections."""
+        """Accept nothing more, send the responses that wait for the disk, close all connections."""
         if self._listener is not None:
             await self._listener.close()
         try:
@@ -105,10 +107,10 @@ class BookieServer:
             self._ticking.cancel()
             self._ticking = None
 
-    # What sessions tell.
+    # Calls of the sessions.
 
     def opened(self, session: Session) -> None:
-        if self._ended:  # who is gone takes the place of nobody who comes
+        if self._ended:  # a connection that ended takes no place from a new one
             self._forget_one()
         self._sessions[session] = None
         self._counts.connections += 1
@@ -118,7 +120,7 @@ class BookieServer:
         self._share_buffer()
 
     def _refuse(self, session: Session) -> None:
-        """It is one too many."""
+        """Close a connection that is one too many."""
         self._counts.connections_refused += 1
         if not self._crowded:
             self._crowded = True
@@ -128,7 +130,7 @@ class BookieServer:
         session.abort()
 
     def closed(self, session: Session) -> None:
-        """Its connection ended. Thousands may end in one turn of the loop, which they are not all forgotten in."""
+        """A connection ended. Thousands may end in one turn of the loop; they are forgotten over many."""
         if session not in self._sessions:  # it was refused
             return
         self._ended.append(session)
@@ -153,7 +155,7 @@ class BookieServer:
         self._counts.connections -= 1
 
     def _share_buffer(self) -> None:
-        """What one read may bring gets smaller with many connections: all of them may have to keep it."""
+        """Bound what one read may bring: less with many connections, as all of them may have to hold it."""
         share = int(self._bounds.held_bytes * _ARENAS_SHARE) // max(1, len(self._sessions))
         self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
 
@@ -206,7 +208,7 @@ class BookieServer:
         self._changed()
 
     def _tick(self) -> None:
-        """Look who took answers, and close who must go."""
+        """Measure which peers took responses, and close those that must go."""
         self._ticking = None
         self._close_excess()
         self._changed()

@@ -1,4 +1,4 @@
-"""What a bookie does for its clients, whatever protocol they speak (``BookieRequestProcessor``, ``…EntryProcessor``).
+"""The requests of clients, in whatever protocol, are done here (``BookieRequestProcessor``, ``…EntryProcessor``).
 
 A wire gives values, or runs of stored frames by columns, and gets codes back with the moment from which they are true::
 
@@ -72,13 +72,15 @@ NOW: Final = 0  # commits are counted from 1
 
 @dataclass(slots=True)
 class AfterLook:
-    """The moment when the metadata of this ledger was looked at."""
+    """The request is to be made again after a look at the metadata of this ledger."""
 
     ledger: LedgerId
 
 
 @dataclass(slots=True)
 class ServiceResponse:
+    """The response to a request that is not a run; true with ``commit``."""
+
     code: Code
     entries: Sequence[bytes] = ()
     commit: int = NOW
@@ -86,7 +88,7 @@ class ServiceResponse:
 
 @dataclass(slots=True)
 class AddRunResponse:
-    """What became of a run. ``codes`` are by place, and true with ``commit``, or now where they are not OK."""
+    """The response to a run. ``codes`` are by place, and true with ``commit``, or now where they are not OK."""
 
     codes: list[Code]
     commit: int
@@ -95,8 +97,8 @@ class AddRunResponse:
 
 
 class Service:
-    """See the module. ``looks()``: whether first adds wait for a look at their ledger's metadata; ``look_at``: one that
-    nobody waits for."""
+    """Do adds and reads. ``looks()`` says whether first adds wait for a look at their ledger's metadata; ``look_at``
+    orders a look that nobody waits for."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class Service:
     # Runs of plain adds.
 
     def add_run(self, data: bytes, run: AddRun, verdict: Verdict | None = None) -> AddRunResponse:
-        """Store a run, but for the adds that must wait for a look; ``verdict``: of the look that they waited for.
+        """Store a run, but for the adds that must wait for a look; ``verdict`` is that of the look they waited for.
 
         The storage keeps the bytes of the run and no others.
         """
@@ -129,7 +131,7 @@ class Service:
         return self._store_run(data, run)
 
     def _add_some(self, data: bytes, run: AddRun) -> AddRunResponse:
-        """The same, of a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
+        """Store a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
         identities, looks = self._identities, self.looks()
         pairs = zip(run.ledgers, run.entries, strict=True)
         places = [place for place, (ledger, entry) in enumerate(pairs) if identities.needs_look(ledger, entry)]
@@ -150,7 +152,7 @@ class Service:
     def _store_others(
         self, data: bytes, run: AddRun, refusals: Mapping[int, Code], waiting_places: Sequence[int]
     ) -> AddRunResponse:
-        """Store what neither is refused nor waits."""
+        """Store the adds that are neither refused nor wait."""
         left_out = refusals.keys() | set(waiting_places)
         places = [place for place in range(len(run)) if place not in left_out]
         response = self._store_run(*records.picked(data, run, places))
@@ -183,11 +185,11 @@ class Service:
         return AddRunResponse(codes, self._storage.newest_commit, is_ok)
 
     def _look_behind(self, ledger: LedgerId) -> None:
-        """Which of the ledgers with this id it is, a bookie must know before another one can come."""
+        """Order a look at a ledger without a creation: the bookie must have it before another ledger has the id."""
         if self._identities.needs_note(ledger) and self.looks():
             self._look_at(ledger)
 
-    # One request each. ``verdict``: of the look that it waited for; with it none waits.
+    # One request each. ``verdict`` is that of the look that it waited for; a request with one waits no more.
 
     def add(self, add: AddEntryRequest, verdict: Verdict | None = None) -> ServiceResponse | AfterLook:
         if verdict is None and self._add_must_wait(add):
@@ -207,7 +209,7 @@ class Service:
     def read(
         self, read: ReadEntryRequest | ReadBatchRequest, verdict: Verdict | None = None, *, waiting: int = 0
     ) -> ServiceResponse | AfterLook:
-        """Fence if it has a key, then look for the entries. ``waiting``: so many others of its call wait for a look."""
+        """Fence if there is a key, then read the entries. ``waiting`` others of the same call wait for a look."""
         # More than entries: it fences, or asks how far the ledger goes.
         if read.entry == NO_ENTRY or read.master_key is not None:
             if verdict is None and self._read_must_wait(read, waiting):
@@ -228,7 +230,7 @@ class Service:
         return ServiceResponse(code, entries, NOW if read.master_key is None else self._storage.newest_commit)
 
     def read_run(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
-        """What ``Storage.read_frames`` has, for reads that do not fence; (b"", 0): ``read`` decides."""
+        """Read as ``Storage.read_frames`` does, without a fence. After (b"", 0) ``read`` decides."""
         try:
             frames, count_read = self._storage.read_frames(ledger, first, count, max_bytes)
         except StorageError:
@@ -238,7 +240,7 @@ class Service:
         return frames, count_read
 
     def refuse(self, request: Request, code: Code) -> ServiceResponse:
-        """Count a request of which nothing else becomes than this response."""
+        """Count a request that is not done, and return the response to it."""
         counts = self._counts
         if isinstance(request, AddEntryRequest):
             counts.adds, counts.adds_failed = counts.adds + 1, counts.adds_failed + 1
@@ -265,9 +267,9 @@ class Service:
         return self._identities.needs_comparison(read.ledger) and self.looks()
 
     def _refusal_of_add(self, ledger: LedgerId, verdict: Verdict | None, *, ordinary: bool = True) -> Code | None:
-        """The code of an add that is not to be stored; None: it is."""
-        unseen = verdict in (None, Verdict.UNKNOWN)
-        if verdict is Verdict.AMISS or (unseen and self._identities.is_in_doubt(ledger)):
+        """Return the code of an add that is not to be stored, None if it is."""
+        is_unread = verdict in (None, Verdict.UNKNOWN)
+        if verdict is Verdict.AMISS or (is_unread and self._identities.is_in_doubt(ledger)):
             return Code.IO_ERROR
         if verdict in NOT_WRITTEN and ordinary:  # as if it were fenced here
             return Code.FENCED
@@ -285,7 +287,7 @@ class Service:
         return self._storage.add(add.ledger, add.entry, add.master_key, add.body, recovery=add.recovery)
 
     def _open(self, read: ReadEntryRequest | ReadBatchRequest, *, exists: bool) -> Code:
-        """Judge a read, and fence if it says so: before the entry is looked for, so that a "no" stays true."""
+        """Judge a read, and fence if it has a key: before the entry is searched, so that a "no" stays true."""
         if read.ledger < 0 or read.entry < NO_ENTRY:
             return Code.BAD_REQUEST
         if read.master_key is not None:

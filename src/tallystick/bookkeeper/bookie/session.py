@@ -1,8 +1,8 @@
-"""One connection to a bookie: what comes to its wire, answers to the socket, both bounded.
+"""One connection to a bookie: received bytes go to its wire, responses to the socket, both bounded.
 
 It is served when its first bytes have said which wire that is; one that speaks none of them is closed.
-A peer that does not take its responses is not read; one that sends half a frame costs that half and no more. What all
-connections hold together, and whose turn it is, their server knows.
+A peer that does not take its responses is not read; one that sends half a frame costs that half and no more. The server
+bounds what all connections hold together, and gives them their turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _LITTLE_S = TURN_S / 10
-_ACKS_BYTES = 64 * 1024  # answers that wait for the disk and are fewer bytes are acks, bounded with their adds
+_ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
 
 
 class Crowd(Protocol):
@@ -53,11 +53,11 @@ class Crowd(Protocol):
         ...
 
     def unsent(self, session: Session, size: int, has_taken: bool) -> None:
-        """So many bytes are kept for the peer to take; ``taken``: it took some since this was last told."""
+        """So many bytes wait for the peer to take them; ``has_taken``: it took some since the last call."""
         ...
 
     def unfinished(self, session: Session, size: int, progress: bool) -> None:
-        """So many bytes are kept of requests that are not answered yet; ``progress``: one was served since."""
+        """So many bytes of requests have no response yet; ``progress``: one was served since the last call."""
         ...
 
     def wait(self, session: Session, kind: Kind) -> None:
@@ -65,7 +65,7 @@ class Crowd(Protocol):
         ...
 
     def forget(self, session: Session) -> None:
-        """Nothing is kept for it any more, and it wants nothing."""
+        """The connection has ended: it holds nothing and wants no turn."""
         ...
 
 
@@ -147,7 +147,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def look(self, written: int = 0) -> None:
-        """See how much the peer has not taken yet. What was written as one is kept as one until all of it is taken."""
+        """Measure how much the peer has not taken yet. One write is held as a whole until all of it is taken."""
         size = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         if size < _LITTLE_BYTES:
             size = 0
@@ -163,7 +163,7 @@ class Session(asyncio.BufferedProtocol):
         self._crowd.unsent(self, max(size, kept_bytes), has_taken)
 
     def _forget(self) -> None:
-        """What was received is of no use any more."""
+        """Drop what was received."""
         self._chunks, self._size, self._need, self._kept_bytes, self._unsent_bytes = [], 0, 1, 0, 0
         self._writes.clear()
         self._crowd.forget(self)
@@ -184,7 +184,7 @@ class Session(asyncio.BufferedProtocol):
         return self._unsent or self._congested or self._waits or self._held_bytes >= WRITE_HIGH_BYTES
 
     def go_on(self, kind: Kind) -> None:
-        """This turn has time for it."""
+        """Serve in this turn, which has time for it."""
         self._waits = False
         self._pump(kind)
 
@@ -202,7 +202,7 @@ class Session(asyncio.BufferedProtocol):
         self._watch_flow()
 
     def _begin(self) -> Wire | None:
-        """The first bytes are here: they say which wire it is, that it takes one more, or that it must end."""
+        """Find the wire by the first bytes. Returns None if more are needed, or if the connection must end."""
         if not self._transport.is_closing():
             try:
                 self._wire = self._around.wires.spoken(b"".join(self._chunks))
@@ -255,7 +255,7 @@ class Session(asyncio.BufferedProtocol):
             self._wait(Kind.READ if result.read_is_next else Kind.ADD)
 
     def _look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
-        """Have these answered when their ledger was looked at; until then their responses count as held."""
+        """Serve these when their ledger was looked at; until then their responses count as held."""
         frames, size = b"".join(requests), len(requests) * ADD_RESPONSE_BYTES
         self._held_bytes += size
 

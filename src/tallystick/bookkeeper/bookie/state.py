@@ -1,4 +1,4 @@
-"""What a bookie keeps of its ledgers and entry logs over a restart: the content of the ``state`` file.
+"""The state of a bookie's ledgers and entry logs over a restart: the content of the ``state`` file.
 
 It is replaced whole at each checkpoint (``state_file.py``); integers big-endian::
 
@@ -9,7 +9,7 @@ It is replaced whole at each checkpoint (``state_file.py``); integers big-endian
     1  LOGS     version 0    id 8 each                       the entry logs that count; other log files are leftovers
     2  LEDGERS  version 0    ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
     3  DELETED  version 0    ledger 8 | last access, ms since 1970 8 | creation 8   -2 - creation: it was ahead
-    4  GIVEN_UP version 0    ledger 8 | creation 8                                  those that were given up first first
+    4  GIVEN_UP version 0    ledger 8 | creation 8                                  in the order of the deletions
 
 ``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
 that there is none. One with nothing in it is not written. A section, or a file, that is of a newer version of this
@@ -75,7 +75,7 @@ class LedgerRecord:
 
 
 class DeletedLedger(NamedTuple):
-    """A deleted ledger."""
+    """A deleted ledger, which is remembered for a while."""
 
     accessed_ms: int  # since 1970
     creation: Creation = UNKNOWN
@@ -83,7 +83,7 @@ class DeletedLedger(NamedTuple):
 
     @classmethod
     def of(cls, accessed_ms: int, noted: Creation = UNKNOWN) -> DeletedLedger:
-        """As the state file has it."""
+        """Decode what the state file has."""
         was_ahead = noted < UNKNOWN
         return cls(accessed_ms, UNKNOWN - 1 - noted if was_ahead else noted, was_ahead)
 
@@ -93,7 +93,7 @@ class DeletedLedger(NamedTuple):
 
 
 class LedgerIdentity(NamedTuple):
-    """What is known here of an id."""
+    """Which of the ledgers of an id is or was stored here."""
 
     creation: Creation
     deleted: bool
@@ -101,7 +101,7 @@ class LedgerIdentity(NamedTuple):
 
     @property
     def was_given_up(self) -> bool:
-        """Though it was newer than the metadata: that another creation is older says nothing."""
+        """Whether it was deleted though it was newer than the metadata: an older creation then says nothing."""
         return self.deleted and self.ahead
 
 
@@ -153,7 +153,7 @@ class State:
 
 
 def _sections(body: memoryview, path: str) -> Iterator[tuple[str, Any]]:
-    """The fields of a State that are in sections."""
+    """Decode the fields of a State that are in sections."""
     position = _HEAD.size
     while position < len(body):
         kind, version, size = _SECTION.unpack_from(body, position)
@@ -168,7 +168,7 @@ def _sections(body: memoryview, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _decode_before(version: int, body: memoryview) -> State:
-    """Of a version before sections."""
+    """Decode a state of a version before sections."""
     head = _BEFORE[version]
     _, mark, generation, next_log, logs, ledgers, deleted, *later = head.unpack_from(body)
     lacking = _NO_CREATION if version == 1 else b""
@@ -184,7 +184,7 @@ def _decode_before(version: int, body: memoryview) -> State:
 
 
 def _each_with(end: bytes, body: memoryview, size: int) -> bytes:
-    """All items of ``size`` bytes, each with what it lacks."""
+    """Return all items of ``size`` bytes, each with ``end``, which it lacks."""
     return b"".join([bytes(body[at : at + size]) + end for at in range(0, len(body), size)]) if end else bytes(body)
 
 

@@ -1,4 +1,4 @@
-"""The state file of a bookie's ledgers, and the room that is kept for the next one (``state`` and ``state.spare``).
+"""The state file of a bookie's ledgers, and the room for the next one (``state`` and ``state.spare``).
 
 Deleting ledgers is what frees a full disk, and it needs a new state. So the spare file is allocated beforehand: the
 next state is written into it and takes its place by a rename, which needs no space. Its content means nothing before.
@@ -16,7 +16,7 @@ from tallystick.runtime.disk import Disk, read_file
 STATE_FILE = "state"
 SPARE_FILE = "state.spare"
 
-_GROWTH = 2  # the room that is kept is so many times the last state, and the settings' minimum on top
+_GROWTH = 2  # the room for the next state is so many times the last one, and the settings' minimum on top
 
 
 class StateFile:
@@ -28,7 +28,7 @@ class StateFile:
         self._size = 0  # of the state that holds
 
     def read(self) -> State | None:
-        """The state that holds; None if there is none yet.
+        """Return the state that holds, None if there is none yet.
 
         Raises CorruptRecord, and StorageError for the state of a newer version.
         """
@@ -54,7 +54,7 @@ class StateFile:
         self._size = len(data)
 
     def reserve(self) -> None:
-        """Allocate the room for the next state, if the disk has it; else what is there stays for the next attempt."""
+        """Allocate the room for the next state; if the disk has none, the room that is there stays."""
         room = self._spare_bytes + _GROWTH * self._size
         with contextlib.suppress(StorageError):
             file = self._disk.open(self._spare, create=True)

@@ -56,7 +56,7 @@ class StorageStats:
 
 
 class Storage:
-    """See the module. Made by ``open``."""
+    """A bookie's storage, made by ``open``."""
 
     def __init__(
         self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: StorageParts
@@ -99,7 +99,7 @@ class Storage:
     # Loop: adds.
 
     def add_run(self, data: bytes, run: AddRun) -> list[Code]:
-        """Add a run of stored frames, ``data[run.bounds[i]:run.bounds[i + 1]]``; a ``Code`` each. ``data`` is kept."""
+        """Add a run of stored frames, ``data[run.bounds[i]:run.bounds[i + 1]]``; holds ``data``. Returns the codes."""
         count, now = len(run), self._clock.wall_ms()
         if not count:
             return []
@@ -162,18 +162,18 @@ class Storage:
     # Loop: reads.
 
     def read(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
-        """A code and the entry bytes; entry -1 is the highest one stored."""
+        """Return a code and the entry bytes; entry -1 is the highest one stored."""
         return self._reads.read(ledger, entry)
 
     def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Stored frames of ``first``, ``first + 1``, …, as for readers, in one piece; how many of the ``count`` it has.
+        """Return stored frames of ``first``, ``first + 1``, … for readers, in one piece, and how many it has.
 
-        (b"", 0) means nothing but that the fast way does not have them: ``read`` decides.
+        Returns (b"", 0) if the fast way does not have them: ``read`` decides.
         """
         return self._reads.read_frames(ledger, first, count, max_bytes)
 
     def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
-        """Entries from ``first`` on without a gap, as many as fit into an answer of ``max_bytes``, at least one.
+        """Return entries from ``first`` on without a gap, as many as fit into ``max_bytes`` of response, at least one.
 
         Only the code of the first one counts; ``max_count`` 0 or less sets no limit. ``first`` -1 gives the last entry,
         then 0, 1, …, as the original does.
@@ -181,15 +181,15 @@ class Storage:
         return self._reads.batch(ledger, first, max_count, max_bytes)
 
     def ledger_ids(self) -> list[LedgerId]:
-        """The ledgers stored here."""
+        """Return the ledgers stored here."""
         return list(self._ledgers.alive)
 
     def deleted_ids(self) -> Container[LedgerId]:
-        """The ledgers that are remembered as deleted."""
+        """Return the ledgers that are remembered as deleted."""
         return self._ledgers.deleted
 
     def touch(self, ledger: LedgerId) -> None:
-        """A deleted ledger is remembered for longer."""
+        """Remember a deleted ledger for longer."""
         self._ledgers.touch(ledger, self._clock.wall_ms())
 
     @property
@@ -198,7 +198,7 @@ class Storage:
         return self._ledgers.without_entries
 
     def last_entry(self, ledger: LedgerId) -> EntryId:
-        """The highest entry stored of a ledger, NO_ENTRY when there is none."""
+        """Return the highest entry stored of a ledger, NO_ENTRY if there is none."""
         held_ledger = self._ledgers.alive.get(ledger)
         return NO_ENTRY if held_ledger is None else held_ledger.last
 
@@ -231,7 +231,7 @@ class Storage:
         return self._number + bool(self._staged)
 
     def take(self) -> Commit:
-        """All that is staged, as one commit."""
+        """Take all that is staged, as one commit."""
         self._number += 1
         commit = Commit(self._number, tuple(self._staged), self.staged_bytes)
         self._staged, self.staged_bytes = [], 0
@@ -247,11 +247,11 @@ class Storage:
     # Blocking, for when nothing else runs.
 
     def checkpoint(self) -> None:
-        """All steps of a checkpoint at once."""
+        """Do all steps of a checkpoint at once."""
         self.checkpoints.run(self.checkpoints.begin())
 
     def collect(self, candidates: Collection[LedgerId], live: Collection[LedgerId]) -> int:
-        """All steps of a collection at once; how many ledgers were deleted."""
+        """Do all steps of a collection at once. Returns how many ledgers were deleted."""
         plan = self.checkpoints.begin_collect(candidates, live)
         self.checkpoints.run(plan)
         self.checkpoints.run(self.checkpoints.begin_compaction())

@@ -1,4 +1,4 @@
-"""Who is served in which turn of the event loop: no turn is long, and adds do not wait behind readers.
+"""The turns of the event loop, and who is served in each: no turn is long, and adds do not wait behind readers.
 
 Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits for one of the
 next turns, in the order of ``runtime/turn_order.py``: a host with hundreds of connections keeps the others waiting no
@@ -37,7 +37,7 @@ class TurnsCore(Generic[Peer]):
         self._waiting: list[TurnOrderCore[Peer]] = [TurnOrderCore() for _ in Kind]
 
     def admits(self, kind: Kind) -> bool:
-        """Whether a peer may be served now, ahead of nobody who waits."""
+        """Return whether a peer may be served now, ahead of nobody who waits."""
         return not self._waiting[kind] and self._spent[kind] < self._limit_s
 
     def spent(self, kind: Kind, seconds: float) -> None:

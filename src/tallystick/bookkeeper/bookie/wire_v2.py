@@ -42,7 +42,7 @@ class WireV2:
     def serve(
         self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
     ) -> ServeResult:
-        """As ``Wire`` says."""
+        """Serve as ``Wire`` says."""
         result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
         window = end  # so many bytes are looked at for a run
         while (start := result.position) < end and result.size < result.limit and (not start or has_time()):
@@ -64,7 +64,7 @@ class WireV2:
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
     def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
-        """As ``Wire`` says."""
+        """Settle as ``Wire`` says."""
         result = ServeResult(0)
         while (start := result.position) < len(frames):
             run, stop = self._scan(frames, start, len(frames))
@@ -78,7 +78,7 @@ class WireV2:
         return result
 
     def is_read(self, data: bytes) -> bool:
-        """As ``Wire`` says."""
+        """Return what ``Wire`` says."""
         return self._is_read(data, 0, len(data))
 
     def _is_read(self, data: bytes, start: int, end: int) -> bool:
@@ -100,7 +100,7 @@ class WireV2:
                 result.add_response(response, run_response.commit if code == Code.OK else NOW)
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
-        """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
+        """Serve plain READs of consecutive entries: those that lie together leave the storage as finished frames."""
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
         for ledger, first, count in runs:
@@ -119,7 +119,7 @@ class WireV2:
         return bool(runs)
 
     def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
-        """One frame of any kind; False: it is not whole, or the connection must end."""
+        """Serve one frame of any kind. Returns False if it is not whole, or the connection must end."""
         if end - start < _LENGTH_BYTES:
             result.need = _LENGTH_BYTES
             return False

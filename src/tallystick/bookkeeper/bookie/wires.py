@@ -34,7 +34,7 @@ class SpeaksV3(RemoteProtocolError):
 
 @dataclass(slots=True)
 class ServeResult:
-    """What one call of a wire came to. All of it that waits for the disk leaves with its last ``commit``."""
+    """The result of one call of a wire. All responses that wait for the disk leave with the last ``commit``."""
 
     position: int  # the first byte that was not used
     need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the responses have left
@@ -61,7 +61,7 @@ class ServeResult:
                 self.commit = commit
 
     def wait(self, ledger: LedgerId, frame: bytes) -> None:
-        """A request that is answered when its ledger was looked at."""
+        """Keep a request until its ledger was looked at."""
         self.to_look.setdefault(ledger, []).append(frame)
 
 
@@ -77,11 +77,11 @@ class Wire(Protocol):
         ...
 
     def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
-        """Answer requests that waited for a look, which said this."""
+        """Answer requests that waited for a look with this verdict."""
         ...
 
     def is_read(self, data: bytes) -> bool:
-        """Whether a frame, or the first of several, of which at least the head is here is a read."""
+        """Return whether a frame, or the first of several, is a read; at least its head is here."""
         ...
 
 
@@ -92,7 +92,7 @@ class Wires:
         self._v2, self._max_body = v2, max_frame_bytes - LENGTH_BYTES
 
     def spoken(self, beginning: bytes) -> Wire | None:
-        """The wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None: too little has come to know.
+        """Return the wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None if it takes more.
 
         Raises RemoteProtocolError.
         """

@@ -1,4 +1,4 @@
-"""When the entries of an open ledger are confirmed, and when its ensemble must change (Q4 to Q9).
+"""The core that decides when entries of an open ledger are confirmed, and when its ensemble must change (Q4 to Q9).
 
 ::
 
@@ -104,7 +104,7 @@ class AddCore:
     def __init__(
         self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY, failed_bookies: tuple[BookieId, ...] = ()
     ) -> None:
-        """``failed_bookies``: those of the ensemble that the next append replaces, as the last core had them."""
+        """``failed_bookies`` are those of the ensemble that the next append replaces, as the last core had them."""
         self.striping, self.ensemble, self.lac = striping, ensemble, lac
         self.failure: Reason | None = None
         self._next: EntryId = lac + 1
@@ -126,12 +126,13 @@ class AddCore:
 
     @property
     def is_quiet(self) -> bool:
-        """All entries are confirmed, and nothing is missing: a new core with the same ``failed`` goes on alike."""
+        """Whether all entries are confirmed and no bookie is missing: a core with the same ``failed_bookies`` goes on
+        alike."""
         return self._next == self.lac + 1 and not (self._missing_bookies or self._changing or self.failure)
 
     @property
     def starved(self) -> bool:
-        """The oldest unconfirmed entry cannot reach its ack quorum while the missing bookies are."""
+        """Whether the oldest unconfirmed entry cannot reach its ack quorum without the missing bookies."""
         entry = self.lac + 1
         if not self._missing_bookies or entry == self._next:
             return False
@@ -185,10 +186,10 @@ class AddCore:
         return [*resends, *self._replace(), *self._confirm()]
 
     def no_replacement(self) -> list[Action]:
-        """No bookie can be had for any failed one, and the metadata is as it was: the ledger goes on without them.
+        """No bookie can replace a failed one, and the metadata is as it was: the ledger goes on without them.
 
-        Each entry has its Qa acks or is not confirmed, so this breaks no promise; what a missing bookie has acked it
-        has, and counts. Call ``retry`` or ``resumed`` when a bookie may be had.
+        Each entry has its Qa acks or is not confirmed, so this breaks no promise; acks of a missing bookie count, as it
+        has those entries. Call ``retry`` or ``resumed`` when a bookie may be had.
         """
         if self.failure:
             return []
@@ -240,7 +241,8 @@ class AddCore:
         return [Confirm(self.lac)]
 
     def _first_unconfirmed(self) -> EntryId:
-        """By the watermarks alone: entries with the same first slot share a write set: E comparisons settle any run."""
+        """Find it by the watermarks alone: entries with the same first slot share a write set, so E comparisons settle
+        any run."""
         size, end = self.striping.ensemble_size, self._next
         acked = [self._watermark(slot) for slot in range(size)]
         for first_slot in range(size):

@@ -1,7 +1,7 @@
 """The shell around ``AddCore`` for a writer that has entries under way (Q1, Q5 to Q9).
 
-Appends of one loop tick are encoded once, for all replicas, and sent together. Nothing here decides: what the core says
-is done, and what comes of it is told to the core. Futures are resolved in id order.
+Appends of one loop tick are encoded once, for all replicas, and sent together. Nothing here decides: the core's actions
+are performed, and what comes of them are its next events. Futures are resolved in id order.
 
 A session holds nothing that lasts: what the ledger's next session needs is in ``WriterState``. So one that is quiet can
 be ended, and another one begun at the next append.
@@ -84,7 +84,7 @@ class AddSession:
         return self._core.missing_bookies
 
     def append(self, payloads: Collection[bytes], size: int) -> asyncio.Future[EntryId]:
-        """Queue entries of ``size`` bytes together, at least one; a future of the last one's id."""
+        """Queue entries of ``size`` bytes together, at least one. Returns a future of the last one's id."""
         if not self._pending:
             self._writers.busy(self._owner)
         self._queue += payloads
@@ -95,7 +95,7 @@ class AddSession:
         return self._pending.add(self._next - 1, size)
 
     async def confirmed(self) -> None:
-        """Wait until everything appended so far is confirmed. Raises why not."""
+        """Wait until everything appended so far is confirmed. Raises what keeps it from that."""
         if self.state.failure is not None:
             raise copy.copy(self.state.failure)
         if self._pending:
@@ -109,7 +109,7 @@ class AddSession:
             await self._room.wait()
 
     def wake(self) -> None:
-        """There may be room now."""
+        """Wake a caller that waits for room, if there is some now."""
         if self._room:
             self._room.wake()
 
@@ -119,7 +119,7 @@ class AddSession:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
+        """Whether nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
         return not (self._pending or self._room) and self._core.is_quiet and self._replicas.is_quiet
 
     def fail(self, failure: TallyError) -> None:
@@ -144,7 +144,7 @@ class AddSession:
         self._wake_all()
 
     def end_if_quiet(self) -> bool:
-        """As ``end``, at once, if it is quiet: keep for the next session what this one has seen."""
+        """End at once if it is quiet, and keep the state for the next session. Returns whether it ended."""
         if not self.is_quiet:
             return False
         self.state.meet(self._core.ensemble, self._replicas.identities)
@@ -173,7 +173,7 @@ class AddSession:
         if self.state.failure is None:
             self._perform(self._core.append(len(self._queue)))
 
-    # What the core is told
+    # Events for the core
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         actions = self._core.acked(slot, first, last)
@@ -188,7 +188,7 @@ class AddSession:
             self._perform(self._core.failed(slot, entry, code))
 
     def _quarantine(self, action: Replace) -> None:
-        """One event a bookie: it may have failed in thousands of ledgers, each of which tells what became of it."""
+        """Report a bookie once: it may have failed in thousands of ledgers, each of which reports its own change."""
         for bookie in action.failed_bookies:
             if self._writers.placement.quarantine.add(bookie):
                 response = self._failed_bookies.last_responses().get(bookie)
@@ -231,7 +231,7 @@ class AddSession:
             )  # fmt: skip
         return self._shortage
 
-    # What the core wants done
+    # Actions of the core
 
     def _perform(self, actions: list[Action], cause: Exception | None = None) -> None:
         for action in actions:

@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 
 def schema_of(columns: Sequence[str] | None = None) -> pa.Schema:
-    """The chosen columns in the chosen order; None means all. Raises UsageError for one that does not exist."""
+    """Return the schema of the chosen columns in their order; None means all. Raises UsageError for an unknown one."""
     unknown = [name for name in items(columns or (), "columns") if name not in SCHEMA.names]
     if unknown:
         raise UsageError(f"unknown columns {unknown}; known: {SCHEMA.names}")
@@ -62,7 +62,7 @@ class Batching:
 
 
 async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Runs, of whatever ledgers, cut into batches. Closes the runs at its end."""
+    """Cut runs, of whatever ledgers, into batches. Closes the runs at its end."""
     schema = schema_of(batching.columns)
     parts: list[EntryRun] = []
     rows = size = 0
@@ -84,7 +84,7 @@ async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -
 
 
 def _fitting(sizes: list[int], start: int, rows: int, size: int, limit: int, *, empty: bool) -> tuple[int, int]:
-    """Where a batch that already has ``size`` bytes ends among ``sizes[start:]``, and its bytes then."""
+    """Return where a batch that already has ``size`` bytes ends among ``sizes[start:]``, and its bytes then."""
     stop = min(len(sizes), start + rows)
     whole = size + sum(sizes[start:stop])
     if whole <= limit:

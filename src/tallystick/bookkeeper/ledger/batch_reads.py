@@ -23,7 +23,7 @@ class _Evidence:
 
 
 class BatchReads:
-    """What a client knows of its bookies. Connections of a bookie are numbered from 1."""
+    """The evidence of a client about its bookies, whose connections are numbered from 1."""
 
     def __init__(self) -> None:
         self._evidence: dict[BookieId, _Evidence] = {}
@@ -33,11 +33,11 @@ class BatchReads:
         return evidence is None or evidence.single_until <= now
 
     def answered(self, bookie: BookieId) -> None:
-        """It answered a batch read, whatever it said."""
+        """A bookie responded to a batch read, with whatever code."""
         self._evidence.pop(bookie, None)
 
     def closed(self, bookie: BookieId, connection: int, now: float) -> None:
-        """It closed this connection on a batch read, and then answered a single one."""
+        """A bookie closed this connection on a batch read, and then responded to a single one."""
         evidence = self._evidence.setdefault(bookie, _Evidence())
         if connection <= evidence.connection:
             return

@@ -48,7 +48,7 @@ from tallystick.runtime.outside import Outside
 
 
 class BookKeeper:
-    """Made by ``connect``; on one running event loop. ``close`` it, or use it with ``async with``."""
+    """A client, made by ``connect``; on one running event loop. ``close`` it, or use it with ``async with``."""
 
     def __init__(self, driver: MetadataDriver, outside: Outside, settings: ClientSettings) -> None:
         clock, random, events = outside.clock, outside.random, outside.events
@@ -62,7 +62,7 @@ class BookKeeper:
 
     @property
     def context(self) -> LedgerContext:
-        """What its handles share."""
+        """The parts of the client that its handles use."""
         return self._context
 
     def create_ledger(
@@ -182,22 +182,22 @@ class BookKeeper:
         self._context.events.emit("ledger deleted", ledger=ledger, unfenced=unfenced)
 
     async def ledger_metadata(self, ledger: LedgerId) -> LedgerMetadata:
-        """As stored. Raises NoSuchLedger, MetadataError."""
+        """Return the stored metadata of a ledger. Raises NoSuchLedger, MetadataError."""
         self._require_open()
         return (await self._context.driver.read_ledger(ledger)).value
 
     async def bookies(self) -> RegisteredBookies:
-        """The registered bookies. Raises MetadataError."""
+        """Return the registered bookies. Raises MetadataError."""
         self._require_open()
         return await self._context.driver.bookies()
 
     def ledgers(self) -> AsyncIterator[LedgerId]:
-        """The ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
+        """List the ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
         self._require_open()
         return self._context.driver.ledgers()
 
     def degraded(self) -> dict[LedgerId, tuple[BookieId, ...]]:
-        """The ledgers that this client writes without some of their bookies now, and which those are."""
+        """Return the ledgers that this client now writes without some of their bookies, and which those are."""
         return {writer.id: writer.missing_bookies for writer in self._restorer.writers}
 
     @property
@@ -251,7 +251,7 @@ def _custom(custom: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
 
 
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
-    """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
+    """Connect to the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError
     where no cluster is, MetadataUnavailable.

@@ -41,7 +41,7 @@ RESPONSE_SLACK_BYTES = 16 * 1024
 
 
 class BookieClient:
-    """Requests to bookies by id; see the module. ``resolve`` gives host and port, or raises BookieUnavailable.
+    """Send requests to bookies by id. ``resolve`` gives host and port, or raises BookieUnavailable.
 
     ``identify`` reads a bookie's identity for channels of adds; without it whoever answers is believed. Must be made
     and used on one running event loop. Call ``close`` at the end.
@@ -73,11 +73,11 @@ class BookieClient:
         return await self._ask(bookie, ReadRequest(ledger, entry, master_key, high_priority))
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
-        """As a plain ``read``, as a future of the response. Cancel it to give the request up."""
+        """Read as a plain ``read`` does; returns a future of the response. Cancel it to give the request up."""
         return self._ask(bookie, ReadRequest(ledger, entry))
 
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
-        """Plain reads of many entries; see ReadRun. Close it when leaving before it is done."""
+        """Send plain reads of many entries. Close the ReadRun when leaving before it is done."""
         run, link = ReadRun(entries), self._peer(bookie).link()
         lane = link.send_reads(ledger, entries, run, self.settings.read_timeout_s)
         run.leave = lambda: link.forget(lane)
@@ -111,7 +111,7 @@ class BookieClient:
         slot: Slot = 0,
         belief: Belief | None = None,
     ) -> AddChannel:
-        """A way for many ADDs of one ledger to one bookie; see AddChannel. ``belief``: of an earlier channel to it."""
+        """Open a channel for many ADDs of one ledger to one bookie; ``belief`` is that of an earlier channel to it."""
         return AddChannel(self._peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief())
 
     async def close(self) -> None:
@@ -210,7 +210,7 @@ class _BookiePeer:
                 self._attempt, self._backoff_s = None, 0.0
 
     def _failed(self, reason: str) -> None:
-        """An attempt came to nothing. Nothing else moves the back-off."""
+        """Note a failed attempt to connect. Nothing else moves the back-off."""
         self._attempt, self._reason = None, reason
         self._backoff_s = min(max(self._backoff_s * 2, FIRST_BACKOFF_S), MAX_BACKOFF_S)
         self._retry_at = self._clock.now() + self._backoff_s

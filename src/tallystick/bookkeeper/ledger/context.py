@@ -14,6 +14,8 @@ from tallystick.runtime.rng import Random
 
 @dataclass(frozen=True)
 class LedgerContext:
+    """The parts of a client that its handles use."""
+
     driver: MetadataDriver
     bookies: BookieClient
     clock: Clock

@@ -1,4 +1,4 @@
-"""Entries of known ranges from the bookies that hold them (Q4, Q17). No metadata service is needed here.
+"""Reads of ranges of entries from the bookies that hold them (Q4, Q17). No metadata service is needed here.
 
 ::
 
@@ -50,7 +50,7 @@ MAX_SINGLE_READS = 128  # of one piece
 
 
 async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGenerator[EntryRun, None]:
-    """The checked entries of all ranges, in order, as runs of consecutive entries.
+    """Read the entries of all ranges, in order and checked, as runs of consecutive entries.
 
     Raises, when an entry has no good replica: NoSuchEntry if all of them said so, else DigestMismatch, Unauthorized,
     Unavailable or one of its kinds. Close the iterator when leaving early.
@@ -74,7 +74,7 @@ async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGene
 
 
 class _RangeReader:
-    """One read: how large its pieces are, and which bookies it found wanting."""
+    """One read: how large its pieces are, and which bookies were silent or unreachable in it."""
 
     def __init__(self, client: BookieClient) -> None:
         self._client, self._settings = client, client.settings
@@ -117,7 +117,7 @@ class _RangeReader:
     # Whole entries on every bookie
 
     async def _unstriped(self, piece: Range) -> EntryRun:
-        """At least the first entry of the piece."""
+        """Read at least the first entry of the piece."""
         return await self._first_good(
             piece, self._order(piece, piece.first), lambda bookie: self._ask_batch(piece, bookie)
         )
@@ -200,7 +200,7 @@ class _RangeReader:
         return shares
 
     async def _elsewhere(self, piece: Range, first_bookie: BookieId, reads: ReadRun) -> EntryRun:
-        """A piece of one entry, whose first replica failed or has not answered yet."""
+        """Read a piece of one entry, whose first replica failed or has not answered yet."""
 
         async def ask(bookie: BookieId) -> EntryRun:
             if bookie != first_bookie:
@@ -222,7 +222,7 @@ class _RangeReader:
     # One replica after another
 
     def _order(self, piece: Range, entry: EntryId) -> list[BookieId]:
-        """The entry's write set: who answered the batch before first, those that were found wanting last."""
+        """Return the entry's write set: the bookie of the batch before comes first, silent ones last."""
         bookies = [piece.bookies[slot] for slot in piece.striping.slots(entry)]
         if self._reading_from is None and not self._silent_bookies:
             return bookies
@@ -264,7 +264,7 @@ class _RangeReader:
                 task.cancel()
         raise failure_of_all(failures, piece)
 
-    # Answers
+    # Responses
 
     def _open(self, piece: Range, entries: Sequence[Buffer]) -> EntryRun:
         digest = self._digests.get((piece.digest_type, piece.password))
@@ -282,5 +282,5 @@ class _RangeReader:
 
 
 def _leading(data: Iterable[Buffer | None]) -> list[Buffer]:
-    """What stands before the first gap."""
+    """Return the buffers before the first gap."""
     return [part for part in takewhile(lambda part: part is not None, data) if part is not None]

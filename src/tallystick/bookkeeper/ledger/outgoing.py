@@ -1,4 +1,4 @@
-"""What one connection has to send and has not yet given to its transport; who waits for it to be written.
+"""The bytes that one connection has not yet given to its transport, and who waits until they are written.
 
 Bytes come in *pieces*, each a sequence of parts that leave together. Short parts are joined once, for all connections
 that send the same piece. Long ones stay as they are: every connection holds the caller's own bytes, and a write gathers
@@ -33,16 +33,16 @@ class OutgoingPiece(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Its parts are not worth joining."""
+        """Whether its parts are not worth joining."""
         return len(self.parts) == 1 or self.size >= LONG_PART_BYTES * len(self.parts)
 
     def joined(self) -> OutgoingPiece:
-        """The same bytes in one part, unless the parts are long."""
+        """Return the same bytes in one part, unless the parts are long."""
         return self if self.is_long else OutgoingPiece((b"".join(self.parts),), self.size)
 
 
 def cut(parts: Sequence[Buffer], *, join: bool = True) -> list[OutgoingPiece]:
-    """Pieces of at most a slice each, or of one part that is longer. ``join``: short parts of a piece become one."""
+    """Cut parts into pieces of at most a slice each, or of one longer part; ``join`` joins short parts of a piece."""
     size, pieces = sum(map(len, parts)), []
     if size <= SLICE_BYTES:
         pieces = [OutgoingPiece(parts, size)] if size else []
@@ -68,7 +68,7 @@ class Outgoing:
 
     @property
     def parts(self) -> list[Buffer]:
-        """All that is held."""
+        """All parts that are held."""
         return [part for piece in self._pieces for part in piece.parts]
 
     def put(self, piece: OutgoingPiece) -> None:
@@ -76,7 +76,7 @@ class Outgoing:
         self.queued_bytes += piece.size
 
     def take(self) -> OutgoingPiece:
-        """The next pieces as one, a slice at most; they count as written. Only when there are some."""
+        """Take the next pieces as one, a slice at most; they count as written. Only when there are some."""
         pieces = self._pieces
         parts, size = pieces.popleft()
         if pieces and size + pieces[0].size <= SLICE_BYTES:
@@ -88,15 +88,15 @@ class Outgoing:
         return OutgoingPiece(parts, size).joined()
 
     def clear(self) -> None:
-        """Nothing of it will be written."""
+        """Drop all pieces: nothing of them will be written."""
         self._pieces.clear()
 
     def when_written(self, position: int, callback: Callable[[], None]) -> None:
-        """``waiters`` has it once ``written_bytes`` has come so far. Positions must not descend."""
+        """Let ``waiters`` return the callback once ``written_bytes`` has come so far. Positions must not descend."""
         self._on_written.append((position, callback))
 
     def waiters(self, *, ended: bool = False) -> list[Callable[[], None]]:
-        """Those whose bytes are written, or all when the connection has ended; each once."""
+        """Return the callbacks whose bytes are written, or all when the connection has ended; each once."""
         ready = []
         while self._on_written and (ended or self._on_written[0][0] <= self.written_bytes):
             ready.append(self._on_written.popleft()[1])

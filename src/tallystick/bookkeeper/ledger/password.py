@@ -1,4 +1,4 @@
-"""Whether the password that a caller gives is that of a ledger."""
+"""The check whether a caller's password is that of a ledger."""
 
 from __future__ import annotations
 

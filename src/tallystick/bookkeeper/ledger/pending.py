@@ -16,7 +16,7 @@ _PendingAppend = tuple[EntryId, asyncio.Future[EntryId], int]
 
 
 class PendingAppends:
-    """Futures in id order; ``inflight_bytes`` are the payloads that they stand for."""
+    """Futures of appends in id order; ``inflight_bytes`` count their payloads."""
 
     __slots__ = ("_appends", "_loop", "inflight_bytes")
 
@@ -29,14 +29,14 @@ class PendingAppends:
         return len(self._appends)
 
     def add(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
-        """A future of ``last``; ``size`` bytes are in flight until it is confirmed. Ids must not descend."""
+        """Return a future of ``last``; ``size`` bytes are in flight until it is confirmed. Ids must not descend."""
         future: asyncio.Future[EntryId] = self._loop.create_future()
         self._appends.append((last, future, size))
         self.inflight_bytes += size
         return future
 
     def confirmed(self, lac: EntryId) -> int:
-        """Resolve all futures up to ``lac``; how many bytes left the flight."""
+        """Resolve all futures up to ``lac``. Returns how many bytes are in flight no longer."""
         appends, confirmed_bytes = self._appends, 0
         while appends and appends[0][0] <= lac:
             last, future, size = appends.popleft()
@@ -47,7 +47,7 @@ class PendingAppends:
         return confirmed_bytes
 
     def fail(self, failure: TallyError, unsent: EntryId) -> None:
-        """All futures fail. Entries from ``unsent`` on never left; a bookie may have the others, and recovery keep
+        """Fail all futures. Entries from ``unsent`` on were never sent; a bookie may have the others, and recovery keep
         them."""
         appends, self._appends, self.inflight_bytes = self._appends, deque(), 0
         for last, future, _ in appends:
@@ -59,7 +59,7 @@ class PendingAppends:
 
 
 class Room:
-    """Callers wait here while ``is_full``. One is woken at a time, and must wake the next."""
+    """A queue of callers that wait while ``is_full``. One is woken at a time, and must wake the next."""
 
     __slots__ = ("_is_full", "_loop", "_waiters")
 
@@ -71,7 +71,7 @@ class Room:
         return len(self._waiters)
 
     async def wait(self) -> None:
-        """Until there is room. Call ``wake`` afterwards, whatever comes of the append."""
+        """Wait until there is room. Call ``wake`` afterwards, whatever comes of the append."""
         while self._is_full():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
@@ -82,7 +82,7 @@ class Room:
                 raise
 
     def wake(self) -> None:
-        """There may be room now."""
+        """Wake a caller if there is room now."""
         while self._waiters and not self._is_full():
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -90,7 +90,7 @@ class Room:
                 return
 
     def wake_all(self) -> None:
-        """Nobody has to wait any more, since nothing is taken any more."""
+        """Wake all callers, since nothing is taken any more."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

@@ -7,14 +7,14 @@ from tallystick.runtime.clock import Clock
 
 
 class Quarantine:
-    """In memory, for one client: another client may reach the same bookie well."""
+    """The quarantine of one client, in memory: another client may reach the same bookie well."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
         self._until: dict[BookieId, float] = {}
 
     def add(self, bookie: BookieId) -> bool:
-        """From now on for the whole time. Returns True if it had not failed for that long."""
+        """Put a bookie in for the whole time from now on. Returns True if it was not in."""
         is_new = bookie not in self
         self._until[bookie] = self._clock.now() + self._seconds
         return is_new

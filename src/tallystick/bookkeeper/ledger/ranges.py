@@ -28,7 +28,7 @@ class Range(NamedTuple):
 
 
 def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
-    """The entries ``first`` … ``last`` by fragment."""
+    """Split the entries ``first`` … ``last`` by fragment."""
     ranges, stop = [], last
     quorum, digest_type, password = metadata.write_quorum, metadata.digest_type, metadata.password
     for fragment in reversed(metadata.fragments):

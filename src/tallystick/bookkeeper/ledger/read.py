@@ -1,4 +1,4 @@
-"""Entries one by one, as a caller reads them."""
+"""Single entries, as a caller reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry:
 
 
 def entries_of(run: EntryRun) -> list[Entry]:
-    """A run as entries with payloads of their own."""
+    """Return a run as entries with payloads of their own."""
     return [
         Entry(entry, bytes(payload), run.ledger, length, lac)
         for entry, (payload, length, lac) in enumerate(
@@ -37,7 +37,7 @@ def entries_of(run: EntryRun) -> list[Entry]:
 
 
 def check_bounds(ledger: LedgerId, first: EntryId, last: EntryId, limit: EntryId) -> None:
-    """Raises UsageError for a range that is none, NoSuchEntry for one beyond what may be read."""
+    """Check a range. Raises UsageError for one that is none, NoSuchEntry for one beyond what may be read."""
     if whole(first, "first") > whole(last, "last"):
         raise UsageError("a range of entries needs 0 <= first <= last", first=first, last=last)
     if last > limit:

@@ -1,4 +1,4 @@
-"""What it means that a replica gave nothing, and that none did (Q15, Q17)."""
+"""The errors of reads to which a replica, or every replica, gave no entry (Q15, Q17)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tallystick.errors import BookieUnavailable, NoSuchEntry, TallyError, Unauth
 
 
 def about(piece: Range) -> dict[str, int]:
-    """What an error tells of its first entry."""
+    """Return the fields of an error about the piece's first entry."""
     return {"ledger": piece.ledger, "entry": piece.first}
 
 
 def check_code(code: Code, piece: Range, bookie: BookieId) -> None:
-    """Raise what a code other than OK means for a read."""
+    """Raise the error of a read that got another code than OK."""
     if code == Code.OK:
         return
     if code in NO_CODES:
@@ -27,7 +27,7 @@ def check_code(code: Code, piece: Range, bookie: BookieId) -> None:
 
 
 def failure_of_all(failures: Mapping[BookieId, TallyError], piece: Range) -> TallyError:
-    """The failure to report when no replica gave the entry, with what each of them said."""
+    """Return the failure to report when no replica gave the entry, with the reason of each."""
     failure: TallyError | None = None
     for error in failures.values():
         failure = _weightier(failure, error)
@@ -39,12 +39,12 @@ def failure_of_all(failures: Mapping[BookieId, TallyError], piece: Range) -> Tal
 
 
 def _cause(error: TallyError) -> str:
-    """Why one replica gave nothing."""
+    """Return why one replica gave nothing."""
     return "it does not have the entry" if isinstance(error, NoSuchEntry) else error.message
 
 
 def _weightier(first: TallyError | None, second: TallyError) -> TallyError:
-    """Which failure to report: "no" gives way to any other, an unreachable bookie to what another one said."""
+    """Choose the failure to report: "no" gives way to any other, an unreachable bookie to what another one said."""
     if first is None or isinstance(first, NoSuchEntry):
         return second
     gives_way = isinstance(first, BookieUnavailable) and not isinstance(second, NoSuchEntry)

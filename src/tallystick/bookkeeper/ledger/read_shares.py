@@ -18,7 +18,7 @@ from tallystick.bookkeeper.wire.values import Slot
 
 @lru_cache(maxsize=64)
 def first_slots(ensemble_size: int, write_quorum: int) -> tuple[Slot, ...]:
-    """The slot for each entry modulo the length of this. Every slot is there equally often."""
+    """Return the slot for each entry modulo the length of this. Every slot is there equally often."""
     block = ensemble_size * write_quorum
     slots: list[Slot] = []
     # Where E and Qw have a common divisor, groups that all begin at multiples of Qw would leave slots out.

@@ -59,7 +59,7 @@ class LedgerReader:
         """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
         versioned = await context.driver.read_ledger(ledger)
         reader = cls(context, ledger, Versioned(with_password(ledger, versioned.value, password), versioned.version))
-        reader._changed.set()  # what was stored between that read and the watch nobody tells: it is read once more
+        reader._changed.set()  # the watch does not report what was stored between that read and it: read once more
         try:
             await reader.refresh()
         except BaseException:
@@ -69,12 +69,12 @@ class LedgerReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As this reader read it last."""
+        """The metadata as this reader read it last."""
         return self._versioned.value
 
     @property
     def is_closed(self) -> bool:
-        """The ledger is closed, as far as this reader knows: ``last_entry`` is final."""
+        """Whether the ledger is closed, as far as this reader knows: ``last_entry`` is final."""
         return self.metadata.is_closed
 
     @property
@@ -88,7 +88,7 @@ class LedgerReader:
         return self.metadata.length
 
     async def refresh(self) -> EntryId:
-        """Ask again how far the ledger can be read; the last entry. A closed ledger needs no asking.
+        """Ask again how far the ledger can be read. Returns the last entry; a closed ledger needs no asking.
 
         Raises Unavailable or one of its kinds when too few bookies answered.
         """
@@ -109,7 +109,7 @@ class LedgerReader:
         return self._last
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
-        """The entries ``first`` … ``last``, both included, in order.
+        """Read the entries ``first`` … ``last``, both included, in order.
 
         Raises UsageError (no such range) and NoSuchEntry (``last`` is beyond ``last_entry``) at once; when iterated
         NoSuchEntry (all replicas of an entry say that they lack it), DigestMismatch, Unavailable and its kinds.
@@ -118,7 +118,7 @@ class LedgerReader:
         return self._entries(first, last)
 
     async def __aiter__(self) -> AsyncGenerator[Entry, None]:
-        """All entries that can be read now: ``async for entry in reader``; none if it is empty. Raises as ``read``."""
+        """Read all entries there are now: ``async for entry in reader``; none if it is empty. Raises as ``read``."""
         if self._last >= 0:
             async with contextlib.aclosing(self._entries(0, self._last)) as entries:
                 async for entry in entries:
@@ -133,7 +133,7 @@ class LedgerReader:
         batch_rows: int = 4096,
         batch_bytes: int = 1024 * 1024,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """As ``read``, as Arrow batches with the columns ``ledger``, ``entry``, ``lac``, ``length``, ``payload``.
+        """Read as Arrow batches with the columns ``ledger``, ``entry``, ``lac``, ``length``, ``payload``.
 
         A batch has at most ``batch_rows`` rows and ``batch_bytes`` payload bytes (or one longer entry). Raises
         UsageError at once, also when pyarrow is not installed.
@@ -145,7 +145,7 @@ class LedgerReader:
         return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
 
     def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
-        """The entries from ``first`` on, as they are confirmed; ends when the ledger is closed and read to its end.
+        """Read the entries from ``first`` on as they are confirmed; ends when the ledger is closed and read to its end.
 
         Of an idle open ledger the newest entries stay out until the next append or the close: see the module. Raises
         UsageError at once; when iterated as ``read`` and ``refresh``.
@@ -192,7 +192,7 @@ class LedgerReader:
                 await self._changed.wait()
 
     async def _reread(self) -> bool:
-        """Whether the metadata has changed in a way that matters to a reader."""
+        """Read the metadata again. Returns whether it has changed in a way that matters to a reader."""
         self._changed.clear()  # before reading: a change meanwhile sets it again
         before = self.metadata
         versioned = await self._context.driver.read_ledger(self.id)
@@ -215,7 +215,7 @@ class LedgerReader:
                     yield entry
 
     async def _runs(self, first: EntryId, last: EntryId) -> AsyncGenerator[EntryRun, None]:
-        """Checked runs; where an entry is not to be had, the metadata is read again: it may have moved."""
+        """Read checked runs; where no bookie gives an entry, the metadata is read again: the entry may have moved."""
         while first <= last:
             ranges = ranges_of(self.id, self.metadata, first, last)
             try:

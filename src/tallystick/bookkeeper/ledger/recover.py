@@ -39,7 +39,7 @@ async def recover(
     versioned: changes.VersionedMetadata,
     password: bytes,
 ) -> changes.VersionedMetadata:
-    """Fence the ledger, find its end and close it. Returns the closed metadata, as they are if it is closed already.
+    """Fence the ledger, find its end and close it. Returns the closed metadata; unchanged if it is closed already.
 
     The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
     NoSuchLedger.

@@ -1,4 +1,4 @@
-"""How a client that is not the writer finds the end of a ledger and closes it (Q10 to Q16).
+"""The core by which a client that is not the writer finds the end of a ledger and closes it (Q10 to Q16).
 
 ::
 
@@ -7,10 +7,10 @@
        │ all have responded, and one still can                │ no YES, and too many UNKNOWN for a NO      ▼
        └──────────▶ FAILED ◀──────────────────────────────────┴──── a write-back failed ──────  [MEASURING ─▶] CLOSING
 
-Metadata is IN_RECOVERY before ``begin``. UNKNOWN is never counted as NO, nor is REFUSED: to a fence it is final, of one
-bookie among others that read or store it is an UNKNOWN. Recovery reads go to the
-ensemble as it was when recovery began, never to the one that its own write-backs change; those changes are fragments in
-memory, which only the closing compare-and-set stores (a recovery that dies leaves no trace in the metadata).
+Metadata is IN_RECOVERY before ``begin``. UNKNOWN is never counted as NO, nor is REFUSED: as the response to a fence it
+is final, as that of one bookie among others that read or store it is an UNKNOWN. Recovery reads go to the ensemble as
+it was when recovery began, never to the one that its own write-backs change; those changes are fragments in memory,
+which only the closing compare-and-set stores (a recovery that dies leaves no trace in the metadata).
 
 Follows the original's ``LedgerRecoveryOp`` and ``ReadLastConfirmedOp``, with these differences: replicas are asked all
 at once, so that one that hangs costs no time; several entries are read ahead, and decided in order; a LAC response with
@@ -42,6 +42,8 @@ class ReplicaResponse(enum.Enum):
 
 
 class Phase(enum.Enum):
+    """Where a recovery is."""
+
     FENCING = "fencing"
     READING = "reading"
     WRITING = "writing back"

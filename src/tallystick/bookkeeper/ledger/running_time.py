@@ -1,4 +1,4 @@
-"""Seconds in which the event loop ran: what time-outs of responses are counted in.
+"""Seconds in which the event loop ran, by which time-outs of responses count.
 
 A loop that stood still (a long callback, a process that was stopped) has read no responses meanwhile. They may lie in
 the socket, and their bookies must not be taken for silent. So timers beat at least every ``BEAT_S``, and of the time
@@ -14,7 +14,7 @@ SLACK_S = 0.1
 
 
 class RunningTime:
-    """See the module. Call ``beat`` whenever a timer fires that was set for at most ``BEAT_S``."""
+    """A clock that stands still with the loop. Call ``beat`` when a timer fires that was set for at most ``BEAT_S``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -31,12 +31,12 @@ class Striping:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> Striping:
-        """Of a ledger's sizes."""
+        """Return the striping of a ledger's sizes."""
         return striping_of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def striped(self) -> bool:
-        """False: every bookie of the ensemble has every entry."""
+        """Whether bookies of the ensemble have only some entries; False if each has every one."""
         return self.ensemble_size > self.write_quorum
 
     @property
@@ -45,29 +45,29 @@ class Striping:
         return self.write_quorum - self.ack_quorum + 1
 
     def slots(self, entry: EntryId) -> tuple[Slot, ...]:
-        """The write set of an entry as places in the ensemble."""
+        """Return the write set of an entry as places in the ensemble."""
         return _write_set(self.ensemble_size, self.write_quorum, entry % self.ensemble_size)
 
     def stores(self, slot: Slot, entry: EntryId) -> bool:
         return (slot - entry) % self.ensemble_size < self.write_quorum
 
     def next(self, slot: Slot, entry: EntryId) -> EntryId:
-        """The first entry >= ``entry`` of the slot's stripe."""
+        """Return the first entry >= ``entry`` of the slot's stripe."""
         return entry + max(0, (slot - entry) % self.ensemble_size - self.write_quorum + 1)
 
     def stripe(self, slot: Slot, first: EntryId, last: EntryId) -> Sequence[EntryId]:
-        """The entries ``first`` … ``last`` of the slot's stripe, ascending."""
+        """Return the entries ``first`` … ``last`` of the slot's stripe, ascending."""
         if not self.striped:
             return range(first, last + 1)
         return [entry for entry in range(first, last + 1) if self.stores(slot, entry)]
 
     def count(self, slot: Slot, first: EntryId, last: EntryId) -> int:
-        """How many entries ``first`` … ``last`` the slot's stripe has."""
+        """Count the entries ``first`` … ``last`` of the slot's stripe."""
         cycles, rest = divmod(max(0, last - first + 1), self.ensemble_size)
         return cycles * self.write_quorum + sum(self.stores(slot, first + i) for i in range(rest))
 
     def runs(self, slot: Slot, entries: Sequence[EntryId]) -> list[tuple[EntryId, EntryId]]:
-        """Entries of one stripe as runs (first, last) without a gap in it. In order and complete, they are one run."""
+        """Return entries of one stripe as runs (first, last) without a gap: one if they are in order and complete."""
         if not entries:
             return []
         first, last = entries[0], entries[-1]
@@ -82,7 +82,7 @@ class Striping:
         return runs
 
     def covered(self, responding_slots: Collection[Slot]) -> bool:
-        """Whether no write set has Qa slots left outside ``responding_slots`` (Q12).
+        """Return whether no write set has Qa slots left outside ``responding_slots`` (Q12).
 
         This is the true bound: it looks at each cyclic window of Qw slots. A count over the whole ensemble would ask
         for more where the silent bookies are far apart.
@@ -93,7 +93,7 @@ class Striping:
 
 @lru_cache(maxsize=64)
 def striping_of(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Striping:
-    """One object for all ledgers of these sizes."""
+    """Return one object for all ledgers of these sizes."""
     return Striping(ensemble_size, write_quorum, ack_quorum)
 
 

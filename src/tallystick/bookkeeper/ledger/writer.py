@@ -42,7 +42,7 @@ class LedgerWriter:
     def __init__(
         self, writers: Writers, ledger: LedgerId, versioned: changes.VersionedMetadata, identities: BookieIdentities
     ) -> None:
-        """For a ledger without entries, as it was just stored; ``identities``: of its bookies, before it was."""
+        """For a ledger without entries, as it was just stored; ``identities`` are those of its bookies before that."""
         self._writers = writers
         self._packed = WriterState.of(ledger, versioned, identities).packed()
         self._session: AddSession | None = None  # while there is one, it has the newer state
@@ -84,11 +84,11 @@ class LedgerWriter:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As this writer stored or read it last."""
+        """The metadata as this writer stored or read it last."""
         return self._state.metadata
 
     async def append(self, data: Buffer) -> EntryId:
-        """Append one entry and wait until it is safe; its id.
+        """Append one entry and wait until it is safe. Returns its id.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
         it got no id), LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError: each ends the writer. Raises
@@ -102,7 +102,7 @@ class LedgerWriter:
         return await future
 
     def append_nowait(self, data: Buffer) -> asyncio.Future[EntryId]:
-        """Append one entry without waiting for anything; a future of its id. Raises and fails as ``append``.
+        """Append one entry without waiting for anything. Returns a future of its id; raises and fails as ``append``.
 
         Takes entries beyond the bound on bytes in flight too: await ``drain`` before memory runs short.
         """
@@ -111,7 +111,7 @@ class LedgerWriter:
         return self._open_session().append((payload,), len(payload))
 
     async def append_batch(self, data: Iterable[Buffer]) -> range:
-        """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
+        """Append entries with consecutive ids and wait until all are safe. Returns the ids; raises as ``append``."""
         payloads = [_payload_of(one) for one in items(data, "data")]
         if not payloads:
             return range(0)
@@ -128,7 +128,7 @@ class LedgerWriter:
     async def drain(self) -> None:
         """Wait until everything appended so far is confirmed, and there is room for more.
 
-        Raises why not; what became of each entry its future says.
+        Raises what keeps them from that; the future of each entry says what became of it.
         """
         if (failure := self._failure) is not None:
             error = self._refusal(failure)
@@ -140,7 +140,7 @@ class LedgerWriter:
         self._wake()
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
-        """The entries ``first`` … ``last`` of this ledger, up to the LAC (Q17). Raises as ``LedgerReader.read``."""
+        """Read the entries ``first`` … ``last`` up to the LAC (Q17). Raises as ``LedgerReader.read``."""
         check_bounds(self.id, first, last, self.lac)
         return read_entries(self._writers.context.bookies, self.metadata, self.id, first, last)
 
@@ -213,7 +213,7 @@ class LedgerWriter:
             raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
 
     def _refusal(self, failure: TallyError) -> TallyError:
-        """Why an entry is not let in: nothing was done, and no later call does more."""
+        """Return why an entry is refused: nothing was done, and no later call does more."""
         if self._writers.is_closed:
             return UsageError("this writer's client is closed", ledger=self.id)
         if self._aborted:
@@ -225,7 +225,7 @@ class LedgerWriter:
         return error
 
     def _open_session(self) -> AddSession:
-        """The session, a new one if there is none. Append to it."""
+        """Return the session, a new one if there is none. Next: append to it."""
         if self._session is None:
             self._session = AddSession(self._writers, WriterState(*self._packed), self)
             self._writers.began(self)
@@ -259,11 +259,11 @@ class LedgerWriter:
 
 
 def _payload_of(data: Buffer) -> bytes:
-    """A caller's buffer may change before the tick that sends it."""
+    """Copy a caller's buffer, which may change before the tick that sends it."""
     return payload_bytes(data, "an entry")
 
 
 @lru_cache(maxsize=64)
 def _max_payload_bytes(max_frame_bytes: int, digest: DigestType) -> int:
-    """One number for all writers of a client."""
+    """Return one number for all writers of a client."""
     return max_frame_bytes - ADD_OVERHEAD - Digest.of(digest).size

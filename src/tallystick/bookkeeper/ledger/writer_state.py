@@ -1,4 +1,4 @@
-"""What a writer keeps of its ledger while nothing is under way.
+"""The state of a writer's ledger while nothing is under way.
 
 A process may have tens of thousands of ledgers open, and a full collection of Python's garbage looks at each object
 that can refer to others, and at what it refers to. A plain tuple of numbers, bytes and such tuples is left out: so that
@@ -63,7 +63,7 @@ class WriterState:
 
     @classmethod
     def of(cls, ledger: LedgerId, versioned: VersionedMetadata, identities: BookieIdentities) -> WriterState:
-        """Of a ledger without entries. ``identities``: of its bookies, when they were chosen."""
+        """Return the state of a ledger without entries; its bookies had these ``identities`` when they were chosen."""
         metadata = versioned.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
         shape: Shape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
@@ -83,7 +83,7 @@ class WriterState:
         return Digest.of(_DIGEST_TYPES[self._shape[1]], self._password)
 
     def key(self) -> bytes:
-        """What bookies compare before they take an entry."""
+        """Return what bookies compare before they take an entry."""
         return master_key(self._password)
 
     @property
@@ -103,7 +103,7 @@ class WriterState:
         )  # fmt: skip
 
     def store(self, versioned: VersionedMetadata) -> None:
-        """This is in the metadata service now."""
+        """Note that this is in the metadata service now."""
         self._metadata, self._version = _packed(versioned.value), versioned.version
 
     @property
@@ -113,18 +113,18 @@ class WriterState:
 
     @property
     def identities(self) -> BookieIdentities:
-        """Who those bookies are: when they were chosen, or when they were met first. Of some it may not be known."""
+        """The identities of these bookies when they were chosen, or met first; of some none may be known."""
         return dict(self._shape[3])
 
     def meet(self, ensemble: Ensemble, identities: BookieIdentities) -> None:
-        """These bookies get the next entries, and this is who they are."""
+        """Note the bookies that get the next entries, and their identities."""
         known_identities = tuple([(bookie, identities[bookie]) for bookie in ensemble if bookie in identities])
         if (ensemble, known_identities) != self._shape[2:]:
             self._shape = _shared((*self._shape[:2], ensemble, known_identities))
 
 
 def _packed(metadata: LedgerMetadata) -> Metadata:
-    """Without what the shape has, and the password."""
+    """Pack metadata without what the shape has, and without the password."""
     state, custom = metadata.state.value, tuple(metadata.custom.items())
     form = metadata.format_version, metadata.ctime_stored, metadata.has_password
     common = _common(state, metadata.last_entry, metadata.length, custom, *form)
@@ -136,7 +136,7 @@ def _packed(metadata: LedgerMetadata) -> Metadata:
 
 @lru_cache(maxsize=1024)
 def _shared(shape: Shape) -> Shape:
-    """The same object for all ledgers that are equal in this."""
+    """Return the same object for all ledgers that are equal in this."""
     return shape
 
 

@@ -6,7 +6,7 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """What a bookie's response says. What is neither OK nor one of the two "no" codes leaves the question open (Q15).
+    """The code of a bookie's response. One that is neither OK nor one of the two "no" leaves it unknown (Q15).
 
     The values are of this process alone: they are on no wire and no disk. OK is the one that is false.
     """

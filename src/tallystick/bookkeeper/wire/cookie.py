@@ -1,4 +1,4 @@
-"""A bookie's cookie: which bookie, folders and cluster belong together (``Cookie``).
+"""A bookie's cookie says which bookie, folders and cluster belong together (``Cookie``).
 
 The same text lies in the coordination service and in a file of each folder; a bookie starts only where all agree.
 
@@ -27,7 +27,7 @@ LAYOUT_VERSION = 5
 
 @dataclass(frozen=True)
 class Cookie:
-    """Raises UsageError for folders that the format cannot hold."""
+    """One cookie. Raises UsageError for folders that the format cannot hold."""
 
     host: BookieId  # the bookie id; host:port unless configured
     journal_dirs: tuple[str, ...]
@@ -41,7 +41,7 @@ class Cookie:
                 raise UsageError("a cookie cannot name a folder with a comma, tab or line break", folder=folder)
 
     def differences(self, other: Cookie) -> list[str]:
-        """The fields in which the two do not belong together, this one's first, for a message; empty when they do."""
+        """Return the fields in which the two differ, this one's first, for a message; [] if they belong together."""
         mine, others = self._compared(), other._compared()
         return [f"{name}: {mine[name]}, not {others[name]}" for name in mine if mine[name] != others[name]]
 

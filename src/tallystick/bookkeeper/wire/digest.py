@@ -32,12 +32,14 @@ _CRC32C = struct.Struct(">I")
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes that a bookie compares before it lets a client write or fence."""
+    """Return the 20 bytes that a bookie compares before it lets a client write or fence."""
     return hashlib.sha1(b"ledger" + password).digest()
 
 
 @dataclass(frozen=True)
 class EntryHeader:
+    """What stands in front of an entry's payload, but for the digest."""
+
     ledger: LedgerId
     entry: EntryId
     lac: EntryId
@@ -58,7 +60,7 @@ class Digest:
 
     @classmethod
     def of(cls, kind: DigestType, password: bytes = b"") -> Digest:
-        """One object for all ledgers, unless it needs the password."""
+        """Return a digest: one object for all ledgers, unless it needs the password."""
         if kind is not DigestType.HMAC:
             return _WITHOUT_PASSWORD[kind]
         keyed = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
@@ -70,7 +72,7 @@ class Digest:
         )
 
     def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
-        """The entry as it is sent, stored and read."""
+        """Return the entry as it is sent, stored and read."""
         packed = ENTRY_HEADER.pack(header.ledger, header.entry, header.lac, header.length)
         return b"".join((packed, self.compute(packed, payload), payload))
 

@@ -46,7 +46,7 @@ _DIGEST_TYPES = {digest.value: digest for digest in DigestType}
 
 
 def encode(metadata: LedgerMetadata, *, ctoken: int | None = None) -> bytes:
-    """The bytes to store, in the ledger's own format; ``ctoken``: in place of its own.
+    """Encode metadata in the ledger's own format; ``ctoken`` takes the place of its own.
 
     Raises UsageError for what that format cannot hold.
     """
@@ -65,8 +65,8 @@ def encode(metadata: LedgerMetadata, *, ctoken: int | None = None) -> bytes:
 
 
 def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> LedgerMetadata:
-    """The metadata in ``data``. ``where`` names the place for errors; ``ctime_ms`` is the creation time that the
-    coordination service knows, for the usual case that the ledger stores none. Raises MetadataError.
+    """Decode the metadata in ``data``. ``where`` names the place for errors; ``ctime_ms`` is the creation time that the
+    coordination service has, for the usual case that the ledger stores none. Raises MetadataError.
     """
     if data.startswith(_HEADER_3):
         version, body = 3, data[len(_HEADER_3) :]
@@ -91,20 +91,20 @@ class ClosedEnd(NamedTuple):
 
 
 def closed_end(data: bytes) -> ClosedEnd | None:
-    """The end in ``data``, in a third of the time of ``decode``. Returns None if only that can tell what it is."""
+    """Decode the end in ``data`` alone, in a third of the time of ``decode``. Returns None if only that can read it."""
     if not data.startswith(_HEADER_3):
         return None
     try:
-        apart = _apart(_delimited(data[len(_HEADER_3) :]))
+        own = _own_fields(_delimited(data[len(_HEADER_3) :]))
     except (UsageError, DecodeError, ValueError):
         return None
-    if apart is None or not apart.alike.is_closed:
+    if own is None or not own.common.is_closed:
         return None
-    return ClosedEnd(apart.alike, apart.last_entry, apart.length)
+    return ClosedEnd(own.common, own.last_entry, own.length)
 
 
 def state_of(data: bytes) -> LedgerState | None:
-    """The state that stored metadata has; None when it cannot be read."""
+    """Return the state that stored metadata has, None if it cannot be read."""
     try:
         return decode(data).state
     except MetadataError:
@@ -177,31 +177,44 @@ def _to_message(metadata: LedgerMetadata, ctoken: int | None) -> LedgerMetadataF
 
 
 def _from_binary(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
-    apart = _apart(body)
-    if apart is None:
+    own = _own_fields(body)
+    if own is None:
         return _from_message(LedgerMetadataFormat.FromString(body), 3, ctime_ms)
-    alike, is_closed, ctime_stored = apart.alike, apart.alike.is_closed, apart.ctime_ms is not None
+    common, is_closed, ctime_stored = own.common, own.common.is_closed, own.ctime_ms is not None
     return LedgerMetadata(
-        alike.ensemble_size, alike.write_quorum, alike.ack_quorum, alike.fragments, alike.digest_type, alike.password,
-        alike.state, apart.last_entry if is_closed else NO_ENTRY, apart.length if is_closed else 0, alike.custom, 3,
-        apart.ctime_ms if ctime_stored else ctime_ms, ctime_stored or ctime_ms is None, apart.ctoken,
-        alike.has_password,
-    )  # fmt: skip
+        ensemble_size=common.ensemble_size,
+        write_quorum=common.write_quorum,
+        ack_quorum=common.ack_quorum,
+        fragments=common.fragments,
+        digest_type=common.digest_type,
+        password=common.password,
+        state=common.state,
+        last_entry=own.last_entry if is_closed else NO_ENTRY,
+        length=own.length if is_closed else 0,
+        custom=common.custom,
+        format_version=3,
+        ctime_ms=own.ctime_ms if ctime_stored else ctime_ms,
+        ctime_stored=ctime_stored or ctime_ms is None,
+        ctoken=own.ctoken,
+        has_password=common.has_password,
+    )
 
 
-class _Apart(NamedTuple):
-    """What a ledger has alike with others, and what it has for itself."""
+class _OwnFields(NamedTuple):
+    """Metadata that many ledgers have in common, and the fields that are a ledger's own."""
 
-    alike: LedgerMetadata
+    common: LedgerMetadata
     last_entry: EntryId
     length: int
     ctoken: int
     ctime_ms: int | None
 
 
-def _apart(body: bytes) -> _Apart | None:
-    """Many ledgers differ in their end, time and token alone: the rest is made of a message once. Returns None for
-    metadata that are too long for that, or lack an end."""
+def _own_fields(body: bytes) -> _OwnFields | None:
+    """Decode what a ledger has of its own; what it has in common with many others is decoded once for all of them.
+
+    Returns None for metadata that are too long for that, or lack an end.
+    """
     message = LedgerMetadataFormat.FromString(body)
     if len(body) > _SHORT or not (message.HasField("length") and message.HasField("lastEntryId")):
         return None
@@ -209,11 +222,11 @@ def _apart(body: bytes) -> _Apart | None:
     message.lastEntryId = message.length = message.cToken = 0
     if message.HasField("ctime"):
         ctime_ms, message.ctime = message.ctime, 0
-    return _Apart(_alike(message.SerializePartialToString()), last_entry, length, ctoken, ctime_ms)
+    return _OwnFields(_common(message.SerializePartialToString()), last_entry, length, ctoken, ctime_ms)
 
 
 @lru_cache(maxsize=1024)
-def _alike(body: bytes) -> LedgerMetadata:
+def _common(body: bytes) -> LedgerMetadata:
     return _from_message(LedgerMetadataFormat.FromString(body), 3, None)
 
 
@@ -274,7 +287,7 @@ def _varint(number: int) -> bytes:
 
 
 def _delimited(body: bytes) -> bytes:
-    """The message behind its varint length; what follows it would be lost when rewritten, so it is refused."""
+    """Return the message behind its varint length. Bytes that follow it are refused: a rewrite would lose them."""
     if body and body[0] < 0x80 and len(body) == body[0] + 1:
         return body[1:]
     size = 0

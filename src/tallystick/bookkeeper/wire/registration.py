@@ -59,7 +59,7 @@ def decode(data: bytes, bookie: BookieId) -> BookieInfo:
 
 
 def decode_or_empty(data: bytes, bookie: BookieId) -> BookieInfo:
-    """For listings: a damaged registration has no address, and the other bookies are listed all the same."""
+    """Decode a registration of a list: a damaged one has no address, and the other bookies are listed all the same."""
     try:
         return decode(data, bookie)
     except MetadataError:

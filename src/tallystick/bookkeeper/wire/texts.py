@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def texts(values: Iterable[str]) -> tuple[str, ...]:
-    """The values themselves. Raises ValueError when one is not UTF-8."""
+    """Return the values themselves. Raises ValueError when one is not UTF-8."""
     checked = tuple(values)
     try:
         "".join(checked)

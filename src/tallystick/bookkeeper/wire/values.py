@@ -32,7 +32,7 @@ class DigestType(enum.Enum):
 
     @classmethod
     def parse(cls, name: str | DigestType) -> DigestType:
-        """A digest by name in any case; "mac" is the original's other word for HMAC. Raises UsageError."""
+        """Return a digest by its name in any case; "mac" is the original's other word for HMAC. Raises UsageError."""
         if isinstance(name, DigestType):
             return name
         if not isinstance(name, str):
@@ -64,7 +64,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What the coordination service holds of a ledger (Q3). Raises UsageError when the parts contradict each other."""
+    """The metadata of a ledger in the coordination service (Q3). Raises UsageError when they contradict each other."""
 
     ensemble_size: int
     write_quorum: int
@@ -77,7 +77,7 @@ class LedgerMetadata:
     length: int = 0  # payload bytes; only a closed ledger has them
     custom: Mapping[str, bytes] = field(default_factory=lambda: NO_CUSTOM)
     format_version: int = 3
-    # How it is kept, not what it says: metadata that differ in these three alone are equal.
+    # How they are stored, not what they say: metadata that differ in these three alone are equal.
     ctime_ms: int | None = field(default=None, compare=False)
     ctime_stored: bool = field(default=True, compare=False)  # else the time is the coordination service's own
     ctoken: int = field(default=0, compare=False)  # random at creation: tells an own create with a lost response
@@ -102,7 +102,7 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
-        """The ledger has its end."""
+        """Whether the ledger has its end."""
         return self.state is _CLOSED
 
     @property
@@ -111,7 +111,7 @@ class LedgerMetadata:
         return tuple(self.custom.get(AVOIDED_KEY, b"").decode(errors="replace").split())
 
     def avoiding(self, bookies: Sequence[BookieId]) -> LedgerMetadata:
-        """With ``avoided`` bookies."""
+        """Return the metadata with ``avoided`` bookies."""
         return replace(self, custom=MappingProxyType({**self.custom, AVOIDED_KEY: " ".join(bookies).encode()}))
 
     @property
@@ -120,14 +120,14 @@ class LedgerMetadata:
         return self.fragments[-1].bookies
 
     def ensemble_of(self, entry: EntryId) -> Ensemble:
-        """The ensemble that holds ``entry``."""
+        """Return the ensemble that holds ``entry``."""
         for fragment in reversed(self.fragments):
             if fragment.first <= entry:
                 return fragment.bookies
         return self.fragments[0].bookies
 
     def with_fragment(self, first: EntryId, bookies: Ensemble) -> LedgerMetadata:
-        """With a new newest fragment; one that starts at the same entry is replaced (Q8)."""
+        """Return the metadata with a new newest fragment; one that starts at the same entry is replaced (Q8)."""
         older = self.fragments[:-1] if self.fragments[-1].first == first else self.fragments
         # Thousands of ledgers may lose a bookie at once: ``replace`` takes three times as long.
         return LedgerMetadata(
@@ -137,17 +137,17 @@ class LedgerMetadata:
         )  # fmt: skip
 
     def in_recovery(self) -> LedgerMetadata:
-        """With the state IN_RECOVERY."""
+        """Return the metadata with the state IN_RECOVERY."""
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry: EntryId, length: int) -> LedgerMetadata:
-        """With the state CLOSED and its end."""
+        """Return the metadata with the state CLOSED and an end."""
         return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One door of a node, as its registration lists it."""
+    """One address of a node, as its registration lists it."""
 
     id: str
     host: str
@@ -159,7 +159,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class BookieInfo:
-    """A registration: where a bookie listens."""
+    """A registration: the addresses of a bookie."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -170,7 +170,7 @@ class BookieInfo:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the bookie protocol, if the registration names them."""
+        """Host and port of the bookie protocol, None if the registration names none."""
         for endpoint in self.endpoints:
             if endpoint.protocol == "bookie-rpc":
                 return endpoint.host, endpoint.port
