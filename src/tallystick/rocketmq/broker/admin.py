@@ -1,4 +1,4 @@
-"""What a broker is asked besides sending, pulling, heartbeats and locks: rooms with their handlers.
+"""The requests to a broker besides sends, pulls, heartbeats and locks: rooms with their handlers.
 
 Source: ``AdminBrokerProcessor``, ``ConsumerManageProcessor``, ``QueryMessageProcessor``.
 """
@@ -38,7 +38,7 @@ _ROOMS = (
 
 
 def admin_rooms(parts: Parts) -> Iterator[Mapping[int, Handler]]:
-    """The handlers of each room."""
+    """Returns the handlers of each room."""
     instance = parts.identity.instance
     for room in _ROOMS:
         handlers = room(parts).handlers

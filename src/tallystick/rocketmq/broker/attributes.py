@@ -15,7 +15,8 @@ from tallystick.rocketmq.wire.values import ResponseCode
 
 @dataclass(frozen=True)
 class Attribute:
-    """``values``: which it may have; None: a number from -1 up. ``fixed``: set when the topic is made, or never."""
+    """``values`` are those that it may have, None for a number from -1 up. ``fixed``: it is set when the topic is made,
+    or never."""
 
     values: frozenset[str] | None = None
     fixed: bool = False
@@ -32,7 +33,7 @@ GROUP: Mapping[str, Attribute] = {}
 
 
 def read_changes(text: str | None) -> dict[str, str]:
-    """Signed name to value, as the bodies of requests have them. Raises BrokerError."""
+    """Returns signed names with their values, as the bodies of requests have them. Raises BrokerError."""
     changes: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part:
@@ -51,7 +52,7 @@ def read_changes(text: str | None) -> dict[str, str]:
 def apply_changes(
     attributes: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the attributes after the changes. ``current``: None for a topic that is new. Raises BrokerError."""
+    """Returns the attributes after the changes. ``current`` is None for a topic that is new. Raises BrokerError."""
     after = dict(current or {})
     names = set()
     for signed, value in changes.items():

@@ -69,7 +69,7 @@ LEAST_FILES = 1024  # with fewer a crowd would take those of the store, and a br
 
 
 async def start_broker(settings: BrokerSettings, outside: Outside) -> Broker:
-    """A broker that answers; ``stop`` it. Name servers hear of it as soon as they can be reached.
+    """Returns a broker that serves requests; ``stop`` it. It registers as soon as a name server can be reached.
 
     Raises UsageError (settings, folder in use, port), StorageError (CorruptRecord names file and offset).
     """
@@ -83,7 +83,7 @@ async def start_broker(settings: BrokerSettings, outside: Outside) -> Broker:
 
 
 class Broker:
-    """Made by ``start_broker``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
+    """Made by ``start_broker``. ``failure`` gets an exception when the broker cannot go on; ``stop`` it in any case."""
 
     def __init__(self, settings: BrokerSettings, outside: Outside) -> None:
         self.settings, self._outside, self.standing = settings, outside, Standing(settings.role, settings.broker_id)
@@ -104,11 +104,11 @@ class Broker:
 
     @property
     def memory(self) -> Memory:
-        """What the connections of its clients make it hold."""
+        """The memory that the connections of clients take."""
         return self._server.memory
 
     async def stop(self) -> None:
-        """Take leave of name servers and clients, sync, save, unlock the folder."""
+        """Unregister, close all connections, sync, save, and unlock the folder."""
         await self._stack.aclose()
         if self._ready and not self.failure.done():
             self._ready = False
@@ -185,17 +185,17 @@ class Broker:
             watch(saver.tasks, self._fail)
 
     def _look_for_ha_port(self) -> None:
-        """Raises UsageError when somebody listens there."""
+        """Raises UsageError if another process listens at the HA port."""
         settings = self.settings
         if settings.listen_ha_port:
             self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
     async def take_role(self, role: Role, broker_id: int) -> None:
-        """Be a master, or a slave, from now on: at the start, and when it was the other one.
+        """Become a master, or a slave: at the start, and when the broker was the other one.
 
-        A master refuses sends before it parts with its slaves; a slave does until its log has an end, and queues and
-        offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave that may not
-        be a master goes on as one.
+        A master refuses sends before it leaves its slaves. A slave does so until the end of its log is settled, and
+        queues and offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave
+        that may not become a master goes on as a slave.
         """
         if role is not Role.SLAVE and self.standing.is_slave:
             self._look_for_ha_port()  # its store is a master's, durably, before it listens
@@ -321,7 +321,7 @@ class Broker:
         return self._registrar.rival if self._registrar is not None else None
 
     def _metadata_age_s(self) -> float | None:
-        """None: it was never copied, or need not be."""
+        """Returns the age of the copy of the master's tables; None if there is no copy, or none is needed."""
         if not self.sync.status.synced_ms:
             return None
         return max(0.0, (self._outside.clock.wall_ms() - self.sync.status.synced_ms) / 1000)
@@ -361,12 +361,12 @@ class Broker:
             self._registrar.connection_lost(address)
 
     def _masters_changed(self, masters: Masters) -> None:
-        """Name servers said where the master is."""
+        """Name servers named another master, or another address of it."""
         self.log.follow(masters.ha_address)
         self.sync.master = masters.address
 
     def _fail(self, error: Exception) -> None:
-        """The disk failed, or a background task: reads go on until the process stops, nothing more is stored."""
+        """The disk or a background task failed: reads go on until the process stops, but nothing more is stored."""
         if not self.failure.done():
             self._outside.events.emit("broker cannot go on", reason=str(error))
             self.failure.set_result(error)

@@ -1,6 +1,6 @@
-"""The broker as a whole: how it is doing, how it is set up, how its replication stands.
+"""Requests about the broker as a whole: its state, its settings, its replication.
 
-Timers and delayed messages are not delivered here: a request for their state gets an empty one.
+Timers and delayed messages are not delivered here: the response to a request for their state is empty.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ class BrokerRequests:
 
 
 def _speeds(rate: Rate, now_ms: int) -> str:
-    """Over ten seconds, a minute, ten minutes."""
+    """Returns rates over ten seconds, a minute and ten minutes."""
     spans = (SLOT_MS, MINUTE_MS, SLOT_MS * (SLOTS - 1))
     return " ".join(f"{rate.per_second(now_ms, span)}" for span in spans)
 
 
 def _readable(size: int) -> str:
-    """As the original writes sizes: 1.5 KiB."""
+    """Returns a size as the original writes it: 1.5 KiB."""
     if size < 1024:
         return f"{size} B"
     unit = min((size.bit_length() - 1) // 10, 6)
@@ -133,7 +133,7 @@ def _readable(size: int) -> str:
 
 
 def _idle() -> dict[str, object]:
-    """What the original has, or measures, and this broker does not: zeros, for tools that read them as numbers."""
+    """Returns zeros for what the original measures and this broker does not have, as tools read them as numbers."""
     table: dict[str, object] = {"pageCacheLockTimeMills": 0, "timerReadBehind": 0, "timerOffsetBehind": 0}
     table |= {"timerCongestNum": 0, "timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
     for pool in _POOLS:

@@ -1,4 +1,5 @@
-"""Heartbeats, who is in a group, and queue locks (``ClientManageProcessor``, ``RebalanceLockManager``)."""
+"""Requests about clients: heartbeats, members of groups, and queue locks (``ClientManageProcessor``,
+``RebalanceLockManager``)."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ class ClientRequests:
         )
 
     def _may_consume(self, link: Link, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
-        """Those that may have retry topics from now on; what is new is made in one step, which bounds how many."""
+        """Returns the groups that may have retry topics from now on. New ones are made in one step, which bounds their
+        number."""
         configs = self._parts.groups.get_all((group.name for group in groups), link.peer)
         self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in configs.items()})
         return [group for group in groups if group.name in configs]
@@ -135,7 +137,8 @@ class ClientRequests:
             self._teller = asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _tell_some(self) -> None:
-        """A group that changed again before its members were told is told once. Who does not take it waits."""
+        """Tell members that their group changed. A group that changed again in between is told once, and a member that
+        does not read waits."""
         self._teller = None
         remaining, find = TELL_EACH_TURN, FIND_EACH_TURN
         full_links: dict[Link, dict[str, None]] = {}
@@ -167,7 +170,7 @@ class ClientRequests:
             self._teller = loop.call_soon(self._tell_some) if is_more else loop.call_later(FULL_S, self._tell_some)
 
     def _find_members(self, group: str) -> int:
-        """Of a group that changed; how many they are, and one more."""
+        """Find the members of a group that changed. Returns their number plus one."""
         del self._changed_groups[group]
         consumers, config = self._clients.consumers(group), self._parts.groups.all.get(group)
         if consumers is None or (config is not None and not config.notify_ids_changed):
@@ -179,7 +182,8 @@ class ClientRequests:
     # Groups
 
     def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """A list that is not long is made at once: when a group changes, all of its members ask for it."""
+        """Respond with the members of a group. A short list is made at once: when a group changes, all of its members
+        ask for it."""
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         consumers = self._clients.consumers(group)
         if consumers is None:
@@ -246,7 +250,7 @@ class ClientRequests:
     # Locks
 
     def _lock(self, link: Link, command: Command, reply: Reply) -> None:
-        """Of queues that are here; the original locks any."""
+        """Lock queues that this broker has; the original locks any."""
         lock_request = dialect.read_short(command.body, LockRequest)
         _check_lock_name("a client's id", lock_request.client_id)
         _check_lock_name("a group's name", lock_request.group)
@@ -259,8 +263,8 @@ class ClientRequests:
             then(response)
 
     def _when_saved(self, lock_request: LockRequest, reply: Reply) -> Callable[[Command], None]:
-        """Returns what passes a response to ``reply`` when the owners of these queues are on the disk; the response
-        says so if they cannot be."""
+        """Returns a function that passes a response to ``reply`` when the owners of these queues are on the disk; the
+        response is an error if they cannot be saved."""
         locks, saved = self._parts.locks, self._parts.locks_saved
 
         def wait(response: Command) -> None:
@@ -275,7 +279,7 @@ class ClientRequests:
         return wait
 
     def _locking(self, link: Link, lock_request: LockRequest) -> Iterator[bytes]:
-        """In steps; what they yield is a ``LockResponse``."""
+        """Lock queues in steps, the last of which yields a ``LockResponse``."""
         locks, between = self._parts.locks, b'{"lockOKMQSet":['
         for start in range(0, len(lock_request.queues), LOCK_AT_ONCE):
             if locked_queues := self._lock_some(link, lock_request, lock_request.queues[start : start + LOCK_AT_ONCE]):
@@ -310,12 +314,12 @@ class ClientRequests:
 
 
 def _check_lock_name(what: str, name: str) -> None:
-    """Raises RemoteProtocolError for one that makes a long line: as JSON has it, a character may be six bytes."""
+    """Raises RemoteProtocolError for a name that makes a long line: in JSON a character may take six bytes."""
     if (size := len(dialect.write_strict(name)) - 2) > MAX_LOCK_NAME_BYTES:
         raise RemoteProtocolError(f"{what} that locks queues has at most {MAX_LOCK_NAME_BYTES} bytes", bytes=size)
 
 
 def _check_name(what: str, name: str) -> None:
-    """Raises RemoteProtocolError for one that no client has: an id is an address, a process and some words."""
+    """Raises RemoteProtocolError for a name that no client has: an id is an address, a process and some words."""
     if len(name) > MAX_NAME_CHARS:
         raise RemoteProtocolError(f"{what} has at most {MAX_NAME_CHARS} characters", chars=len(name))

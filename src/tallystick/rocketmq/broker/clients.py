@@ -1,11 +1,11 @@
-"""Who produces and who consumes here: what heartbeats said (``ConsumerManager``, ``ProducerManager``).
+"""Who produces and who consumes here, by their heartbeats (``ConsumerManager``, ``ProducerManager``): a core.
 
-A member of a group is a connection. It goes when the connection ends, when it says so, or when no heartbeat named the
-group for 120 s; a connection without any heartbeat for so long is closed. One connection is a member of so many groups
-at most, whatever it says: each event costs what that connection has, not what the broker has.
+A member of a group is a connection. It leaves when the connection ends, when its client says so, or when no heartbeat
+named the group for 120 s; a connection without any heartbeat for so long is closed. One connection is a member of
+``MAX_GROUPS`` groups at most: an event costs what its connection has, not what the broker has.
 
-When the members or the topics of a consumer group change, its members are told, so that they share its queues anew:
-every event tells of which groups they are to be told, before whatever answer it gets (a client may hear it first).
+When the members or the topics of a consumer group change, its members must share its queues anew. Each event returns
+the groups whose members are to be told, before the response is sent: a client may hear of the change first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GroupMember:
 
 @dataclass
 class Consumers(Generic[AnyLink]):
-    """A consumer group that is there. Subscriptions by topic."""
+    """A consumer group with at least one member. ``subscriptions`` are by topic."""
 
     consume_type: str
     message_model: str
@@ -45,7 +45,7 @@ class Consumers(Generic[AnyLink]):
 
 
 class ClientsCore(Generic[AnyLink]):
-    """Plain core; ``now`` is an argument."""
+    """The members of all groups. ``now`` is an argument; events return the groups that changed."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, Consumers[AnyLink]] = {}
@@ -64,7 +64,7 @@ class ClientsCore(Generic[AnyLink]):
         return self._producers
 
     def consumers(self, group: str) -> Consumers[AnyLink] | None:
-        """None: nobody consumes for it."""
+        """Returns the members of a consumer group, or None if it has none."""
         return self._consumers.get(group)
 
     def producers(self, group: str) -> Mapping[AnyLink, GroupMember] | None:
@@ -79,7 +79,7 @@ class ClientsCore(Generic[AnyLink]):
         version: int,
         now: float,
     ) -> list[str]:
-        """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
+        """A heartbeat came; ``groups`` are those of its consumer groups that may consume."""
         changes = []
         self._last_heartbeats[link] = now
         consumer_names = self._groups.setdefault(link, {})
@@ -111,11 +111,11 @@ class ClientsCore(Generic[AnyLink]):
         return changes
 
     def group_count(self, link: AnyLink) -> int:
-        """Of how many groups it is a member."""
+        """Returns of how many groups a connection is a member."""
         return len(self._groups.get(link, ())) + len(self._producer_groups.get(link, ()))
 
     def _drop_unnamed(self, link: AnyLink, since: float) -> list[str]:
-        """Take a link out of the groups that its heartbeats have named no more ``since`` then."""
+        """Take a link out of the groups that no heartbeat of it has named since ``since``."""
         for group in [name for name in self._producer_groups[link] if self._producers[name][link].heard_at < since]:
             self._stop_producing(link, group)
         unnamed = [name for name in self._groups[link] if self._consumers[name].members[link].heard_at < since]
@@ -142,7 +142,8 @@ class ClientsCore(Generic[AnyLink]):
         return changes
 
     def closed(self, link: AnyLink) -> Iterator[list[str]]:
-        """Its connection ended. It is forgotten in steps, one a group: all that end in one turn may be in very many."""
+        """A connection ended. It is forgotten in steps, one a group, as all connections that end in one turn may be in
+        very many."""
         for group in list(self._groups.get(link, ())):
             yield self._stop_consuming(link, group)
         for group in list(self._producer_groups.get(link, ())):
@@ -151,14 +152,14 @@ class ClientsCore(Generic[AnyLink]):
         self._forget_idle(link)
 
     def expired(self, now: float) -> Iterator[AnyLink]:
-        """Connections whose clients are silent; each is to be closed, and ``closed`` follows. Who is heard again before
-        its turn comes is none of them."""
+        """Yields the connections whose clients are silent; each is to be closed, and ``closed`` follows. A client that
+        is heard again before its turn comes is not among them."""
         for link in [link for link, heard_at in self._last_heartbeats.items() if now - heard_at > EXPIRE_S]:
             if now - self._last_heartbeats.get(link, now) > EXPIRE_S:
                 yield link
 
     def _forget_idle(self, link: AnyLink) -> None:
-        """A link that is in no group is nobody's here."""
+        """Forget a link that is a member of no group."""
         if not self.group_count(link):
             for table in (self._groups, self._producer_groups, self._last_heartbeats):
                 table.pop(link, None)
@@ -186,7 +187,8 @@ class ClientsCore(Generic[AnyLink]):
 
 
 def _subscribe(consumers: Consumers[AnyLink], subscriptions: Iterable[Subscription]) -> bool:
-    """Whether there is a topic more or less than before; another choice among its messages is no change of that."""
+    """Take over subscriptions. Returns whether the topics changed; another choice among the messages of a topic is no
+    change."""
     before = consumers.subscriptions
     consumers.subscriptions = {
         new.topic: new if (old := before.get(new.topic)) is None or new.version > old.version else old

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ConfigFiles:
-    """The files of one store directory. Not for two threads at once on one name."""
+    """The files of one store directory. Two threads must not use it at once for one file."""
 
     def __init__(self, disk: Disk, store_directory: str) -> None:
         self._disk = disk
@@ -69,8 +69,8 @@ class ConfigFiles:
         return None
 
     def _settle(self, path: str) -> None:
-        """A process that died amid a save may have left names and bytes that power loss would still take back: what was
-        read is sent to clients from now on, so it is on the disk first."""
+        """Sync what was read: a process that died amid a save may have left names and bytes that power loss would still
+        take back, and clients are served from them."""
         file = self._disk.open(path)
         try:
             file.sync()
@@ -79,10 +79,8 @@ class ConfigFiles:
         self._disk.sync_dir(self.directory)
 
     def save(self, name: str, *text: bytes) -> None:
-        """Replace the content by these pieces.
-
-        Durable when it returns. Raises StorageError; then the old content stands, as the predecessor perhaps.
-        """
+        """Replace the content by these pieces; it is durable when this returns. Raises StorageError: then the old
+        content stands, perhaps as the predecessor."""
         new = self.begin(name)
         try:
             new.write(*text)

@@ -43,7 +43,7 @@ class _TableReading(Generic[T]):
 
 @dataclass(frozen=True)
 class ConfigPage(Generic[T]):
-    """The entries ``names`` of ``table``."""
+    """A page: the entries ``names`` of ``table``."""
 
     table: T
     names: list[str]

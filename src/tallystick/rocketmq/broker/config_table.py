@@ -17,7 +17,7 @@ from tallystick.runtime.clock import Clock
 
 
 class Named(Protocol):
-    """A topic's or a group's configuration."""
+    """The configuration of a topic or a group."""
 
     @property
     def name(self) -> str: ...
@@ -54,15 +54,15 @@ class ConfigTable(ABC, Generic[C]):
 
     @property
     def all(self) -> Mapping[str, C]:
-        """The table as it stands now; it changes under whoever waits."""
+        """The table as it stands now; later changes show in it."""
         return self._table
 
     @abstractmethod
     def places(self, config: C) -> int:
-        """How many of the table's places the entry takes."""
+        """Returns how many of the table's places an entry takes."""
 
     def more_places(self, configs: Iterable[C]) -> int:
-        """How many more places are taken when these have been put."""
+        """Returns how many more places are taken when these entries have been put."""
         after = {config.name: config for config in configs}
         before = (self._table[name] for name in after if name in self._table)
         return sum(map(self.places, after.values())) - sum(map(self.places, before))
@@ -77,7 +77,8 @@ class ConfigTable(ABC, Generic[C]):
         return share(room, self._of_host[host_of(peer)])
 
     def put(self, *configs: C, peer: str | None = None) -> None:
-        """Make or change entries, all in one step. ``peer``: whose use makes them; None: they were asked for."""
+        """Make or change entries, all in one step. ``peer`` is the client whose use makes them; None: an operator asked
+        for them."""
         for config in configs:
             self.fresh[config.name] = self.changes
             if config.name in self._table:
@@ -111,7 +112,7 @@ class ConfigTable(ABC, Generic[C]):
                 del self._of_host[host]
 
     def saved(self) -> None:
-        """The table is on the disk as it was when ``to_save`` was called."""
+        """The file has the table as it was when ``to_save`` was called."""
         for name in [name for name, change in self.fresh.items() if change < self._saving_changes]:
             del self.fresh[name]
 
@@ -130,7 +131,8 @@ class ConfigTable(ABC, Generic[C]):
 
 
 def share(room: int, places: int) -> int:
-    """How much of ``room`` a host may have that has ``places`` already: at most three quarters of what others leave."""
+    """Returns how much of ``room`` a host may have that has ``places`` already: at most three quarters of what others
+    leave."""
     return max(0, min(room, -(-(room + places) * 3 // 4) - places))
 
 

@@ -1,9 +1,9 @@
 """The broker's metrics under the names and labels of the original, for the dashboards that were made for it.
 
 Source: ``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``. Numbers by topic or group are given for the first
-``MAX_SERIES`` of them, in the order of their names, and lags for as many as have ``MAX_LAG_QUEUES`` queues together: a
-scrape is served on the loop. What this broker does not have,
-such as the queues between threads of the original, has no metric here.
+``MAX_SERIES`` of them, in the order of their names, and lags for as many as have ``MAX_LAG_QUEUES`` queues together, as
+the loop serves a scrape. What this broker does not have, such as the queues between the original's threads, has no
+metric here.
 """
 
 from __future__ import annotations

@@ -21,6 +21,6 @@ class Delays:
         self.dirty = False
 
     def take(self, text: bytes, table: DelayTable) -> None:
-        """Take the master's table: its text, and what was read from it."""
+        """Take over the master's table: its text, and the values that were read from it."""
         self.dirty = self.dirty or text != self.text
         self.text, self.table = text, table

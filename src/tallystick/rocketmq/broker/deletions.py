@@ -14,7 +14,7 @@ OnDeleted = Callable[[Exception | None], None]
 
 
 class Finisher(Protocol):
-    """Who finishes deletions."""
+    """A part that finishes deletions."""
 
     @property
     def pending_count(self) -> int:
@@ -35,7 +35,7 @@ class Deletions(Finisher):
         self._events, self._worker = events, worker
 
     def finish(self, deletion: Deletion, done: OnDeleted) -> None:
-        """The files are deleted afterwards; nobody waits for that."""
+        """Make a deletion durable on the worker, then call ``done``. The files are deleted after that."""
         self.pending_count += 1
         self._worker.submit(deletion.note, lambda _, error: done(error))
         self._worker.submit(deletion.unlink, self._unlinked)
@@ -51,7 +51,7 @@ class Deletions(Finisher):
 
 
 class AtOnce(Finisher):
-    """Finishes each deletion at once, where nobody else waits."""
+    """Finishes each deletion at once, for brokers that serve nobody else meanwhile."""
 
     pending_count = 0
 

@@ -1,4 +1,4 @@
-"""Consumer groups: made, changed, deleted, listed."""
+"""Requests that make, change, delete and list consumer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which consumer groups there are and what they may do (``SubscriptionGroupManager``)."""
+"""The consumer groups of a broker and their settings (``SubscriptionGroupManager``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Groups(ConfigTable[GroupConfig]):
         self._minute, self._in_minute = clock.now(), Counter[str]()  # how many groups went in it, by host for which
 
     def places(self, config: GroupConfig) -> int:
-        """As its retry topic, and its dead-letter topic, take of a registration."""
+        """Returns how many places a group takes: as many as its retry and dead-letter topics take of a registration."""
         return topic_places(TopicConfig(RETRY_PREFIX + config.name))
 
     def get(self, name: str, peer: str) -> GroupConfig | None:
@@ -72,7 +72,7 @@ class Groups(ConfigTable[GroupConfig]):
         return self._table.get(name) or self.get_all([name], peer).get(name)
 
     def get_all(self, names: Iterable[str], peer: str) -> dict[str, GroupConfig]:
-        """Returns groups by name, as ``get`` does, in one step; those for which that returns None are not in it."""
+        """Returns groups by name, in one step, as ``get`` does. Groups for which that returns None are left out."""
         wanted_names = dict.fromkeys(names)
         new_names = [name for name in wanted_names if name not in self._table and _makes_itself(name)]
         new_groups = {name: GroupConfig(name) for name in new_names} if self._auto_create else {}

@@ -1,15 +1,16 @@
 """Pulls that found nothing and wait for a message (long polling; ``PullRequestHoldService``).
 
-A held pull is woken by the first message of its queue that its tags let through, by the end of its topic, or by its own
-deadline; the original looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
+A held pull is woken by the first message of its queue that its tags let through, by the deletion of its topic, or by
+its own deadline; the original looks for ended ones every 5 s. A pull that is run again is not held a second time.
 
-A client pulls again as soon as it is answered, so none is answered before it has waited: beyond ``MAX_HELD``, or
-``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. Beyond ``MAX_QUEUE_HELD`` of one queue no
-message wakes it before. What it keeps counts as ever; whoever makes a broker keep most is closed when that is too much.
+A client pulls again as soon as it has a response, so no response is sent before the pull has waited: beyond
+``MAX_HELD``, or ``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. Beyond ``MAX_QUEUE_HELD`` of
+one queue no message wakes a pull before that. The memory of held pulls counts as that of other requests: the connection
+that takes most is closed when all take too much.
 
-A pull that ends leaves its place in the heap of deadlines, but lets go of all that it kept. When most places are of
-ended ones, those of the others go over to a new heap, some with each pull that comes or ends: always from the end of
-the old one, which stays a heap.
+A pull that ends leaves its place in the heap of deadlines, but frees its request. When most places are of ended pulls,
+those of the others move to a new heap, some with each pull that comes or ends: always from the end of the old one,
+which stays a heap.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ AnyPull = TypeVar("AnyPull")
 
 @dataclass(eq=False, slots=True)
 class HeldPull(Generic[AnyPull]):
-    """``offset`` is the queue offset that is waited for; ``tags`` the codes that are let through, None: all."""
+    """A pull that waits for queue offset ``offset``. ``tags`` are the codes that wake it, None for all messages."""
 
     topic: str
     queue_id: int
@@ -46,10 +47,10 @@ class HeldPull(Generic[AnyPull]):
 
 
 class HoldCore(Generic[AnyPull]):
-    """Events tell which pulls are over, to be run again. ``tick`` is due at ``wake_at``.
+    """Events return the pulls that are over, to be run again. ``tick`` is due at ``wake_at``.
 
-    There may be very many: they come one by one, and None where some were looked at of which none is over. What
-    happens between two steps is taken as if it had happened before.
+    There may be very many, so events yield one at a time, and None after a step that ended no pull. A change between
+    two steps counts as if it had happened before the event.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,8 @@ class HoldCore(Generic[AnyPull]):
                     yield None
 
     def topics_deleted(self, topics: Container[str]) -> Iterator[AnyPull]:
-        """Only these topics are there now; pulls that are held from now on, at one that is made anew, are not over."""
+        """Topics were deleted: end the pulls of all but these ``topics``. A pull that is held later, at a topic that is
+        made anew, is not over."""
         return self._end_all(
             [self._topics.pop(topic) for topic in [name for name in self._topics if name not in topics]]
         )
@@ -110,7 +112,7 @@ class HoldCore(Generic[AnyPull]):
                         yield self._end(held_pull)
 
     def closed(self, link: Hashable) -> Iterator[None]:
-        """A connection ended: its pulls are forgotten in steps."""
+        """A connection ended: forget its pulls, in steps."""
         return self._forget(self._links.pop(link, {}))
 
     def _forget(self, of_link: dict[HeldPull[AnyPull], None]) -> Iterator[None]:
@@ -122,7 +124,7 @@ class HoldCore(Generic[AnyPull]):
             yield
 
     def tick(self, now: float) -> list[AnyPull]:
-        """Returns the pulls whose time is up, or ``MAX_OVER`` of them."""
+        """Returns the pulls whose deadlines have passed, ``MAX_OVER`` at most."""
         over: list[AnyPull] = []
         for _ in range(MAX_OVER):
             heap = self._soonest()
@@ -134,17 +136,17 @@ class HoldCore(Generic[AnyPull]):
         return over
 
     def wake_at(self) -> float | None:
-        """Returns when ``tick`` is due, perhaps too early; None: not before another event."""
+        """Returns when ``tick`` is due, perhaps too early; None if no pull is held."""
         heap = self._soonest()
         return heap[0][0] if heap else None
 
     def _soonest(self) -> list[tuple[float, int, HeldPull[AnyPull]]]:
-        """The heap whose first deadline is the first of all."""
+        """Returns the heap with the earliest deadline of both."""
         old, new = self._old_deadlines, self._deadlines
         return old if old and (not new or old[0] < new[0]) else new
 
     def _move_deadlines(self) -> None:
-        """One of them came, or has ended."""
+        """Move some deadlines to the new heap, as a pull came or ended."""
         if not self._old_deadlines and len(self._deadlines) > 2 * self._count + _STALE:
             self._old_deadlines, self._deadlines = self._deadlines, []
         for _ in range(min(_STEP_MOVED, len(self._old_deadlines))):
@@ -153,7 +155,7 @@ class HoldCore(Generic[AnyPull]):
                 heapq.heappush(self._deadlines, entry)
 
     def _end(self, held_pull: HeldPull[AnyPull]) -> AnyPull:
-        """Returns the pull, which nothing here keeps any more."""
+        """Forget a pull. Returns it, to be run again."""
         pull, held_pull.pull, held_pull.is_waiting = held_pull.pull, None, False
         assert pull is not None
         self._count -= 1

@@ -1,4 +1,4 @@
-"""Groups that made themselves and of which nothing is known: where there is no room, they go, and new ones come."""
+"""Groups that made themselves and are idle: they are deleted to make room for new ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX
 
 
 def make_room_for_groups(parts: Parts) -> None:
-    """Let idle groups make room for others from now on: those without members, offsets, and messages in their retry and
-    dead-letter topics."""
+    """Let idle groups make room for others from now on: groups without members, without offsets, and without messages
+    in their retry and dead-letter topics."""
 
     def is_idle(group: str) -> bool:
         is_used = parts.clients.consumers(group) is not None or parts.offsets.knows_group(group)

@@ -17,7 +17,7 @@ from tallystick.runtime.clock import Clock
 
 
 class LockFile:
-    """``locks``, and what a ``Saver`` asks of them. Made, used and changed on the loop; ``take_role`` loads them."""
+    """The file of ``locks``, as a ``Saver`` sees it. Made, used and changed on the loop; ``take_role`` loads it."""
 
     def __init__(self, files: ConfigFiles, clock: Clock, standing: Standing) -> None:
         self._files, self._clock, self._standing = files, clock, standing
@@ -26,11 +26,9 @@ class LockFile:
         self.locks = QueueLocksCore(changed=self._change)
 
     def take_role(self, *, is_new: bool) -> None:
-        """What the broker is now, while nothing is being saved. A slave has none, and one that is a master later knows
-        of none. ``is_new``: the log is empty, so nobody had one.
-
-        Raises CorruptRecord for a damaged file, StorageError.
-        """
+        """Take up a role; call it while nothing is being saved. A slave has no locks, and does not know any when it
+        becomes a master. ``is_new``: the log is empty, so there are none. Raises CorruptRecord for a damaged file,
+        StorageError."""
         self._is_awaited = False
         if self._standing.is_slave:
             self._files.remove(LOCKS)
@@ -47,12 +45,13 @@ class LockFile:
         return self.locks.changes
 
     def unsaved_files(self, *, urgent: bool = False) -> list[str]:
-        """Its name if owners are new; or, without ``urgent``, went. A slave writes none: it would know nothing else."""
+        """Returns the file's name if there are new owners or, without ``urgent``, if owners went. A slave writes no
+        file."""
         is_due = self._is_awaited or (self.locks.dirty and not urgent)
         return [LOCKS] if is_due and not self._standing.is_slave else []
 
     def text(self, name: str) -> Iterator[bytes]:
-        """The file, piece by piece. It counts as saved from now on: see ``failed``."""
+        """Yields the file piece by piece. It counts as saved from now on: see ``failed``."""
         self._is_awaited = False
         return self.locks.text(self._clock.now())
 
@@ -60,15 +59,15 @@ class LockFile:
         """The text that was taken last is on the disk."""
 
     def failed(self, name: str) -> None:
-        """The text could not be saved: it is to be tried again."""
+        """The text could not be saved, and must be tried again."""
         self._is_awaited = True
 
     def is_urgent(self, name: str) -> bool:
-        """Whether somebody waits for the file."""
+        """Whether a response waits for the file."""
         return self._is_awaited
 
     def _save_none(self) -> None:
-        """From now on it is known that there were none."""
+        """Write an empty file: a later start then knows that there were no locks."""
         try:
             self._files.save(LOCKS, *self.text(LOCKS))
         except StorageError:

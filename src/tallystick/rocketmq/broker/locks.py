@@ -1,11 +1,12 @@
-"""Which client of a group has which queue for itself, for consumption in order (``RebalanceLockManager``).
+"""Which client of a group has the lock of which queue, for consumption in order (``RebalanceLockManager``): a core.
 
-A lock ends 60 s after its owner last asked for it. All of them are bounded; who is no member of the group that it names
-gets none where a quarter is given: strangers take no member's place. Nor does one host: another quarter is for others.
+A lock ends 60 s after its owner last asked for it. The number of locks is bounded. A client that is no member of the
+group that it names gets none beyond a quarter of the bound, so strangers take no member's place; and no host gets more
+than three quarters.
 
 A client goes on for 30 s with a lock of a master that is away. So owners are saved (``tallyLocks.json``) before they
-hear of their locks, and after a restart have them for 60 s from then on. A master that does not know who had locks, as
-it was a slave, gives none for so long.
+get the response, and after a restart they have their locks for 60 s more. A master that was a slave does not know who
+had locks, and gives none for so long.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class SavedLock(msgspec.Struct, frozen=True):
 
 
 class LockTable(msgspec.Struct, frozen=True):
-    """tallyLocks.json."""
+    """The content of tallyLocks.json."""
 
     locks: list[SavedLock] = []
 
@@ -56,21 +57,21 @@ class _QueueLock:
 
 
 class QueueLocksCore:
-    """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved. ``changes``: how often
-    queues had new owners."""
+    """The locks by group and queue; ``now`` is an argument. ``dirty``: saved owners went. ``changes`` counts new
+    owners."""
 
     def __init__(
         self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """``changed`` is called when a queue has a new owner: it hears of its lock when that is saved. The rest is as
-        for ``begin``."""
+        """``changed`` is called when a queue has a new owner, which gets its response when that is saved. The rest is
+        as for ``begin``."""
         self._changed, self.changes = changed, 0
         self.left_out = 0  # locks for which there was no room, since the start
         self.begin(saved, now, quiet_s=quiet_s)
 
     def begin(self, table: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0) -> None:
-        """Anew, with those that were saved. ``quiet_s``: for so long nobody knows who has locks, and none is given."""
+        """Begin anew with the locks of ``table``. For ``quiet_s`` no lock is given, as nobody knows who has one."""
         self._quiet_until, self.dirty = now + quiet_s, False
         self._groups: dict[str, dict[MessageQueue, _QueueLock]] = {}  # the one asked for last is last
         self._by_age: OrderedDict[_QueueLock, None] = OrderedDict()  # of all groups; the one asked for last is last
@@ -85,7 +86,7 @@ class QueueLocksCore:
         return len(self._by_age)
 
     def has_room(self, host: str, *, is_member: bool = True) -> bool:
-        """Whether one more can be given to a client of that host."""
+        """Whether a client of that host may have one more lock."""
         quarter = MAX_LOCKS // 4
         return self._places < (MAX_LOCKS if is_member else quarter) and self._hosts[host] < MAX_LOCKS - quarter
 
@@ -130,7 +131,8 @@ class QueueLocksCore:
         return locked_queues
 
     def newest(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> int:
-        """The last change by which the client has one of these queues: it may hear of them when that is saved."""
+        """Returns the number of the last change by which the client has one of these queues: its response waits until
+        that is saved."""
         locks = self._groups.get(group, {})
         own_locks = (locks.get(queue) for queue in queues)
         return max((lock.number for lock in own_locks if lock is not None and lock.client_id == client_id), default=0)
@@ -148,7 +150,8 @@ class QueueLocksCore:
             self._groups.pop(group, None)
 
     def text(self, now: float) -> Iterator[bytes]:
-        """The file, piece by piece: of the locks that live now; those that ended go. Some pieces are empty."""
+        """Yields the file piece by piece, with the locks that live now; those that ended are removed. Some pieces are
+        empty."""
         self.dirty, between = False, b'{"locks":[\n'
         lines, looked_count = list[bytes](), 0
         for group in list(self._groups):
@@ -167,7 +170,7 @@ class QueueLocksCore:
         yield b"\n]}\n" if between == b",\n" else between + b"]}\n"
 
     def prune(self, now: float) -> Iterator[None]:
-        """Locks that have ended by ``now`` go, in steps; one more is looked at. Between two steps all may change."""
+        """Remove the locks that ended by ``now``, in steps; other methods may be called between two steps."""
         remaining = _STEP_PRUNED
         while self._by_age and not _lives(lock := next(iter(self._by_age)), now):
             self._drop(lock)
@@ -186,7 +189,7 @@ class QueueLocksCore:
                 del self._groups[lock.group]
 
     def in_order(self, group: str, now: float) -> bool:
-        """Whether someone of the group has a queue for itself."""
+        """Whether a client of the group has the lock of a queue."""
         locks = self._groups.get(group)
         return locks is not None and _lives(next(reversed(locks.values())), now)
 

@@ -39,7 +39,7 @@ LINGER_S = 0.002
 
 @dataclass(frozen=True)
 class Listeners:
-    """Whom a log tells, on the loop."""
+    """The callbacks of a log, called on the loop."""
 
     settled: Callable[[list[Settle]], None]  # waits of sends are over
     awaited: Callable[[], bool]  # does anybody wait for a message?
@@ -50,10 +50,8 @@ class Listeners:
 
 
 class BrokerLog:
-    """``take_role``, ``start``, and at the end ``close``: that closes the store too.
-
-    A master has waits and feeds slaves; a slave follows. ``take_role`` begins the one, and ends the other.
-    """
+    """``take_role``, ``start``, and at the end ``close``, which closes the store too. A master has waits and feeds
+    slaves; a slave follows. ``take_role`` begins the one and ends the other."""
 
     def __init__(
         self, outside: Outside, store: MessageStore, settings: BrokerSettings, standing: Standing, listeners: Listeners,
@@ -79,10 +77,11 @@ class BrokerLog:
         self._retrying = False  # it is one that the disk made wait
 
     async def take_role(self, *, slave: bool) -> tuple[str, int] | None:
-        """At the start, and whenever it becomes the other one: whoever sends is refused meanwhile.
+        """Take up a role, at the start and whenever it changes; sends are refused meanwhile. Returns the address of the
+        HA port, or None for a slave.
 
-        Returns where slaves connect; None: it is one itself. Raises OSError when nobody can listen there, and what
-        ``MessageStore.promote`` raises: then it goes on as a slave.
+        Raises OSError if the port cannot be opened, and what ``MessageStore.promote`` raises: then it goes on as a
+        slave.
         """
         if slave:
             await self._part_from_slaves()
@@ -99,7 +98,7 @@ class BrokerLog:
         return address
 
     async def _part_from_slaves(self) -> None:
-        """Acks that are under way come too late: who waits is told that nobody knows."""
+        """Leave the slaves: acks that are under way come too late, and waits end in doubt."""
         if self._master is None or self._waits is None:
             return
         master, waits, self._master, self._waits = self._master, self._waits, None, None
@@ -122,7 +121,7 @@ class BrokerLog:
             self._listeners.arrived(arrivals)
 
     async def _part_from_master(self) -> None:
-        """Nobody appends any more."""
+        """Leave the master: nothing more is appended."""
         slave, self._slave = self._slave, None
         if slave is not None:
             await slave.close()
@@ -135,7 +134,7 @@ class BrokerLog:
             self._slave.follow(self._ha_address)
 
     def start(self) -> None:
-        """From now on it flushes, and tells who waits."""
+        """Begin to flush, and to call the listeners."""
         self._flusher.start()
         self._rebuilder.start()
         self._dispatch()
@@ -150,27 +149,27 @@ class BrokerLog:
 
     @property
     def waits(self) -> bool:
-        """Whether the responses to sends wait for disk or slaves, unless they do not want to."""
+        """Whether the responses to sends wait for disk or slaves, unless the messages opt out."""
         return self._sync_flush or self._standing.waits_for_slaves
 
     def wait(self, end: int) -> Settled:
-        """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
+        """Begin to wait until disk and slaves have the log up to ``end``. Call it at most once a tick."""
         assert self._waits is not None, "who sends to a slave is refused"
         return self._waits.appended(end, flush=self._sync_flush, replicas=self._standing.waits_for_slaves)
 
     def catch_up(self) -> None:
-        """What was stored before is now in queues and index, as far as one turn of the loop may bring it."""
+        """Dispatch what was stored before, as far as one turn of the loop has time for it."""
         if self._dispatch_timer is not None and not self._retrying:
             self._dispatch()
 
     def follow(self, ha_address: str | None) -> None:
-        """Where a master feeds slaves, for as long as this is one."""
+        """Follow the master whose HA port is at ``ha_address``, while this is a slave."""
         self._ha_address = ha_address
         if self._slave is not None:
             self._slave.follow(ha_address)
 
     async def close(self) -> None:
-        """Part from slaves or master, sync, close the store."""
+        """Leave slaves or master, sync, and close the store."""
         if self._dispatch_timer is not None:
             self._dispatch_timer.cancel()
         if self._master is not None:
@@ -203,7 +202,7 @@ class BrokerLog:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """A part of what may be dispatched; the rest in later turns of the loop."""
+        """Dispatch a part of what may be dispatched, and the rest in later turns of the loop."""
         if self._dispatch_timer is not None:
             self._dispatch_timer.cancel()
             self._dispatch_timer = None
@@ -227,12 +226,13 @@ class BrokerLog:
     # How replication stands
 
     def follow_status(self) -> FollowStatus:
-        """How a slave follows its master; not of a master."""
+        """Returns how a slave follows its master."""
         assert self._slave is not None, "a master follows nobody"
         return self._slave.status()
 
     def ha_status(self, metadata_age_s: float | None = None, tables_why: str | None = None) -> HaStatus:
-        """As GET_BROKER_HA_STATUS shows it. Of a slave: how old its copy of the master's tables is, and why."""
+        """Returns the state of replication as GET_BROKER_HA_STATUS shows it; of a slave with the age of its copy of the
+        master's tables, and why it is not newer."""
         end = self.store.end
         if self._slave is not None:
             status = self._slave.status()
@@ -260,7 +260,7 @@ class BrokerLog:
         return HaStatus(not self._standing.is_slave, end, sum(slave.in_sync for slave in slaves), links)
 
     def lags(self) -> list[SlaveLag]:
-        """A master's slaves."""
+        """Returns the lags of a master's slaves."""
         slaves = self._master.status() if self._master is not None else []
         return [
             SlaveLag(slave.slave_id or slave.address, slave.in_sync, slave.behind_bytes, slave.behind_s)

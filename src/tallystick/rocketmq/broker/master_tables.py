@@ -1,7 +1,7 @@
-"""A slave's requests to its master: for tables whole or in pages, for the end of its log; and with commits (H12).
+"""A slave's requests to its master: for whole tables or pages of them, for the end of its log, and with commits (H12).
 
 Tables are not parsed as a stranger's text: a frame bounds each page, which is read in steps (``table_parts``), and all
-pages of a table have a bound. A name server may have named a master that is none.
+pages of a table have a bound together, as a name server may have named a master that is none.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class QueueEnds:
 
 
 class MasterTables:
-    """The tables of the master at one address. ``instance`` is that of its hello: a master of ours that is another
-    process by now refuses all requests. Every method raises TallyError."""
+    """The tables of the master at one address. ``instance`` is that of its hello: a master of ours that was restarted
+    since refuses all requests. Every method raises TallyError."""
 
     def __init__(self, client: RemotingClient, clock: Clock, address: str, instance: str) -> None:
         self._client, self._clock, self._address, self._instance = client, clock, address, instance
@@ -164,10 +164,8 @@ class MasterTables:
         return number
 
     async def send_commit(self, commit: OffsetCommit) -> Command:
-        """Send a commit that was made at this slave. Returns the response.
-
-        If the master has no such group, that is the response to the pull which was to make it.
-        """
+        """Send a commit that was made at this slave. Returns the response; if the master has no such group, the
+        response to the pull that was to make it."""
         header = headers.UpdateOffsetHeader(
             consumer_group=commit.group,
             topic=commit.topic,

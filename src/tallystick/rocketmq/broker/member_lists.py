@@ -1,6 +1,6 @@
-"""Who is in groups: bodies of responses, piece by piece, as there may be thousands of members and of groups.
+"""The bodies of responses about members of groups, piece by piece, as there may be thousands of members and of groups.
 
-A piece is about one member. A group shows those that it has when its turn comes.
+A piece is about one member. A group shows the members that it has when its turn comes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _NOBODY = b'{"connectionSet":[]'  # with which a table without members begins
 
 
 def id_pieces(ids: Iterable[str]) -> Iterator[bytes]:
-    """``ConsumerIds``: one group."""
+    """Yields the body ``ConsumerIds``, of one group."""
     yield b'{"consumerIdList":['
     yield from separated(map(dialect.write_strict, ids))
     yield b"]}"
 
 
 def producer_pieces(members: Mapping[Link, GroupMember]) -> Iterator[bytes]:
-    """The response to GET_PRODUCER_CONNECTION_LIST: one group."""
+    """Yields the body of the response to GET_PRODUCER_CONNECTION_LIST, of one group."""
     yield b'{"connectionSet":['
     yield from separated(_connections(members))
     yield b"]}"
 
 
 def consumer_pieces(consumers: Consumers[Link]) -> Iterator[bytes]:
-    """``ConsumerConnections``: one group, and what it consumes."""
+    """Yields the body ``ConsumerConnections``: the members of one group, and its subscriptions."""
     table = ConsumerConnections(
         [], consumers.consume_from, consumers.consume_type, consumers.message_model, dict(consumers.subscriptions)
     )
@@ -43,7 +43,8 @@ def consumer_pieces(consumers: Consumers[Link]) -> Iterator[bytes]:
 
 
 def all_producer_pieces(groups: Mapping[str, Mapping[Link, GroupMember]], started_ms: int) -> Iterator[bytes]:
-    """The response to GET_ALL_PRODUCER_INFO: all groups. ``started_ms``: the wall clock when ``heard_at`` was 0."""
+    """Yields the body of the response to GET_ALL_PRODUCER_INFO, of all groups. ``started_ms`` is the wall clock when
+    ``heard_at`` was 0."""
 
     def infos(members: Mapping[Link, GroupMember]) -> Iterator[bytes]:
         for link, member in list(members.items()):

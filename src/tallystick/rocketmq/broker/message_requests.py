@@ -1,4 +1,4 @@
-"""Messages and queue offsets, looked up one by one: by key, id, time, and at the ends of a queue."""
+"""Requests for single messages and queue offsets: by key, id and time, and at the ends of a queue."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MessageRequests:
 
 
 def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Returns the pieces. Raises BrokerError when too many have no message, and at their end if none has."""
+    """Yields the pieces. Raises BrokerError when too many have no message, and at their end if none has."""
     steps, has_message = 0, False
     for piece in pieces:
         has_message, steps = has_message or bool(piece), steps + (not piece)

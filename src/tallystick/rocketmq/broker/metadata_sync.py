@@ -48,7 +48,7 @@ _SETTLED = (
 
 
 class MasterQueues(Protocol):
-    """Who keeps what the master's queues are: see ``MessageStore``."""
+    """The part that stores where the master's queues end: see ``MessageStore``."""
 
     def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None: ...
 
@@ -57,7 +57,7 @@ class MasterQueues(Protocol):
 
 @dataclass
 class SyncStatus:
-    """How far the copy is: for ``tally ha status``."""
+    """The state of the copy, for ``tally ha status``."""
 
     synced_ms: int = 0  # when a whole round last succeeded; 0: never
     failures: dict[str, str] = field(default_factory=dict)  # of the last round, by part
@@ -65,17 +65,15 @@ class SyncStatus:
 
     @property
     def why(self) -> str:
-        """Why something is not copied, or the master lacks what was committed here; empty: all is well."""
+        """Why a table is not copied, or the master lacks commits that were made here; empty if all is well."""
         why = [f"{part}: {reason}" for part, reason in self.failures.items()]
         return "; ".join([*why, self.refused_commits] if self.refused_commits else why)
 
 
 class MetadataSync:
-    """Runs while the broker is a slave, which ``take_role`` says. ``master`` may be set at any time; None: nobody to
-    copy from.
-
-    ``follow_status`` returns how the master's log is followed. ``worker`` is for what ``queues`` does with the disk.
-    """
+    """Runs while the broker is a slave, which ``take_role`` tells. ``master`` may be set at any time; None if none is
+    known. ``follow_status`` returns how the master's log is followed. ``worker`` runs what ``queues`` does with the
+    disk."""
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ class MetadataSync:
         self.status = SyncStatus()
 
     async def take_role(self, *, slave: bool) -> None:
-        """From now on. A master is done with what it copied when this returns; its status is of a copy no more."""
+        """Take up a role. A master has ended its copying when this returns, and has a slave's status no more."""
         if slave and self._task is None:
             self._begin()
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -130,22 +128,22 @@ class MetadataSync:
         self._sooner.set()
 
     def followed(self) -> None:
-        """The master is back: a round comes at once."""
+        """The slave follows its master again: a round begins at once."""
         self._rounds.followed(self._clock.now())
         self._sooner.set()
 
     def arrived(self, topics: Iterable[str]) -> None:
-        """There are records of these topics: a round comes at once if the table lacks one."""
+        """Records of these topics were dispatched: a round begins at once if the table lacks one."""
         if self._rounds.dispatched(topics, self._tables.topics.all, self._clock.now()):
             self._sooner.set()
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What runs while the broker is a slave."""
+        """Returns the tasks that run while the broker is a slave."""
         return [self._task] if self._task is not None else []
 
     async def close(self) -> None:
-        """Copy nothing more; what was begun on the disk is done."""
+        """End the copying, and wait for what was begun on the disk."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -172,7 +170,7 @@ class MetadataSync:
                     await self._sooner.wait()
 
     async def sync(self, master: str) -> None:
-        """One round."""
+        """Run one round."""
         proof = proof_of(self._follow_status())
         if isinstance(proof, str):
             return self._round_ended(master, {ALL_TABLES: proof})
@@ -205,7 +203,7 @@ class MetadataSync:
         return copy
 
     def _round_ended(self, master: str, failures: dict[str, str]) -> None:
-        """Emit each reason once. That no log is followed yet is so at every start: it is emitted when it lasts."""
+        """Emit each failure once. That no log is followed yet is so at every start: that is emitted when it lasts."""
         before, self.status.failures = self.status.failures, failures
         reported_failures, self._reported_failures = self._reported_failures, {}
         for part, reason in failures.items():

@@ -1,4 +1,4 @@
-"""What a broker counts, and how it shows it.
+"""The counters of a broker, and its metrics.
 
 The hot paths add to plain numbers once per message, pull or tick; a scrape turns them into metrics.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BrokerCounts:
-    """Since the start."""
+    """Counts since the start."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -46,7 +46,7 @@ class SlaveLag:
 
 @dataclass(frozen=True)
 class BrokerReadings:
-    """What a scrape reads of the running broker."""
+    """The values that a scrape reads from the running broker."""
 
     counts: BrokerCounts
     log_range: Callable[[], tuple[int, int, int]]  # first, flushed, end
@@ -168,5 +168,5 @@ def _replication(view: BrokerReadings) -> Iterator[Metric]:
 
 
 def registry(view: BrokerReadings, *others: Collector) -> CollectorRegistry:
-    """Everything a scrape of this broker shows, its process included."""
+    """Returns the registry of all metrics that a scrape of this broker shows, those of its process included."""
     return process_registry(_BrokerCollector(view), *others)

@@ -1,4 +1,4 @@
-"""The keys ``topic@group`` of a table of offsets by topic and by group: who forgets a topic touches only its keys."""
+"""The keys ``topic@group`` of a table of offsets, by topic and by group: to forget a topic touches only its keys."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ STEP_KEYS = 1000  # added within a millisecond
 
 
 def split(key: str) -> tuple[str, str]:
-    """Topic and group of a key."""
+    """Returns the topic and the group of a key."""
     topic, _, group = key.partition("@")
     return topic, group
 
 
 class OffsetKeys:
-    """Each key once, in the order in which they came."""
+    """A set of keys, in the order in which they came."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._by_topic: dict[str, dict[str, str]] = {}  # group to key
@@ -24,7 +24,7 @@ class OffsetKeys:
             self.add(key)
 
     def adding(self, keys: Iterable[str]) -> Iterator[None]:
-        """Add them, ``STEP_KEYS`` a step."""
+        """Add keys, ``STEP_KEYS`` a step."""
         for count, key in enumerate(keys, 1):
             self.add(key)
             if count % STEP_KEYS == 0:
@@ -42,7 +42,7 @@ class OffsetKeys:
         return self._by_topic.get(topic, {}).keys()
 
     def group_topics(self) -> dict[str, Collection[str]]:
-        """The topics of each group, for a file or a response, without a copy: there may be a million."""
+        """Returns the topics of each group, for a file or a response. It is no copy, as there may be a million."""
         return {group: topics.keys() for group, topics in self._by_group.items()}
 
     def first(self, most: int) -> list[str]:
@@ -72,5 +72,5 @@ class OffsetKeys:
 
     @property
     def tables(self) -> tuple[dict[str, dict[str, str]], ...]:
-        """All its tables, for whoever frees them."""
+        """Returns all its tables, to be freed in steps."""
         return self._by_topic, self._by_group

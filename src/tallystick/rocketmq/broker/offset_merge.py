@@ -1,7 +1,8 @@
-"""A slave's table of offsets becomes its master's, but for commits of its own that the master lacks (H12, H13).
+"""The merge of a master's table of offsets into a slave's, which keeps its own commits that the master lacks (H12,
+H13).
 
-There may be a million of either, so they are put together in steps, and consumers go on committing meanwhile. Keys for
-which they do so are put together once more at the end, when the whole is about to be seen.
+There may be a million of either, so they are merged in steps, and consumers go on committing meanwhile. Keys to which
+they commit are merged once more at the end, right before the merged table is used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NumbersByQueue = dict[str, dict[int, int]]  # "topic@group" to queue id to a num
 
 
 class OffsetMerge:
-    """``steps``, then ``end``. All it has belongs to the slave's table afterwards."""
+    """One merge: run ``steps``, then ``end``. All its tables belong to the slave's table afterwards."""
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class OffsetMerge:
         my_own_resets: NumbersByQueue,
         my_resets: ResetTable,
     ) -> None:
-        """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's go on changing."""
+        """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's tables may change
+        meanwhile."""
         self.offsets, self.pull_offsets = table.offsets, table.pull_offsets
         self.version, self.resets = table.version, resets
         self.own, self.own_resets = NumbersByQueue(), NumbersByQueue()
@@ -49,12 +51,11 @@ class OffsetMerge:
         self._changed_keys: dict[str, None] = {}
 
     def changed_here(self, key: str) -> None:
-        """There is another commit of a key at the slave."""
+        """A key got another commit at the slave."""
         self._changed_keys[key] = None
 
     def steps(self) -> Iterator[None]:
-        """Put the tables together; others do not see them yet. One table grows at a time: to make room in a long one
-        takes a while."""
+        """Merge the tables, in steps, one table after another: a long one takes a while to grow."""
         size = 0
         for key in list(self._my_own):
             size += 1 + len(self._my_own.get(key, ()))
@@ -123,7 +124,7 @@ class OffsetMerge:
                 self.count += len(self.offsets[key])
 
     def _overlay(self, key: str) -> None:
-        """Put commits of ours that the master lacks on top of its queues."""
+        """Put the slave's commits that the master lacks on top of the master's queues."""
         overlay = self._overlays.pop(key, None)
         theirs = overlay[0] if overlay is not None else self.offsets.get(key)
         lacking, counters = lacking_of(key, theirs, self._theirs, self._my_own, self._my_own_resets)

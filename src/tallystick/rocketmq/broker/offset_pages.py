@@ -20,7 +20,7 @@ _PULL_PLACES = 1 << 40  # the place of the first pull offset: commits that come 
 
 
 class OffsetPage(msgspec.Struct, frozen=True):
-    """Some of ``OffsetTable``."""
+    """A part of ``OffsetTable``."""
 
     version: DataVersion
     offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class OffsetPage(msgspec.Struct, frozen=True):
 
 
 class OffsetPagePart(msgspec.Struct, frozen=True):
-    """Some of an ``OffsetPage``: a member that is None is in another part."""
+    """A part of an ``OffsetPage``: a member that is None is in another part."""
 
     version: DataVersion | None = None
     offsets: dict[str, dict[Int32, Int64]] | None = None

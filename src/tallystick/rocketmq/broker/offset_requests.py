@@ -1,4 +1,4 @@
-"""Consumer offsets: committed, asked for, copied; and how far behind the groups are. Delay offsets, too."""
+"""Requests about consumer offsets: to commit, read and copy them, and how far behind groups are. Delay offsets, too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class OffsetRequests:
         }
 
     def _query(self, link: Link, command: Command, reply: Reply) -> Command:
-        """A group without an offset begins at 0 where the queue is short and young, and else decides by itself."""
+        """Respond with a group's offset. A group without one begins at 0 if the queue is short and young; else the
+        consumer decides."""
         header = headers.QueryOffsetHeader.of(command)
         offset = self._parts.offsets.get(header.topic, header.consumer_group, header.queue_id)
         if offset is None or offset < 0:
@@ -98,7 +99,8 @@ class OffsetRequests:
         return command.response(OK, None, UpdateOffsetResponse(resets=resets or None).to_fields())
 
     def _take(self, command: Command, commit: OffsetCommit) -> Command:
-        """Take a commit that a slave sends. It forgets one that is overtaken, and keeps one without room here."""
+        """Take a commit that a slave sends. The slave drops a commit that is overtaken, and keeps one without room
+        here."""
         offsets = self._parts.offsets
         if offsets.is_overtaken(commit):
             remark = f"The offset of group {commit.group} was set since, topic is {commit.topic}"
@@ -115,14 +117,15 @@ class OffsetRequests:
         return refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _all(self, link: Link, command: Command, reply: Reply) -> None:
-        """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
+        """Respond with the whole table to an original slave, which has no pull offsets, and whose parser takes strict
+        JSON only."""
         too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
         pieces = dialect.write_lines(self._parts.offsets.table())
         failed = partial(self._report_too_long, link.peer)
         respond_in_slices(self._parts, command.response(OK), pieces, too_long, reply, failed=failed)
 
     def _report_too_long(self, peer: str, remark: str) -> None:
-        """Emit the event once a host: a slave asks every ten seconds."""
+        """Emit the event once for each host: a slave asks every ten seconds."""
         host = peer.rpartition(":")[0]
         if host not in self._reported_hosts and len(self._reported_hosts) < _REMEMBERED_HOSTS:
             self._reported_hosts.add(host)

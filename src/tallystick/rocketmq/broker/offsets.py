@@ -35,7 +35,8 @@ EndOf = Callable[[str, int], int]  # topic and queue id to the offset after the 
 
 
 class SavedOffsets(OffsetTable, frozen=True):
-    """consumerOffset.json. Members that the original does not know are there only when a slave needs them."""
+    """The content of consumerOffset.json. Members that the original does not have are written only when a slave needs
+    them."""
 
     own: dict[str, dict[Int32, Int64]] | None = field(default=None, name="ownOffsetTable")
     own_resets: dict[str, dict[Int32, Int64]] | None = field(default=None, name="ownResetTable")
@@ -43,7 +44,8 @@ class SavedOffsets(OffsetTable, frozen=True):
 
 @dataclass(frozen=True)
 class OffsetCommit:
-    """One group's offset in one queue; of a slave's own: ``resets`` is the counter that it knew (``resets.py``)."""
+    """One group's offset in one queue. ``resets`` is the counter of resets when a slave took the commit
+    (``resets.py``)."""
 
     topic: str
     group: str
@@ -90,7 +92,7 @@ class Offsets:
         self.dirty = False
 
     def take_role(self) -> None:
-        """What the broker is now: a master has nobody to tell of commits, and copies no table."""
+        """Take up a role: a master has no commits to pass on, and copies no table."""
         self._merge = None
         if not self._standing.is_slave:
             self._own, self._own_resets = {}, {}
@@ -127,7 +129,7 @@ class Offsets:
 
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the offset is behind messages that are not here: of a topic that was made anew, or of a log that lost
-        its tail; at a slave perhaps of those that it still lacks."""
+        its tail; at a slave perhaps of messages that it still lacks."""
         return offset > self._end_of(topic, queue_id)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
@@ -168,7 +170,7 @@ class Offsets:
         self.dirty = True
 
     def set_pull_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Note how far a group has pulled: only shown, never resumed from, and not kept where there is no room."""
+        """Note how far a group has pulled. It is only shown, never resumed from, and dropped where there is no room."""
         key = f"{topic}@{group}"
         if queue_id not in self._pull_offsets.get(key, {}):
             if self._pull_count >= self.most:
@@ -215,8 +217,8 @@ class Offsets:
         return self._committed_keys.first(most)
 
     def forget_topic(self, topic: str, *, was_there: bool = True) -> None:
-        """A topic is deleted. A slave may have commits to it of which nothing is known here: those count no more, too,
-        unless the topic was not even there, as a stranger may invent it."""
+        """A topic is deleted. Commits to it that only a slave has count no more either, unless the topic was not even
+        there: any client can invent a name."""
         keys = [*self._committed_keys.of_topic(topic), *self._other_keys.of_topic(topic)]
         self._forget(keys)
         if keys or was_there:
@@ -224,7 +226,7 @@ class Offsets:
             self._save_now()
 
     def forgetting_group(self, group: str, *, was_there: bool = True) -> Iterator[None]:
-        """A group is deleted: see ``forget_topic``. In steps, as it may have all topics; what is committed meanwhile
+        """Forget a deleted group, as ``forget_topic``; in steps, as it may have all topics. What it commits meanwhile
         may go too."""
         keys = [*self._committed_keys.of_group(group), *self._other_keys.of_group(group)]
         for start in range(0, len(keys), STEP_KEYS):
@@ -235,7 +237,8 @@ class Offsets:
             self._save_now()
 
     def forgetting_resets(self, group: str) -> Iterator[None]:
-        """A group is deleted, and keeps its offsets: nobody of its name is told of former resets. In steps."""
+        """Forget the resets of a deleted group, whose offsets stay: a new group of its name does not hear of them. In
+        steps."""
         keys = [*self._committed_keys.of_group(group), *self._other_keys.of_group(group)]
         for start in range(0, len(keys), STEP_KEYS):
             self.resets.pending.forget(keys[start : start + STEP_KEYS])
@@ -256,9 +259,8 @@ class Offsets:
             self.dirty = True
 
     def cut(self, *, slave: bool) -> list[OffsetCommit]:
-        """When the log has its end: no offset (of a slave: none of its own) is beyond its queue. What they were.
-
-        Nor is one that operators set groups to; a slave has its master's.
+        """The end of the log is settled: move offsets that are beyond their queues' ends back to those; a slave moves
+        only its own commits. Returns them as they were. Pending resets move back as well, but a slave has its master's.
         """
         cut_commits = []
         if not slave:
@@ -320,8 +322,8 @@ class Offsets:
         return freeing(former)
 
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[OffsetCommit | None]:
-        """Which of this slave's own commits the master's table lacks (``lacking_of``), and None behind each group and
-        topic: there may be a million. Those that come meanwhile may be left out."""
+        """Yields this slave's own commits that the master's table lacks (``lacking_of``), and None behind each key, as
+        there may be a million. Commits that come meanwhile may be left out."""
         theirs = resets or ResetTable()
         for key in list(self._own):
             queues, counters = lacking_of(key, table.offsets.get(key), theirs, self._own, self._own_resets)
@@ -335,7 +337,8 @@ class Offsets:
             self._merge.changed_here(key)
 
     def disown(self, commit: OffsetCommit) -> None:
-        """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
+        """The master took a commit, or has no such topic or group: forget that it is the slave's own. A later commit
+        stays."""
         key = commit.key
         queues = self._own.get(key, {})
         if queues.get(commit.queue_id) == commit.offset:

@@ -1,4 +1,4 @@
-"""Pages of tables, for slaves of ours: see ``pages``."""
+"""Requests for pages of tables, from slaves of ours: see ``pages``."""
 
 from __future__ import annotations
 

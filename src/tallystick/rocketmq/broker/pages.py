@@ -2,10 +2,11 @@
 
 The original sends a whole table in one frame, which ends at 16 MiB, or asks for pages of topics and groups only. Here
 any table has pages: entries by their *place*, which is the same under one ``snapshot``. An entry that is added comes
-last. One that goes keeps its place: a place is an entry's number among those there are, and as many more as ever went.
-So whoever goes on behind entries that went reads some twice, misses none, and comes to the end however often some go.
-What an entry holds may change between two pages: each entry is right by itself. An original answers this code with "not
-supported", and the slave asks in the original's way.
+last. A removed entry keeps its place: the place of an entry is its number among those that exist, plus the number of
+entries that were ever removed. So a reader that goes on behind removed entries reads some twice, misses none, and
+reaches the end however often entries are removed. An entry may change between two pages: each is right by itself.
+
+An original answers this code with "not supported", and the slave asks in the original's way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Page:
-    """Some entries, in a form that both ends know; ``next`` is the place behind them, None behind the last one."""
+    """A part of a table, in a form that both ends read. ``next`` is the place behind it; None behind the last entry."""
 
     body: bytes
     next: int | None

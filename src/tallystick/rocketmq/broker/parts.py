@@ -49,7 +49,7 @@ def _at_once(done: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """Of one running broker. All of it belongs to the loop."""
+    """The parts of one running broker. All of them belong to the loop."""
 
     settings: BrokerSettings
     standing: Standing

@@ -1,18 +1,18 @@
 """Where operators set groups, until their consumers have heard of it: a core.
 
-A consumer that is there goes on where it was until it is told, and its next commit would undo the reset. So its commits
-count no more from the reset on, and the responses to its pulls have the new offset, until it commits or pulls there: it
-has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when it told the
-first pull of whomever, and when it is restarted).
+A connected consumer goes on where it was until it hears of a reset, and its next commit would undo the reset. So its
+commits do not count after the reset, and the responses to its pulls have the new offset, until it commits or pulls
+there: then it has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when
+it told the first pull of any consumer, and when it is restarted). A pull proves less than a commit: a consumer that
+reads ahead may have come there by itself, and one that heard may still hold messages from before. So the first pull
+there gets the response, too, and after pulls alone no commit below the reset counts.
 
-A pull proves less than a commit: who reads ahead may stand there by itself, and even who was told may have kept what it
-had of before. So the first pull there is told, too, and of one that has only pulled there no commit below counts.
+While a queue goes from one member to another both may read it, and one may have heard where the other has not. So each
+is told by itself, to go on where those who heard have committed, until one of these goes on reading ``OVERLAP_S`` after
+it heard.
 
-While a queue goes from one member to another both may read it, and what one has heard the other has not. So each is
-told by itself, to go on where those who have heard committed, until one of these reads on ``OVERLAP_S`` after it heard.
-
-They are kept with the counters of resets, and copied with them: ``resets.py``. Who has heard is not: after a restart
-all are told again, and what they had not committed comes again.
+Resets are kept with the counters of resets, and copied with them: ``resets.py``. The members that heard are not kept:
+after a restart all are told again, and what they had not committed comes again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members a
 
 @dataclass(slots=True)
 class _Member:
-    """A consumer that got the new offset in the response to a pull. ``since``: when it had heard, None: not yet.
-    ``proven``: it committed since then, at ``offset`` or behind; before that none of it below ``offset`` counts."""
+    """A consumer that got the new offset in the response to a pull. ``since`` is when it had heard, or None if it has
+    not. ``proven``: it committed since then, at ``offset`` or behind; before that no commit below ``offset`` counts."""
 
     offset: int
     since: float | None = None
@@ -42,13 +42,13 @@ class _Member:
 
 
 class PendingResetsCore:
-    """The resets that consumers have not heard of. ``changed`` is called when there are others, fewer, or with another
-    offset. ``number_of`` returns how many resets a queue of a key has had: members have heard of that one."""
+    """The resets that consumers have not heard of. ``changed`` is called after each change of them. ``number_of``
+    returns how many resets a queue of a key has had: a member has heard of one of that number."""
 
     def __init__(
         self, saved: PendingOffsets, changed: Callable[[], None], number_of: Callable[[str, int], int]
     ) -> None:
-        """Nobody else may change what ``saved`` has from now on."""
+        """``saved`` belongs to this table from now on."""
         # Ordered, since the first goes in one step, however many went before it; a slave only looks places up.
         self._pending: PendingOffsets = OrderedDict(saved)
         self._count, self._changed, self._number_of = sum(map(len, saved.values())), changed, number_of
@@ -76,8 +76,8 @@ class PendingResetsCore:
         self._changed()
 
     def hear(self, key: str, queue_id: int, offset: int, who: str, now: float, *, commits: bool) -> int | None:
-        """A consumer of the group, by the connection ``who``, ``commits`` an offset, or pulls there. Returns where it
-        is to go on instead, or None."""
+        """A consumer of the group, over the connection ``who``, ``commits`` an offset, or pulls there. Returns where it
+        must go on instead, or None if it may go on."""
         reset_offset = self._pending.get(key, {}).get(queue_id)
         if reset_offset is None:
             return None
@@ -124,8 +124,8 @@ class PendingResetsCore:
             self._changed()
 
     def cut(self, end_of: Callable[[str, int], int]) -> None:
-        """The log is recovered: nobody is sent on beyond the end of a queue (topic and queue id), for what comes there
-        is new."""
+        """The log is recovered: move resets beyond the end of their queue (topic and queue id) back to it, as messages
+        there will be new."""
         for key, queues in self._pending.items():
             topic, _ = split(key)
             for queue_id, offset in queues.items():
@@ -135,12 +135,11 @@ class PendingResetsCore:
                     self._changed()
 
     def replace(self, pending: PendingOffsets) -> None:
-        """Replace the resets by the master's, which alone counts and forgets them. Members
-        that have heard of one are known still."""
+        """Replace the resets by the master's, which alone forgets them. Which members have heard is still known."""
         self._pending, self._count, self._is_copy = pending, 0, True
 
     def forget(self, keys: Iterable[str]) -> None:
-        """A topic or a group is deleted, and had these keys: what comes under its name begins anew."""
+        """Forget the keys of a deleted topic or group: another one of its name begins anew."""
         for key in keys:
             if key in self._pending:
                 self._count -= len(self._pending.pop(key))

@@ -1,10 +1,10 @@
 """Pulls: read at once, or held until a message comes; the shell of ``pull_rules`` and ``HoldCore`` (H13).
 
-A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``, the tags of pulls included; pulls beyond that wait for the
-next one, one of each connection in turn, and who sent them is not read meanwhile. So sends, acknowledgements and slaves
-have their turn however many read. The memory of a pull that waits counts as unfinished for its connection.
+A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``, the tags of pulls included. Pulls beyond that wait for the
+next turn, one of each connection in turn, and their connections are not read meanwhile. So sends, acknowledgements and
+slaves have their turn however many consumers read. The memory of a waiting pull counts for its connection.
 
-A pull that makes its group waits until the group is saved, and reads then. Nobody else's does.
+A pull that makes its group waits until the group is saved, and reads then. Other pulls do not wait for that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Pull:
 
 
 class Pulls:
-    """Responses go to the links. Everything runs on the loop."""
+    """Serves pulls and sends their responses to the links. All methods run on the loop."""
 
     def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts, self._refusals = parts, counts, Refusals(parts.events)
@@ -88,7 +88,7 @@ class Pulls:
         return len(self._hold)
 
     def handle(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """Raises RemoteProtocolError for a header that is none."""
+        """Serve or hold a pull. Raises RemoteProtocolError for a header that is none."""
         pull = _Pull(
             reply,
             Command(command.code, command.opaque, command.flag, language=command.language),
@@ -116,7 +116,7 @@ class Pulls:
             self._serve(pull, allowed_pull, first=True)
 
     def _commit(self, peer: str, header: PullHeader) -> None:
-        """What a pull commits; its client gets no response to that."""
+        """Take the commit that a pull carries; it has no response of its own."""
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         if self._parts.offsets.is_beyond(topic, queue_id, offset):
             if self._reads.beyond_events.is_new((topic, group, "commit")):
@@ -129,7 +129,7 @@ class Pulls:
             self._parts.offsets.commit(topic, group, queue_id, offset)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Messages became readable: who waited for one of them gets it."""
+        """Messages became readable: wake the pulls that wait for one of them."""
         now_ms, sent_here = self._parts.clock.wall_ms(), not self._parts.standing.is_slave
         for arrival in arrivals:
             if sent_here:  # what a slave copies its master has counted
@@ -137,12 +137,12 @@ class Pulls:
             self._wake_for(arrival)
 
     def rebuilt(self, arrivals: Iterable[Arrival]) -> None:
-        """Messages of a lost queue can be read again: who waited for one of them gets it."""
+        """Messages of a lost queue can be read again: wake the pulls that wait for one of them."""
         for arrival in arrivals:
             self._wake_for(arrival)
 
     def _wake_for(self, arrival: Arrival) -> None:
-        """Who waits there is woken in some turn: all messages of a queue until then are one look at its pulls."""
+        """Note that pulls of a queue are to be woken: its messages until the next turn cost one look at its pulls."""
         key = arrival.topic, arrival.queue_id
         if not self._hold.waits(*key):
             return
@@ -163,7 +163,7 @@ class Pulls:
             yield
 
     def topics_changed(self) -> None:
-        """Whoever waits at a topic that is deleted hears of it: it may be made anew, and its messages count from 0."""
+        """Wake the pulls of deleted topics: a topic that is made anew counts its messages from 0."""
         topics = self._parts.topics
         if topics.removals != self._removals:
             self._removals = topics.removals
@@ -173,7 +173,7 @@ class Pulls:
         self._waking.run(self._hold.closed(link))
 
     def close(self) -> None:
-        """Pulls that wait get no response any more."""
+        """Drop the pulls that wait: they get no response any more."""
         self._alarm.cancel()
         self._waking.close()
         self._late.clear()
@@ -184,7 +184,7 @@ class Pulls:
         self._alarm.set(self._hold.wake_at())
 
     def _wake(self, pull: _Pull) -> None:
-        """It was held, and is over."""
+        """Run a held pull again."""
         if not pull.link.alive:
             return
         pull.link.keep(-pull.kept_bytes)
@@ -197,7 +197,7 @@ class Pulls:
     # Turns
 
     def _has_time(self) -> bool:
-        """Whether one more may be read in this turn of the loop."""
+        """Whether one more pull may read in this turn of the loop."""
         now = self._parts.clock.now()
         if self._turn_ends is None:
             self._turn_ends, self._turn_end_bytes = now + TURN_S, self._reads.bytes + TURN_BYTES
@@ -219,7 +219,7 @@ class Pulls:
                 self._run(pull, first=first)
 
     def _save_first(self, pull: _Pull) -> None:
-        """It made its group: it reads when the group is on the disk."""
+        """Serve a pull that made its group when the group is on the disk."""
         pull.link.keep(pull.kept_bytes)
 
         def saved(error: StorageError | None) -> None:

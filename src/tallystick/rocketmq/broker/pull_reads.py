@@ -1,4 +1,4 @@
-"""What one pull gets: messages, or where its reader goes on; what is counted of it (``pull_rules`` has the rules)."""
+"""The reads of pulls: messages, or where the reader must go on, and their counts (``pull_rules`` has the rules)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANY_BYTES = 128 * 1024 * 1024
 
 
 class PullReads:
-    """``bytes``: what was read so far. ``beyond_events``: topics and groups that had an event."""
+    """``bytes`` counts what was read so far. ``beyond_events`` has the topics and groups that had an event."""
 
     def __init__(self, parts: Parts, counts: BrokerCounts) -> None:
         self._parts, self._counts = parts, counts
@@ -27,7 +27,7 @@ class PullReads:
     def read(
         self, link: Link, command: Command, header: PullHeader, allowed_pull: AllowedPull, tags: frozenset[int] | None
     ) -> Command:
-        """Messages, or why there are none; ``tags`` are codes. ``bytes`` grows by what is read."""
+        """Returns messages, or why there are none; ``tags`` are codes. ``bytes`` grows by what is read."""
         parts = self._parts
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
@@ -60,7 +60,8 @@ class PullReads:
         return command.response(code, result.status.name, fields, parts=result.buffers)
 
     def _reset_to(self, link: Link, header: PullHeader) -> int | None:
-        """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""
+        """Returns where an operator set the group, if the pull is one of its consumers'; tools and slaves pull in its
+        name, too."""
         group, pending = header.consumer_group, self._parts.offsets.resets.pending
         members = self._parts.clients.consumers(group)
         if members is None or link not in members.members:
@@ -69,8 +70,11 @@ class PullReads:
         return pending.hear(key, header.queue_id, header.queue_offset, link.peer, now, commits=False)
 
     def _resume_offset(self, header: PullHeader, result: GetResult) -> int:
-        """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of
-        this queue, which was made anew or lost its tail: it has seen those before the group's offset, or none."""
+        """Returns where a reader beyond the end, or of another log, goes on.
+
+        Messages up to its offset are not those of this queue, which was made anew or lost its tail: the reader has seen
+        those before the group's offset, or none.
+        """
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         group_offset = self._parts.offsets.get(topic, group, queue_id)
         first, end = result.min_offset, result.max_offset

@@ -21,8 +21,8 @@ _DELETION_PLACES = 1 << 40  # the place of the first deletion: whatever queues c
 
 
 class QueueEndsPage(msgspec.Struct, frozen=True):
-    """Some queues; ``at`` is where the log ended: records before it are counted in every end. ``first`` is where it
-    begins; older versions do not say it."""
+    """Some queues with their ends. ``at`` is where the log ended: records before it are counted in every end. ``first``
+    is where it begins, None from older versions."""
 
     at: Int64
     ends: list[tuple[str, Int32, Int64]]

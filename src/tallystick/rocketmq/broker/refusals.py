@@ -1,4 +1,4 @@
-"""Why a send or a pull is not done, and the texts of the original for it."""
+"""Reasons why a send or a pull is refused, with the texts of the original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 @dataclass(frozen=True)
 class Refusal:
-    """``checked``: a send came as far as to the checks of its topic; such responses name the region too."""
+    """A refusal. ``checked``: a send came as far as the checks of its topic; such responses name the region too."""
 
     code: ResponseCode
     remark: str

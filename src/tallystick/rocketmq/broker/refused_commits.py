@@ -1,9 +1,9 @@
-"""Which commits of a slave its master does not take now, and when they are sent again (H13): a core.
+"""The commits of a slave that its master refused, and when they are sent again (H13): a core.
 
-A master has room for so many offsets (``maxOffsets``), or forbids reads for a while. What it refuses the slave keeps.
-Each commit is sent at once when it is new; of those that were refused a few are sent again in the next round, then
-after 30 s, 60 s and so on up to ten minutes, those first that were not sent for longest. When all of these few are
-taken, so is perhaps the rest: all are sent.
+A master has room for so many offsets (``maxOffsets``), or forbids reads for a while. The slave keeps what it refuses. A
+new commit is sent at once. Of the refused ones ``PROBES`` are sent again in the next round, then after 30 s, 60 s and
+so on up to ten minutes, first those that were not sent for longest. When the master takes all of these, all others are
+sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _Place = tuple[str, int]  # key and queue id: a later commit to a queue has no b
 
 
 class RefusedCommitsCore:
-    """In a round: ``began``, then for each commit that the master lacks ``is_due`` and what came of it, ``ended``."""
+    """In a round call ``began``; for each commit that the master lacks ``is_due``, and ``taken`` or ``refused``;
+    ``ended``."""
 
     def __init__(self) -> None:
         # In the order in which they were sent last; with each, in which round it was seen last.
@@ -34,7 +35,7 @@ class RefusedCommitsCore:
 
     @property
     def why(self) -> str:
-        """Empty: the master refused none."""
+        """Why the master lacks commits that were made here; empty if it refused none."""
         count = len(self._refused)
         return f"the master does not take {count} offsets that were committed here: {self._remark}" if count else ""
 
@@ -59,13 +60,13 @@ class RefusedCommitsCore:
         self._remark = remark
 
     def taken(self, commit: OffsetCommit) -> None:
-        """By the master; or it will never be."""
+        """The master took a commit, or will never take it."""
         place = _place(commit)
         self._taken += place in self._probes
         self._refused.pop(place, None)
 
     def ended(self, now: float) -> Iterator[None]:
-        """The round looked at all that the master lacks. In steps: there may be a million of them."""
+        """The round has looked at all commits that the master lacks. In steps, as there may be a million."""
         is_over = self._taken > 0 and not self._again
         for count, place in enumerate(list(self._refused), 1):
             if is_over or self._refused[place] != self._round:  # the master has it, or it went

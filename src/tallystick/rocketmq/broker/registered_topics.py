@@ -1,4 +1,4 @@
-"""What of its topics a broker registers: as the permission of the whole broker has them, and as many as fit a frame."""
+"""The topics that a broker registers: with the permission of the whole broker, and as many as fit a frame."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ async def permitted(table: TopicTable, perm: int) -> TopicTable:
 
 
 async def fitting(table: TopicTable) -> TopicTable:
-    """The topics that fit one registration: the broker's own, then those made first, then those of groups.
-
-    All of them, unless a table is older than its bounds or these were set higher. It takes steps, as ``permitted``.
+    """Returns the topics that fit one registration: first the broker's own, then those made first, then those of
+    groups. All fit, unless a table is older than its bounds or these were set higher. It takes steps, as ``permitted``.
     """
     sizes: dict[str, tuple[int, int]] = {}
     for count, (name, topic) in enumerate(table.topics.items(), 1):

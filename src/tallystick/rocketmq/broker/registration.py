@@ -56,7 +56,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class Member(BrokerIdentity):
-    """And what it is among the brokers of its name, now."""
+    """A broker's identity, and its role among the brokers of its name."""
 
     id: int
     ha_address: str
@@ -64,14 +64,14 @@ class Member(BrokerIdentity):
 
 @dataclass(frozen=True)
 class Masters:
-    """Where a slave's master serves requests, and where it feeds slaves. None: no name server knows."""
+    """The addresses where a slave's master serves requests and feeds slaves; None if no name server has them."""
 
     address: str | None = None
     ha_address: str | None = None
 
 
 class _NameServer:
-    """One that is to know this broker."""
+    """A name server at which this broker registers."""
 
     def __init__(self) -> None:
         self.due = asyncio.Event()
@@ -115,12 +115,12 @@ class Registrar:
 
     @property
     def registered(self) -> dict[str, str]:
-        """Name server to what went wrong last; empty: registered."""
+        """Returns by name server why the last registration failed; empty if it did not."""
         return {name: server.failure for name, server in self._servers.items() if server.failure is not None}
 
     @property
     def rival(self) -> str | None:
-        """Where another broker registers by this one's name and id: routes lead now here, now there."""
+        """The address of another broker that registers by this one's name and id: routes alternate between the two."""
         return next(iter(self._rivals.values()), None)
 
     def start(self) -> None:
@@ -141,8 +141,8 @@ class Registrar:
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, server.due.set)
 
     def announced(self, done: Callable[[], None]) -> None:
-        """``done()`` is called once: when each name server that can be reached knows the topics as they are now, or
-        after the time-out. At once where there is no name server."""
+        """Call ``done()`` once: when each name server that can be reached has the topics as they are now, or after the
+        time-out; at once if there is no name server."""
         announcement = (self._changes, done)
         self._announcements.append(announcement)
         self._end_announcements()
@@ -150,14 +150,14 @@ class Registrar:
             asyncio.get_running_loop().call_later(self._timeout_s, self._give_up, announcement)
 
     async def become(self, member: Member) -> None:
-        """Be registered as ``member`` from now on, and no more as before."""
+        """Register as ``member`` from now on, and no more as before."""
         before, self._member = self._member, member
         await self._leave(before)
         self._masters = Masters()
         self.changed()
 
     async def close(self) -> None:
-        """Take leave of all name servers that can be reached."""
+        """Unregister at all name servers that can be reached."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -216,7 +216,7 @@ class Registrar:
             return False
 
     def _end_announcements(self) -> None:
-        """Call those whose change is announced: a name server that failed learns of it when it is back."""
+        """Call those whose topics are registered; a name server that failed gets them when it is back."""
         announced_change = min(
             (server.announced_change for server in self._servers.values() if not server.failure), default=self._changes
         )

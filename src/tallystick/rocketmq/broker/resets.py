@@ -1,19 +1,20 @@
-"""How often somebody set a group's offset in a queue on purpose: by it a stale commit is told from a later reset (H13).
+"""Counters of how often a group's offset in a queue was set on purpose: they tell a stale commit from a later reset
+(H13).
 
-What consumers committed at a slave while the master was away it is told when it is back. An operator may have set the
-group back, or on, in between: then those commits are of the time before, and are not to be taken. No clock can tell,
-so each reset at the master steps a counter of the group's queue, which slaves copy with the offsets. A commit at a
-slave remembers the counter that it knew; the master takes it unless its own is higher.
+Commits that consumers made at a slave while the master was away are sent to it when it is back. An operator may have
+set the group back, or on, in between: then those commits are older, and must not count. No clock can tell, so each
+reset at the master steps a counter of the group's queue, which slaves copy with the offsets. A commit at a slave has
+the counter that the slave had; the master takes it unless its own counter is higher.
 
-A commit that goes back counts as well, for who goes back means it; a consumer of ours says so itself, as the higher one
-may be known to a slave alone. There the counter is saved with the offset, seconds later, so a master may lose a step
-that its slave has copied. And a commit that goes back at a slave knows one more than the slave does. What was committed
-at the slave after either is taken all the same, be it lower, as its counter is the higher one (``takes_over``). An
-operator's reset steps to the next multiple of ``STRIDE``: it is beyond any number of steps that were lost.
+A commit that goes back steps the counter as well, for a consumer goes back on purpose; a consumer of ours says so, as
+the higher offset may be at a slave alone. The counter is saved with the offset, seconds later, so a master may lose a
+step that its slave has copied. A commit that goes back at a slave has one more than the slave's counter. Commits at the
+slave after either count all the same, though they are lower, as their counter is the higher one (``takes_over``). An
+operator's reset steps to the next multiple of ``STRIDE``, beyond any number of lost steps.
 
-Counters are kept in a file of ours, ``tallyResets.json``. Of a topic or group that is deleted they go too, and its name
-is kept with a counter beyond all of theirs: so what comes again under that name has other counters, and no other group
-is touched. Of very many names the older half goes, and ``floor``, below which no counter is, steps instead.
+Counters are kept in a file of ours, ``tallyResets.json``. When a topic or group is deleted its counters go too, and its
+name is kept with a counter beyond all of them: so another one of that name has other counters, and no other group is
+touched. Of very many names the older half goes, and ``floor``, the least counter of all, steps instead.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ MAX_NAMES = 8192  # of deleted topics, and as many of deleted groups: a page of 
 
 
 class ResetTable(msgspec.Struct, frozen=True):
-    """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id.
+    """The content of tallyResets.json, and the part of it in a page of offsets: counters by ``topic@group`` and queue
+    id.
 
-    ``topics`` and ``groups``: those that were deleted, the last one last, each with the least value of its counters.
-    ``pending``: the offsets of groups that an operator set, and that may not have heard of it.
+    ``topics`` and ``groups`` are the deleted ones, the last one last, each with the least value of its counters.
+    ``pending``: the offsets to which an operator set groups, and of which consumers may not have heard.
     """
 
     floor: Int64 = 0
@@ -53,7 +55,8 @@ class ResetTable(msgspec.Struct, frozen=True):
 
 
 class ResetsCore:
-    """The counters. ``dirty`` tells the saver that they differ from the text that was written last."""
+    """The counters, and which commits count by them. ``dirty`` tells the saver that they differ from the last written
+    text."""
 
     def __init__(self, saved: ResetTable | None = None) -> None:
         table = saved or ResetTable()
@@ -73,14 +76,14 @@ class ResetsCore:
         return self.get(key, queue_id) > count
 
     def takes_over(self, key: str, queue_id: int, count: int) -> bool:
-        """Whether a commit at a slave, which knew the counter ``count``, went back after all resets known here.
+        """Whether a commit at a slave, which had the counter ``count``, went back after all resets known here.
 
         Only steps of consumers can be missing here: a counter that is further ahead is not believed.
         """
         return 0 < count - self.get(key, queue_id) < STRIDE
 
     def raise_to(self, key: str, queue_id: int, count: int) -> None:
-        """Raise the counter to that of a slave, whose commit was taken."""
+        """Raise the counter to that of a slave whose commit was taken."""
         self._step(key, queue_id, count)
 
     def went_back(self, key: str, queue_id: int) -> None:
@@ -96,7 +99,7 @@ class ResetsCore:
         self.dirty = True
 
     def forget_topic(self, topic: str, keys: Sequence[str]) -> None:
-        """A topic is deleted, and these keys of it: commits that were made to them count no more."""
+        """A topic is deleted, with these keys: earlier commits to them count no more."""
         self._forget(self._topics, topic, keys)
 
     def forget_group(self, group: str, keys: Sequence[str]) -> None:
@@ -118,7 +121,7 @@ class ResetsCore:
         self.dirty = True
 
     def of(self, keys: Iterable[str], *, with_names: bool) -> ResetTable:
-        """Returns the counters of some keys, for a slave; ``with_names``: and those of deleted topics and groups."""
+        """Returns the counters of some keys, for a slave; ``with_names``: with those of deleted topics and groups."""
         keys, pending = list(keys), self.pending.table()
         counts = {key: counts for key in keys if (counts := self._counts.get(key))}
         names = (self._topics, self._groups) if with_names else ({}, {})

@@ -1,4 +1,4 @@
-"""What a broker does for replication: the one place that says so while it runs."""
+"""The role of a broker: the one place that has it while the broker runs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class Standing:
         self.become(role, broker_id)
 
     def become(self, role: Role, broker_id: int = MASTER_ID) -> None:
-        """From now on. Plain attributes, as they are looked at for each message."""
+        """Take up a role. The attributes are plain, as they are read for each message."""
         self.role, self.broker_id = role, broker_id
         self.is_slave, self.waits_for_slaves = role is Role.SLAVE, role is Role.SYNC_MASTER

@@ -25,7 +25,7 @@ from tallystick.runtime.tasks import watch
 
 @dataclass(frozen=True)
 class RoleTaking:
-    """``failed`` hears when the copying of tables dies."""
+    """Takes up roles. ``failed`` is called when the copying of tables ends with an error."""
 
     standing: Standing
     log: BrokerLog
@@ -38,7 +38,7 @@ class RoleTaking:
     failed: Callable[[Exception], None]
 
     async def take(self, role: Role, broker_id: int) -> tuple[str, int] | None:
-        """Where slaves connect; None: it is one itself. See ``Broker.take_role``."""
+        """Take up a role. Returns the address of the HA port, or None for a slave. See ``Broker.take_role``."""
         check_role(role, broker_id)
         slave, store = role is Role.SLAVE, self.log.store
         if slave:

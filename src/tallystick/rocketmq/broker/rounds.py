@@ -22,16 +22,16 @@ _EVERYTHING = ""  # beside the names of topics: a round in which no part fails
 
 @dataclass(slots=True)
 class _Want:
-    """``gap_s`` is how long it is left alone when the next round does not bring it."""
+    """Something for which an early round is wanted. ``gap_s`` is the wait if the next round does not bring it."""
 
     due: float
     gap_s: float = GAP_S
 
 
 class RoundsCore:
-    """What happened may be told at any time; at ``wake_at`` a round ``began``, and ``ended`` before the next one.
+    """Events may come at any time; at ``wake_at`` a round ``began``, and it ``ended`` before the next one.
 
-    ``master`` is None while nobody knows one; then nothing is due.
+    ``master`` is None while none is known; then no round is due.
     """
 
     def __init__(self, now: float, *, first_s: float = FIRST_S, period_s: float = PERIOD_S) -> None:
@@ -44,25 +44,26 @@ class RoundsCore:
         self._is_timed = False  # the round that began last
 
     def master_found(self, master: str | None, now: float) -> None:
-        """Where name servers say that it is. Another master may have what the one before lacked."""
+        """Name servers said where the master is. Another master may have what the one before lacked."""
         if master != self.master:
             self.master = master
             for name in (_EVERYTHING, *self._wants):
                 self._wants[name] = _Want(now)
 
     def followed(self, now: float) -> None:
-        """The log of the master is fed from now on: it was away, or this slave was."""
+        """The slave follows its master from now on: one of the two was away."""
         self._wants[_EVERYTHING] = _Want(now)
 
     def dispatched(self, topics: Iterable[str], topic_names: Container[str], now: float) -> bool:
-        """Records of these topics are here. Returns whether ``wake_at`` changes. ``topic_names``: the table's."""
+        """Records of these topics were dispatched. Returns whether ``wake_at`` changes. ``topic_names`` are those of
+        the table."""
         new = [topic for topic in topics if topic not in topic_names and topic not in self._wants]
         for topic in new:
             self._wants[topic] = _Want(now)
         return bool(new)
 
     def wake_at(self) -> float | None:
-        """When the next round is due; None: not before there is a master."""
+        """Returns when the next round is due, or None if there is no master."""
         if self.master is None:
             return None
         early = min((want.due for want in self._wants.values()), default=math.inf)
@@ -74,7 +75,7 @@ class RoundsCore:
             self._early_from = now + GAP_S
 
     def ended(self, topic_names: Container[str], now: float, *, failed: bool) -> None:
-        """The table has ``topic_names`` now. ``failed``: at least one part was not copied."""
+        """A round ended, and the table has ``topic_names`` now. ``failed``: at least one part was not copied."""
         if self._is_timed:
             self._timed = now + self._period_s
         if not failed and self._is_still(_EVERYTHING):

@@ -34,7 +34,7 @@ AT_ONCE = 64  # pieces of a text, of some 10 to 100 KB, that are in memory
 
 
 class SavedTables(Protocol):
-    """The tables of some files: see ``Tables``."""
+    """The tables of some files: see ``BrokerTables``."""
 
     changed: Callable[[], None]  # is called at each urgent change
 
@@ -55,7 +55,7 @@ class SavedTables(Protocol):
 
 
 class Saver:
-    """``start`` it, ``close`` it, and its worker with it. What others see of it is ``Saves``."""
+    """``start`` it; ``close`` it, and its worker after it. Others use it as ``Saves``."""
 
     def __init__(self, tables: SavedTables, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
         self._tables, self._files, self._clock, self._events = tables, files, clock, events
@@ -73,14 +73,15 @@ class Saver:
 
     @property
     def changes(self) -> int:
+        """The number of urgent changes so far."""
         return self._tables.changes
 
     def when_saved(self, done: OnSaved) -> None:
         self._wait(self.changes, done)
 
     def after(self, change: int, done: OnSaved) -> None:
-        """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not;
-        that may be that too many wait already."""
+        """Call ``done`` when the change of this number is on the disk, at once if it is; or with the reason why it is
+        not, which may be that too many wait already."""
         if change <= self._saved_change:
             done(None)
         else:
@@ -109,7 +110,7 @@ class Saver:
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What runs from ``start`` to ``close``."""
+        """Returns the tasks that run from ``start`` to ``close``."""
         return [self._task] if self._task is not None else []
 
     async def close(self) -> None:
@@ -174,7 +175,7 @@ class Saver:
         return failure
 
     async def _save(self, name: str) -> None:
-        """Raises StorageError."""
+        """Save one file. Raises StorageError."""
         text, files, run = self._tables.text(name), self._files, self._worker.run
         pieces = await self._some(text)
         if len(pieces) < AT_ONCE:

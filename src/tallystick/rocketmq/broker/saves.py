@@ -1,4 +1,4 @@
-"""What responses wait for when their requests changed a table: the seam between requests and ``saver``."""
+"""The wait of responses for the disk when their requests changed a table: the seam between requests and ``saver``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def newest_since(saves: Saves, before: int) -> int:
 
 
 class SavedReply(Reply):
-    """The response is sent when what its request changed is on the disk, whatever others changed meanwhile.
+    """A reply that is sent when the changes of its request are on the disk, whatever other requests changed meanwhile.
 
     The changes of a request are those that are made while its handler runs, or one of its steps.
     """

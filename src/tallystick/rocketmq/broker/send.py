@@ -49,24 +49,24 @@ _CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
 
 
 class SendLog(Protocol):
-    """What sends need of the log."""
+    """The log, as sends use it."""
 
     @property
     def waits(self) -> bool:
-        """Whether the responses to sends wait for something, unless they do not want to."""
+        """Whether the responses to sends wait, unless their messages opt out."""
         ...
 
     def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
-        """Append them all at once."""
+        """Append all messages at once."""
         ...
 
     def wait(self, end: int) -> Settled:
-        """Until disk and slaves have the log up to ``end``, as the settings want it."""
+        """Begin to wait until disk and slaves have the log up to ``end``, as the settings say."""
         ...
 
 
 class Sends:
-    """``settled`` is called with what a wait ended in."""
+    """Stores messages. ``settled`` is called with the outcome of waits."""
 
     def __init__(
         self, log: SendLog, send_checks: SendChecks, send_back: SendBack, saves: Saves, counts: BrokerCounts,
@@ -98,7 +98,7 @@ class Sends:
         self._pending_messages = self._pending_bytes = 0
 
     def take(self, link: Link, command: Command, reply: Reply) -> None:
-        """A send; ``put`` is due behind the last one of a turn."""
+        """Check a send and note it for the next append; ``put`` is due at the end of the turn."""
         checked_send = self._check(link, command)
         if isinstance(checked_send, ExistingCopy):
             self._wait_for(checked_send, command, reply)
@@ -154,7 +154,7 @@ class Sends:
             self._wait(end, waiting_responses)
 
     def settled(self, settles: Iterable[Settle]) -> None:
-        """Waits are over: their responses are sent."""
+        """Waits are over: send their responses."""
         for settle in settles:
             responses = self._waiting_responses.pop(settle.ticket, [])
             self._waiting_count -= len(responses)
@@ -174,7 +174,8 @@ class Sends:
                     reply(response)
 
     def _send_saved(self, reply: Reply, response: Command) -> None:
-        """Send the response when the topic is on the disk, as the message is to be; if it cannot be, it says so."""
+        """Send the response when the new topic is on the disk, as the message must be; it is an error if the topic
+        cannot be saved."""
         self._saves.send(reply, response, self._saves.changes, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def closed(self, link: Link) -> None:
@@ -202,7 +203,7 @@ class Sends:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
     def _wait_for(self, existing_copy: ExistingCopy, command: Command, reply: Reply) -> None:
-        """Wait for the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
+        """Wait for an existing copy alone: disk and slaves may have it for long, though they lack later messages."""
         response, is_fresh = command.response(_SUCCESS), existing_copy.topic in self._fresh
         if command.is_one_way:
             return
@@ -270,7 +271,7 @@ class Sends:
         return command.response(status.response_code, remark, dict(_CHECKED_FIELDS))
 
     def _refuse(self, command: Command, refusal: Refusal | None, reply: Reply) -> None:
-        """Respond to a send that stores nothing; ``refusal`` None: it need not store anything."""
+        """Respond to a send that stores nothing. ``refusal`` is None if there was nothing to store."""
         if command.is_one_way:
             return
         if refusal is None:

@@ -47,7 +47,8 @@ _TIMERS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DEL_U
 
 
 class CheckedSend(NamedTuple):
-    """A send that may be stored. ``wait``: the response waits for disk and slaves. The response has ``unique_key``."""
+    """A send that may be stored. ``wait``: its response waits for disk and slaves. ``unique_key`` goes into the
+    response."""
 
     put_request: PutRequest
     wait: bool
@@ -64,7 +65,7 @@ class _CheckedTopic(NamedTuple):
 
 
 class SendChecks:
-    """Decides for one request at a time; makes topics where that is allowed."""
+    """Checks one request at a time, and makes topics where that is allowed."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class SendChecks:
         self._broker_properties = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
     def check(self, command: Command, peer: str, born_host: bytes) -> CheckedSend | Refusal:
-        """For SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. Raises RemoteProtocolError."""
+        """Check a SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE. Raises RemoteProtocolError."""
         header = read_send(command)
         if not command.body:
             return Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body", checked=False)
@@ -252,7 +253,7 @@ def value_of(properties: str, name: str) -> str | None:
 
 
 def _waits_for_store(properties: str) -> bool:
-    """Whether a send waits for disk and slaves: it does unless its property says anything but true."""
+    """Whether the response waits for disk and slaves: it does, unless the property WAIT has a value other than true."""
     if _WAIT_TRUE in properties:  # what clients write
         return True
     value = value_of(properties, _WAIT)
@@ -260,7 +261,7 @@ def _waits_for_store(properties: str) -> bool:
 
 
 def _has_broker_properties(properties: str) -> bool:
-    """Whether a property may be there that means something to a broker: eight searches are less than one parse."""
+    """Whether a property may be there that means something to a broker. Eight searches cost less than one parse."""
     return (
         "DELAY\x01" in properties
         or "TRAN_MSG\x01" in properties

@@ -1,9 +1,9 @@
-"""A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, to the
-dead-letter topic.
+"""The checks of a message that a consumer gives back: it goes to the retry topic of its group or, after too many times,
+to the dead-letter topic.
 
 The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once. The
 response is sent when disk and slaves have the copy, as with a send: the group's offset passes over the message then.
-When they are late a consumer of ours asks again, and names the copy: the broker waits for that, and makes no other.
+When they are late a consumer of ours asks again, and names the copy: the broker waits for that one and makes no other.
 Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
 
@@ -37,7 +37,8 @@ _COPIED_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
 
 
 class ExistingCopy(NamedTuple):
-    """The copy is stored already, in this topic, from one physical offset to another: the response waits for it."""
+    """A copy that is stored already, in this topic, at the physical offsets ``offset`` to ``end``: the response waits
+    for it."""
 
     topic: str
     offset: int
@@ -45,14 +46,14 @@ class ExistingCopy(NamedTuple):
 
 
 class SendBack:
-    """Decides for CONSUMER_SEND_MSG_BACK."""
+    """Checks requests CONSUMER_SEND_MSG_BACK."""
 
     def __init__(self, settings: BrokerSettings, store: MessageStore, topics: Topics, groups: Groups) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._turn = 0
 
     def check(self, command: Command, peer: str) -> CheckedSend | ExistingCopy | Refusal | None:
-        """Returns what to store. Returns None if the group takes no message again. Raises RemoteProtocolError."""
+        """Returns what to store, or None if the group takes no message again. Raises RemoteProtocolError."""
         header = SendBackHeader.of(command)
         group = self._groups.get(header.group, peer)
         if group is None:
@@ -93,9 +94,10 @@ class SendBack:
 
 
 def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
-    """Offsets of a log that was lost in part, or wholly, are those of other messages later.
+    """Whether a message is the one that the consumer names: after a log was lost, its offset may be that of another
+    one.
 
-    Clients name the producer's id or that of the place, and the topic where it stands or where it was sent, without
+    Clients name the producer's id or the offset id, and the topic where it is stored or where it was sent, without
     their namespace.
     """
     identifier, topic = header.origin_msg_id, header.origin_topic
@@ -106,7 +108,7 @@ def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
 
 
 def _is_copy(copy: StoredMessage, message: StoredMessage, group: str) -> bool:
-    """Whether it was made when the group gave this delivery of the message back."""
+    """Whether a record is the copy that was made when the group gave this delivery of the message back."""
     origin = message.properties.get(_ORIGIN, message.offset_id)
     return (
         copy.topic in (RETRY_PREFIX + group, DLQ_PREFIX + group)

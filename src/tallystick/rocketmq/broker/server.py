@@ -1,8 +1,8 @@
-"""A broker's two ports for clients, and which part answers what.
+"""A broker's two ports for clients, and the part that serves each request.
 
-All requests that came in one loop tick are handled together: their sends are one append, then the others in order. Both
-have their time in each turn (``remoting/backlog.py``). The second port, two below the first, serves the same but pulls:
-slaves fetch tables there, untroubled by long queues.
+All requests that came in one loop tick are handled together: their sends are one append, then come the others in order.
+Both have their time in each turn (``remoting/backlog.py``). The second port, two below the first, serves the same
+requests without pulls: slaves fetch tables there, undisturbed by long queues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tallystick.runtime.outside import Outside
 
 
 class Requests:
-    """The handler of the first port. Nothing that a peer sends makes it raise."""
+    """Receives the requests of the first port. No request of a peer makes it raise."""
 
     def __init__(
         self, sends: Sends, pulls: Pulls, clients: ClientRequests, rooms: Iterable[Mapping[int, Handler]],
@@ -54,7 +54,7 @@ class Requests:
             self._backlog.received([entry for entry in requests if entry[1].code not in SENDS])
 
     def close(self) -> None:
-        """Serve none of the requests that wait."""
+        """Drop the requests that wait."""
         self._backlog.close()
         self._sending.close()
 
@@ -69,7 +69,7 @@ class Requests:
 
 
 class FastRequests:
-    """The handler of the second port."""
+    """Receives the requests of the second port."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -90,6 +90,8 @@ class BrokerServer:
     def __init__(
         self, outside: Outside, requests: Requests, settings: RemotingSettings, server_requests: ServerRequests
     ) -> None:
+        """``rooms`` have the handlers of all other requests. ``catch_up()`` dispatches what is stored, before it is
+        read."""
         clock, events = outside.clock, outside.events
         self.memory = Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
 
@@ -107,7 +109,7 @@ class BrokerServer:
         return self._main.malformed_connections + self._fast.malformed_connections
 
     async def start(self, host: str, port: int) -> None:
-        """Raises OSError."""
+        """Listen at both ports. Raises OSError."""
         await self._main.start(host, port)
         await self._fast.start(host, port - FAST_PORT_BELOW)
 

@@ -117,7 +117,7 @@ class BrokerSettings:
         return TopicDefaults(self.name, self.cluster, self.default_queues, self.auto_create_topics)
 
     def store_settings(self, port: int) -> StoreSettings:
-        """With the address that records get; ``port`` is the one that clients use."""
+        """Returns the settings of the store, with the address for its records; ``port`` is the one that clients use."""
         return replace(self.store, store_host=encode_host(self.client_host, port))
 
     def ha_settings(self, broker_id: int) -> HaSettings:

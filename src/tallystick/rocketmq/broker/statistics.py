@@ -1,7 +1,7 @@
-"""How full queues are, and how far behind their groups: bodies of responses, piece by piece.
+"""The bodies of statistics of queues and groups, piece by piece.
 
-There may be a million queues and offsets, and each piece may read the log: whoever makes them stops in between. A piece
-is about one queue, as it is at that moment.
+There may be a million queues and offsets, and each piece may read the log: the caller gives others turns in between. A
+piece is about one queue, as it is at that moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tallystick.rocketmq.wire.values import MessageQueue, TopicConfig
 
 
 def topic_pieces(parts: Parts, config: TopicConfig) -> Iterator[bytes]:
-    """``TopicStats``: how full a topic's queues are."""
+    """Yields the body ``TopicStats``: the offsets of a topic's queues."""
     name, store = config.name, parts.store
 
     def queues() -> Iterator[bytes]:
@@ -30,14 +30,14 @@ def topic_pieces(parts: Parts, config: TopicConfig) -> Iterator[bytes]:
 
 
 def group_pieces(parts: Parts, group: str, topics: Sequence[str]) -> Iterator[bytes]:
-    """``ConsumeStats``: how far behind a group is in these topics together."""
+    """Yields the body ``ConsumeStats``: how far behind a group is in these topics."""
     now_ms = parts.clock.wall_ms()
     tps = sum(parts.traffic.get_tps(topic, group, now_ms) for topic in topics)
     return _of_group(parts, group, topics, float(tps), _Sums())
 
 
 def broker_pieces(parts: Parts, *, only_ordered: bool) -> Iterator[bytes]:
-    """``ConsumeStatsList``: all groups and what they consume; ``only_ordered``: of ordered topics."""
+    """Yields the body ``ConsumeStatsList``: all groups and their topics; ``only_ordered``: the ordered topics alone."""
     sums = _Sums()
     yield b'{"brokerAddr":%s,"consumeStatsList":[' % dialect.write(parts.identity.address)
     for number, group in enumerate(list(parts.groups.all)):
@@ -97,7 +97,7 @@ def _entry(queue: MessageQueue, value: QueueStats | QueueLag) -> bytes:
 
 
 def separated(entries: Iterable[bytes]) -> Iterator[bytes]:
-    """Commas between the entries of a list or table."""
+    """Yields pieces with commas between them."""
     between = b""
     for entry in entries:
         yield between + entry

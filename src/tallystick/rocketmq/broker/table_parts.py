@@ -1,7 +1,7 @@
-"""A master's tables as they are read, a part of their text a step, so that everybody else has turns in between.
+"""A master's tables as they are read, a part of their text a step, so that others have turns in between.
 
-Whoever a name server calls a master may send what he likes: a text that is no strict JSON, but for bare numbers as
-keys, is refused where it is long, since reading it takes a hundred times as long.
+Any process may be named as master by a name server and send any text: one that is not strict JSON, but for bare numbers
+as keys, is refused where it is long, since reading it takes a hundred times as long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 
 
 class ConfigsRead:
-    """The topics or groups of one page, as far as it is read."""
+    """The topics or groups of one page, as far as they are read."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
@@ -95,7 +95,7 @@ class OffsetsRead:
 
 
 def check_count(count: int, most: int, what: str) -> None:
-    """Raises RemoteProtocolError."""
+    """Raises RemoteProtocolError if a table has too many entries."""
     if count > most:
         raise RemoteProtocolError(f"the master has more {what} {most}", count=count)
 

@@ -44,10 +44,8 @@ class BrokerTables:
         self, files: ConfigFiles, settings: BrokerSettings, standing: Standing, clock: Clock, events: Events,
         topics_changed: Callable[[], None], end_of: EndOf,
     ) -> None:  # fmt: skip
-        """``topics_changed`` is called after each change: it registers. ``end_of`` tells where queues end.
-
-        Raises CorruptRecord for a damaged file.
-        """
+        """``topics_changed`` is called after each change of topics; ``end_of`` returns where a queue ends. Raises
+        CorruptRecord for a damaged file."""
         self._files, self._clock, self._events, self._topics_changed = files, clock, events, topics_changed
         self.changes = 0  # of urgent tables
         self.changed: Callable[[], None] = lambda: None  # called at each of them, for who saves
@@ -69,8 +67,8 @@ class BrokerTables:
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
 
     def cut_offsets(self, *, slave: bool) -> None:
-        """For what the broker is from now on, its log having its end. To be saved before the log grows: else a second
-        crash would bring an offset back, among new messages."""
+        """Cut the offsets for the broker's role when the end of its log is settled. Save them before the log grows:
+        else a second crash would bring an offset back, among new messages."""
         for commit in self.offsets.cut(slave=slave):
             self._events.emit(
                 "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
@@ -115,14 +113,14 @@ class BrokerTables:
             (self.topics if name == TOPICS else self.groups).saved()
 
     def failed(self, name: str) -> None:
-        """The text could not be saved: it is to be tried again, and whoever waits for it goes on waiting."""
+        """The text could not be saved: it must be tried again, and responses go on waiting for it."""
         if name in URGENT or self._was_awaited.get(name):
             self._awaited_files[name] = None
         if name not in URGENT:
             (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
 
     def is_urgent(self, name: str) -> bool:
-        """Whether somebody waits for the file."""
+        """Whether a response waits for the file."""
         return name in self._awaited_files
 
     def _topics_change(self) -> None:
@@ -139,5 +137,5 @@ class BrokerTables:
 
 
 def _reader(kind: type[T]) -> Callable[[bytes], T]:
-    """A file of our own is read whatever its size: what makes tables grow is bounded where it is made."""
+    """Returns the reader of one of our own files, of any size: what makes tables grow is bounded where it is made."""
     return lambda text: dialect.read_as(text, kind, bounded=False)

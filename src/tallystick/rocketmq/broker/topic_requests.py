@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted, listed; who consumes them and how full their queues are."""
+"""Requests that make, change, delete and list topics, and about their consumers and queues."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TopicRequests:
     def _put(self, requested: Sequence[TopicConfig], peer: str, command: Command, reply: Reply) -> None:
         """Put all topics or, if one is refused, none. Their attributes are changes.
 
-        The response is sent when the name servers know them: the client asks those for the topic next.
+        The response is sent when the name servers have them, as the client asks those for the topic next.
         """
         check_is_master(self._parts)
         topics = self._parts.topics
@@ -188,7 +188,7 @@ class TopicRequests:
         respond_in_slices(self._parts, command.response(OK), pieces, f"the queues of topic {name}", reply)
 
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command:
-        """Groups that are connected and want the topic, and those that once consumed it."""
+        """Respond with the groups whose members subscribe to the topic, and those with offsets in it."""
         topic = headers.TopicHeader.of(command).topic
         connected = (
             group

@@ -1,4 +1,4 @@
-"""Which topics there are, and how many queues each has (``TopicConfigManager``, ``TopicValidator``)."""
+"""The topics of a broker, and how many queues each has (``TopicConfigManager``, ``TopicValidator``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refusal_of_topic(name: str) -> str | None:
 
 
 def is_group_name(name: str) -> bool:
-    """Whether it has the characters of one, of whatever length."""
+    """Whether a name has the characters of a group's name, whatever its length."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -78,7 +78,8 @@ def refusal_of_group(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class TopicDefaults:
-    """``queues``: of a template and of topics made by hand; ``auto_create``: a send to an unknown topic makes it."""
+    """``queues``: how many a template has, and a topic made by an operator. ``auto_create``: a send makes a missing
+    topic."""
 
     broker: str
     cluster: str
@@ -87,7 +88,7 @@ class TopicDefaults:
 
 
 def system_topics(defaults: TopicDefaults) -> dict[str, TopicConfig]:
-    """What every broker has from the start (facts that the original's clients and tools rely on)."""
+    """Returns the topics that every broker has from the start; the original's clients and tools rely on them."""
     sizes = [
         ("SELF_TEST_TOPIC", 1, _READ_WRITE),
         ("BenchmarkTest", 1024, _READ_WRITE),

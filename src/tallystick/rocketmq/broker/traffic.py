@@ -1,6 +1,7 @@
-"""How many messages come and go: what the original's tools ask for (``BrokerStatsManager``, ``StoreStatsService``).
+"""How many messages come and go: numbers that the original's tools show (``BrokerStatsManager``,
+``StoreStatsService``).
 
-Plain counters; times are wall clock in ms, for days matter too. A day begins at midnight UTC.
+Plain counters; times are wall clock in ms, as days matter too. A day begins at midnight UTC.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Rate:
 
 @dataclass
 class Daily:
-    """A total, and what it was when today and yesterday began."""
+    """A total, and its values when today and yesterday began."""
 
     total: int = 0
     today: int = 0
@@ -59,7 +60,7 @@ class Daily:
 
 
 class Traffic:
-    """Of one broker. ``stored`` and ``read`` are called once a tick and queue, not once a message."""
+    """The traffic of one broker. ``stored`` and ``read`` are called once a tick and queue, not once a message."""
 
     def __init__(self) -> None:
         self.puts, self.gets = Daily(), Daily()
@@ -75,13 +76,13 @@ class Traffic:
         self._topics.setdefault(topic, Rate()).add(count, now_ms)
 
     def pulled(self, *, has_messages: bool, now_ms: int) -> None:
-        """A pull was answered."""
+        """A pull got its response."""
         self.pull_rate.add(1, now_ms)
         if not has_messages:
             self.miss_rate.add(1, now_ms)
 
     def read(self, topic: str, group: str, count: int, size: int, now_ms: int) -> None:
-        """A group got messages, so many bytes of the log."""
+        """A group got messages, ``size`` bytes of the log."""
         self.gets.add(count, now_ms)
         self.get_rate.add(count, now_ms)
         rate = self._groups.get((topic, group))

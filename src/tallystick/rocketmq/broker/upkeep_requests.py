@@ -1,7 +1,7 @@
-"""What an operator orders of the store: expired files and queues of deleted topics away; and a look into a queue.
+"""Requests of operators to the store: to delete expired files and queues of deleted topics, and to look into a queue.
 
-A broker does all of this by itself. Expired files go at ``deleteWhen`` o'clock or when the disk fills, and what they
-had of the queues with them; the requests make it happen within a second or so.
+A broker does all of this by itself. Expired files go at ``deleteWhen`` o'clock or when the disk fills, and their units
+in the queues with them; the requests make it happen within a second or so.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class UpkeepRequests:
         return command.response(OK)
 
     def _clean_topics(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """Delete the queues of topics that the table does not have, and the offsets of groups in them. On a slave its
-        master's table says which topics there are."""
+        """Delete the queues of topics that the table does not have, and the offsets of groups in them. A slave goes by
+        its master's table."""
         check_is_master(self._parts)
         parts = self._parts
         check_deletions(parts)

@@ -1,8 +1,8 @@
-"""Brokers that left a topic's route, and when to look whether they are back.
+"""Brokers that left a topic's route, and when the route is asked for again: a core.
 
-A core. A broker that restarts is away for a second, and a route is else asked for every half minute: for so long its
-members would not know that it is back, while members that come then ask it who is in the group. What is away longer is
-looked for less often, until the usual questions are often enough.
+A broker that restarts is away for a second, and a route is usually asked for every half minute: for so long the members
+of a group would not know that the broker is back, while members that come then ask it who is in the group. A broker
+that stays away is looked for less and less often, until the usual requests are often enough.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class _Absence:
 
 
 class AbsencesCore:
-    """By topic, the places in broker sets that nobody has any more."""
+    """The places in broker sets, by topic, that had a broker and have none now."""
 
     def __init__(self, usual_s: float) -> None:
-        """``usual_s``: between two questions for a route that lacks nobody."""
+        """``usual_s`` is the time between two requests for a route that lacks no broker."""
         self._usual_s = usual_s
         self._by_topic: dict[str, _Absence] = {}
 
     def route_found(self, topic: Topic, former: Topic | None, now: float) -> None:
-        """A name server said where ``topic`` is; the time before it was as ``former`` says."""
+        """A name server gave the route of ``topic``; ``former`` is the route before it."""
         places = _places(topic)
         departures = _places(former) - places if former is not None else frozenset[_Place]()
         absence = self._by_topic.get(topic.name)
@@ -48,8 +48,8 @@ class AbsencesCore:
             self._by_topic.pop(topic.name, None)
 
     def pause_s(self, name: str, now: float) -> float | None:
-        """How long to wait before the topic is asked for again. Returns None if its route lacks nobody, or for
-        so long that the usual questions are often enough."""
+        """Returns how long to wait before the route is asked for again. Returns None if it lacks no broker, or if
+        brokers are away for so long that the usual requests are often enough."""
         absence = self._by_topic.get(name)
         if absence is None:
             return None

@@ -1,6 +1,7 @@
-"""The queues that a consumer reads now, as its shell: each pulled by a task, committed, and what was given back sent.
+"""The queues that a consumer reads now, as a shell: each is pulled by a task and committed, and messages are given
+back.
 
-What to hand out, what to commit and when something is due is decided by ``DeliveryCore``.
+``DeliveryCore`` decides what is handed out, what is committed, and when something is due.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Assignment:
         self._assigned_queues[queue] = _AssignedQueue(self, core, group_offset)
 
     def begin(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues, which were taken on."""
+        """Begin to pull these queues, which were taken on."""
         for queue in queues:
             self._begin(self._assigned_queues[queue])
 
@@ -85,7 +86,8 @@ class Assignment:
         return queues
 
     async def stop(self, queues: Collection[MessageQueue]) -> None:
-        """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
+        """Pull and hand out no more of these queues. What was handed out can still be acknowledged; ``give_up`` comes
+        next."""
         leaving = [self._assigned_queues[queue] for queue in queues]
         for assigned_queue in leaving:
             assigned_queue.is_leaving = True
@@ -108,7 +110,7 @@ class Assignment:
         self.let_readers_go_on()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Raises UsageError."""
+        """Go on at an offset in a queue. Raises UsageError."""
         core = self[queue]
         self._core.seek(core, offset)
         assigned_queue = self._assigned_queues[queue]
@@ -201,7 +203,7 @@ class Assignment:
         return is_others and group_offset.offset != ours
 
     async def _follow_reset(self, assigned_queue: _AssignedQueue, offset: int, to: int) -> None:
-        """Go on where an operator set the group: a pull would say so, too, but not one from a slave."""
+        """Go on where an operator set the group. A master's response to a pull would say so, too, but no slave's."""
         queue = assigned_queue.core.queue
         assigned_queue.committed = None
         if assigned_queue.is_leaving or assigned_queue.core.is_revoked:
@@ -219,7 +221,7 @@ class Assignment:
         self._nacked.set()
 
     async def keep_sending_back(self) -> None:
-        """For ever."""
+        """Send back what is due, for ever."""
         while True:
             wake_at = self._core.wake_at()
             with contextlib.suppress(TimeoutError):
@@ -270,7 +272,7 @@ class Assignment:
         watch([assigned_queue.task], self._fail)
 
     async def find_again(self, assigned_queue: _AssignedQueue) -> None:
-        """Its topic is back: where the group stands there its reader goes on, else at the first message.
+        """The topic of a queue exists again: go on where the group stands there, or else at the first message.
 
         A topic that was made anew counts its messages from 0, and no group has an offset in it. Raises BrokerError,
         Unavailable.
@@ -329,7 +331,7 @@ class _AssignedQueue:
         return self.seeks != self._confirmed_seeks
 
     def offset_confirmed(self, offset: int, source: GroupOffset | CommitResult, seeks: int) -> None:
-        """A broker has this offset, as it was after so many ``seeks``."""
+        """A broker has this offset; ``seeks`` seeks had been made when it was sent."""
         self.committed, self.connection, self._confirmed_seeks = offset, source.connection, seeks
         self.resets = max(self.resets, source.resets)
 

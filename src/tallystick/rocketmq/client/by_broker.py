@@ -26,7 +26,7 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
 
 
 async def ask_brokers(queues: Iterable[MessageQueue], ask: BrokerCall) -> list[TallyError]:
-    """As ``ask_broker_of``, for all brokers side by side."""
+    """Call ``ask_broker_of`` for all brokers side by side. Returns what the requests raised."""
     failures = await asyncio.gather(*(ask_broker_of(some, ask) for some in by_broker(queues).values()))
     return [failure for some in failures for failure in some]
 

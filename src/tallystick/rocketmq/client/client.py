@@ -52,7 +52,7 @@ class RocketMQ:
     def __init__(
         self, name_servers: Sequence[str], outside: Outside, settings: BrokerClientSettings, *, program: str
     ) -> None:
-        """``program`` tells operators whose connections they see: host@process."""
+        """``program`` shows operators to whom a connection belongs: host@process."""
         clock, random, events = outside.clock, outside.random, outside.events
         self._name_servers = tuple(name_servers)
         remoting = RemotingClient(outside, RemotingSettings(), self._on_request, self._connection_lost)
@@ -78,7 +78,7 @@ class RocketMQ:
         self._closing: asyncio.Future[None] | None = None
 
     def producer(self, group: str) -> Producer:
-        """The one of this group; a group has one in each client."""
+        """Returns the producer of this group; a group has one in each client."""
         self._require_open()
         if group not in self._producers:
             self._producers[group] = Producer(self._context, _check_group(group))
@@ -152,18 +152,19 @@ class RocketMQ:
         return read_queue(self._context, queue, first, end, TagFilter.parse(tags))
 
     async def topic(self, name: str) -> Topic:
-        """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic at once, Unavailable."""
+        """Returns a topic's queues and where they are, as a name server has them now. Raises NoSuchTopic at once,
+        Unavailable."""
         self._require_open()
         check_topic(name)
         return await self._context.routes.refresh(name)
 
     async def queue_limits(self, queue: MessageQueue) -> tuple[int, int]:
-        """The offset of the first message that is still there, and that of the next one to come."""
+        """Returns the offset of the first message that is still there, and that of the next one to come."""
         self._require_open()
         return await offsets.queue_limits(self._context, check_queue(queue))
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Of the first message stored at this time or later."""
+        """Returns the offset of the first message stored at this time or later."""
         self._require_open()
         timestamp_ms = whole(timestamp_ms, "timestamp_ms", most=MAX_INT64)
         return await offsets.offset_at(self._context, check_queue(queue), timestamp_ms)
@@ -218,7 +219,8 @@ class RocketMQ:
         self._membership.route_changed()
 
     def _fail(self, error: Exception) -> None:
-        """Nobody beats, or asks for routes, any more: whoever goes on without would be left out of its groups."""
+        """A task for heartbeats or routes failed: fail producers and consumers, which would be left out of their
+        groups."""
         self._failure = error
         self._context.events.emit("client failed", reason=repr(error))
         for producer in self._producers.values():
@@ -245,12 +247,11 @@ def topics(
     settings: BrokerClientSettings | None = None,
     events: Events | None = None,
 ) -> Opening[RocketMQ]:
-    """A client of the topics that these name servers know.
+    """Returns a client of the topics that these name servers have.
 
-    ``name_servers``: ``host:port``, several as a list or separated by ``;`` or ``,``.
-
-    ``async with topics("127.0.0.1:9876") as mq`` or ``mq = await topics(…)``. Nothing is contacted before it is used.
-    Raises UsageError.
+    ``name_servers``: ``host:port``, several as a list or separated by ``;`` or ``,``. ``async with
+    topics("127.0.0.1:9876") as mq`` or ``mq = await topics(…)``. Nothing is contacted before it is used. Raises
+    UsageError.
     """
     addresses = addresses_of(name_servers)
     optional(settings, BrokerClientSettings, "settings")

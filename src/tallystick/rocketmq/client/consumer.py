@@ -39,18 +39,20 @@ QUEUES_AT_ONCE = 256  # that are asked where they end, or where to go on
 
 @dataclass(frozen=True)
 class ConsumerLag:
-    """Messages that are stored and that the group has not acknowledged, by queue; what tags leave out is counted."""
+    """How many messages are stored and not acknowledged by the group, by queue. Messages that its tags leave out are
+    counted."""
 
     by_queue: Mapping[MessageQueue, int]
 
     @property
     def total(self) -> int:
-        """Of all queues."""
+        """The lag of all queues."""
         return sum(self.by_queue.values())
 
 
 class Consumer:
-    """Made by ``RocketMQ.consumer``. Iterate over it; it begins with the first message asked for, or ``start``."""
+    """Made by ``RocketMQ.consumer``. Iterate over it; it begins with the first message that is asked for, or with
+    ``start``."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Consumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those of its topics that this member reads now; those of the group's retry topic are not among them."""
+        """The queues of its topics that this member reads now, without those of the group's retry topic."""
         return [queue for queue in self._assignment if queue.topic in self._filters]
 
     def __repr__(self) -> str:
@@ -131,7 +133,7 @@ class Consumer:
         self._begin(self._rebalancing.keep_sharing())
 
     def _fail(self, error: Exception) -> None:
-        """Whoever iterates gets the error, behind the messages that are here."""
+        """Fail the loop with an error, behind the messages that are here."""
         if self._failure is None:
             self._failure = error
         self._assignment.arrived.set()
@@ -159,7 +161,8 @@ class Consumer:
             self._reader = None
 
     def _at_work(self) -> set[MessageQueue]:
-        """Of which the loop is at a message that it is still to finish: nobody else may be at it meanwhile."""
+        """Returns the queues of which the loop has a message that it has not finished: no other member may read them
+        meanwhile."""
         if self._reader is None or self._reader.done():
             return set()
         return {core.queue for core in self._core.at_work([self._assignment[queue] for queue in self._assignment])}
@@ -199,8 +202,11 @@ class Consumer:
         return self
 
     def __anext__(self) -> Coroutine[Any, Any, ReceivedMessage]:
-        """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on: BrokerError
-        too when all brokers of the topic refuse it from its start on, as a group that is not there."""
+        """Returns the next message, and waits for it if there is none. Ends when the consumer is closed.
+
+        Raises why the consumer cannot go on: BrokerError too, when all brokers of the topic refuse it from its start
+        on, as a group that does not exist.
+        """
         return self._next(_loop_task())
 
     async def _next(self, loop_task: asyncio.Task[Any] | None) -> ReceivedMessage:
@@ -257,14 +263,16 @@ class Consumer:
             await self._assignment.commit_or_tell()
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Its processing is done, whatever becomes of the loop. In any order; the next commit tells the broker.
+        """The processing of a message is done, whatever becomes of the loop. Messages may be acknowledged in any order;
+        the next commit tells the broker.
 
-        For a message that this consumer does not have any more, as its queue was taken away or sought, it is an event.
+        A message that this consumer does not have any more, as its queue was taken away or sought, is an event.
         """
         self._acknowledged(self._core.ack(instance(message, ReceivedMessage, "message")), message)
 
     def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
-        """Its processing failed: it is to be delivered again, after ``delay_s``, by default ``nack_delays_s``.
+        """The processing of a message failed: it is to be delivered again, after ``delay_s``, by default
+        ``nack_delays_s``.
 
         It goes to the retry topic of the group, and to its dead letters after too many times. The offset passes over it
         when the broker has stored it there. In ordered and unshared reading, or when no broker takes it, this consumer
@@ -277,7 +285,7 @@ class Consumer:
         self._assignment.nacked()
 
     async def commit(self) -> None:
-        """Return when the brokers have the offset of the lowest unacknowledged message of each queue.
+        """Commit the offset of the lowest unacknowledged message of each queue, and wait until the brokers have it.
 
         What is at hand and not acknowledged is not committed. Raises BrokerError, Unavailable (ambiguous).
         """
@@ -286,21 +294,21 @@ class Consumer:
     # Where it stands
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that it will hand out. Raises UsageError for a queue that it does not read."""
+        """Returns the offset of the next message that it will hand out. Raises UsageError for a queue that it does not
+        read."""
         return self._core.position(self._assignment[queue])
 
     async def lag(self) -> ConsumerLag:
-        """How many messages each queue has from its lowest unacknowledged one on. Raises BrokerError, Unavailable."""
+        """Returns how many messages each queue has from its lowest unacknowledged one on. Raises BrokerError,
+        Unavailable."""
         queues = list(self._assignment)
         ends = await together((offsets.end_offset(self._context, queue) for queue in queues), QUEUES_AT_ONCE)
         there = [(queue, end) for queue, end in zip(queues, ends, strict=True) if queue in self._assignment]
         return ConsumerLag({queue: max(0, end - self._assignment[queue].committable) for queue, end in there})
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset. What was handed out of the queue before counts no more, nor does its acknowledgement.
-
-        Brokers hear of it with the next commit. Raises UsageError.
-        """
+        """Go on at this offset. Messages of the queue that were handed out before count no more, nor do their
+        acknowledgements. Brokers get the offset with the next commit. Raises UsageError."""
         self._assignment.seek(queue, whole(offset, "offset"))
 
     async def seek_to(self, where: str | int, *, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -319,12 +327,13 @@ class Consumer:
                 self._assignment.seek(queue, offset)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
+        """Pull and hand out nothing more of these queues, or of all that it reads now, until ``resume``. Raises
+        UsageError."""
         targets = self._assignment if queues is None else items(queues, "queues")
         self._core.pause([self._assignment[queue] for queue in targets])
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Raises UsageError for a queue that it does not read."""
+        """Go on with these queues, or with all. Raises UsageError for a queue that it does not read."""
         for queue in self._assignment if queues is None else items(queues, "queues"):
             self._core.resume(self._assignment[queue])
         self._assignment.let_readers_go_on()

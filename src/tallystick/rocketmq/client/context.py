@@ -1,4 +1,4 @@
-"""What the producers and consumers of one client share."""
+"""The parts that the producers and consumers of one client share."""
 
 from __future__ import annotations
 
@@ -32,15 +32,12 @@ class BrokerContext:
     lockers: dict[tuple[str, MessageQueue], object] = field(default_factory=dict)  # by group: see ``QueueLocks``
 
     def tell_outage(self, kind: str, key: Hashable, error: Exception, **fields: object) -> None:
-        """Count a failure of ``key`` among the ``outages``, and emit ``kind`` if it is to be told now."""
+        """Count a failure of ``key`` among the ``outages``, and emit ``kind`` if it is to be reported now."""
         if failures := self.outages.failed(key, self.clock.now()):
             self.events.emit(kind, **fields, failures=failures, reason=str(error))
 
 
 def message_ids(random: Random) -> UniqueKeys:
-    """Of the messages that one client sends.
-
-    Where an original client has its address and process, this one has chance: it need not look up its own name to be
-    unique.
-    """
+    """Returns the ids for the messages of one client. Where an original client has its address and process, this one
+    has random bits: it need not look up its own name to be unique."""
     return UniqueKeys(random.getrandbits(32).to_bytes(4, "big"), random.getrandbits(16), random.getrandbits(32))

@@ -48,7 +48,7 @@ class GiveBack:
 
 
 class DeliveryCore:
-    """See the module. ``room_made`` tells the shell that readers which wait may look again; it resets that."""
+    """See the module. ``room_made`` tells the shell that waiting readers may look again; the shell resets it."""
 
     def __init__(self, bounds: UnackedBounds, nack_delays_s: Sequence[float], *, auto_ack: bool, ordered: bool) -> None:
         self.queues: dict[MessageQueue, QueueCore] = {}
@@ -64,7 +64,7 @@ class DeliveryCore:
 
     @property
     def ready(self) -> deque[tuple[QueueCore, ReceivedMessage]]:
-        """The messages that are handed out next; dropped ones leave it at the next look."""
+        """The messages that are handed out next; dropped ones are removed when this is read."""
         if self._has_dropped:
             self._ready = deque(pair for pair in self._ready if pair[0].has(pair[1]))
             self._has_dropped = False
@@ -77,7 +77,7 @@ class DeliveryCore:
         return queue
 
     def revoking(self, queues: Collection[QueueCore]) -> None:
-        """Hand out nothing more of these; what was handed out can still be acknowledged."""
+        """Queues are about to go: hand out nothing more of them. What was handed out can still be acknowledged."""
         leaving = set(queues)
         self._ready = deque(pair for pair in self.ready if pair[0] not in leaving)
         for queue in queues:
@@ -85,7 +85,7 @@ class DeliveryCore:
             queue.pause_asked = True
 
     def revoked(self, queues: Collection[QueueCore]) -> None:
-        """Forget these; acknowledgements from now on are ignored."""
+        """Queues are gone: forget them, and ignore acknowledgements from now on."""
         for queue in queues:
             self._drop(queue, 0)
             queue.is_revoked = True
@@ -107,10 +107,8 @@ class DeliveryCore:
         self._go_on(queue)
 
     def leaving(self, queues: Collection[QueueCore], now: float) -> list[QueueCore]:
-        """Others are to have these: nothing more of them is handed out. Returns those that are not free to go yet.
-
-        One is not that is ``at_work``, for ``KEEP_S`` at most.
-        """
+        """Other members are to have these queues: hand out nothing more of them. Returns those that must stay for now,
+        as they are ``at_work``; that is for ``KEEP_S`` at most."""
         self._take_back(queues)
         at_work, busy_queues = set(self.at_work(queues)), []
         for queue in queues:
@@ -140,14 +138,14 @@ class DeliveryCore:
     # Messages come
 
     def may_pull(self, queue: QueueCore) -> bool:
-        """Whether there is room; else the reader waits until ``room_made``."""
+        """Whether there is room for another pull; else the reader waits until ``room_made``."""
         self._is_crowded = self.unacked_bytes >= self._bounds.bytes
         queue.is_stalled = queue.is_paused or self._is_crowded or queue.is_full(self._bounds)
         return not queue.is_stalled
 
     @property
     def is_stalled(self) -> bool:
-        """Whether a queue waits for acknowledgements: nothing more of it comes before."""
+        """Whether a queue waits for acknowledgements: nothing more of it is pulled before."""
         return any(queue.is_stalled and not queue.is_paused for queue in self.queues.values())
 
     def responded(self, pull: PullPosition, response: Command) -> bool:
@@ -191,7 +189,7 @@ class DeliveryCore:
         return [message for _, message in pairs]
 
     def finish(self) -> None:
-        """The loop's body is done with what it had at hand: acknowledge what it neither acknowledged nor gave back."""
+        """The loop's body is done with its messages: acknowledge those that it neither acknowledged nor gave back."""
         for queue, message in self._at_hand:
             record, unacked_messages = message.record, queue.unacked_messages
             offset = record.queue_offset
@@ -203,7 +201,7 @@ class DeliveryCore:
         self._at_hand = ()
 
     def begin_loop(self) -> None:
-        """What an earlier loop had at hand and did not finish is handed out again first."""
+        """A loop begins: messages that an earlier loop did not finish are handed out again first."""
         for queue, message in reversed(self._at_hand):
             if queue.has(message):
                 again = queue.unacked_messages[message.offset] = message.repeat(0)
@@ -250,7 +248,7 @@ class DeliveryCore:
         return actions
 
     def give_back_now(self, queues: Collection[QueueCore], now: float) -> list[GiveBack]:
-        """Returns what waits of queues that are about to go: left here it would hold their offsets back."""
+        """Returns what waits in queues that are about to go: left here it would hold their offsets back."""
         leaving = set(queues)
         actions = sorted(one for one in self._give_backs if one[2].queue in leaving and one[2].queue.gives_back)
         self._give_backs = sorted(one for one in self._give_backs if one[2].queue not in leaving)
@@ -265,9 +263,11 @@ class DeliveryCore:
         self._acknowledge(action.queue, action.message)
 
     def stored_late(self, action: GiveBack, copy: int, now: float) -> bool:
-        """The broker has stored the message, but not yet as safe as its settings say: one disk's loss may take it.
+        """The broker has stored the message, but not yet as safely as its settings say: the loss of one disk may take
+        it.
 
-        Returns whether it waits; not after ``LATE_MOST_S``: as safe as what is sent meanwhile, it is given back then.
+        Returns whether the message waits; after ``LATE_MOST_S`` it does not: it is as safe as what is sent meanwhile,
+        and counts as given back.
         """
         since = now if action.late_since is None else action.late_since
         if now - since >= LATE_MOST_S:

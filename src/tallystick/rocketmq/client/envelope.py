@@ -1,4 +1,4 @@
-"""A message or batch, checked and ready to be sent to whichever queue, and what has become of it so far."""
+"""A message or batch that is checked and ready to be sent to any queue, with the outcome so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPRESSED = int(SysFlag.COMPRESSED | SysFlag.ZLIB)
 
 
 class Envelope(msgspec.Struct, eq=False):
-    """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller wants."""
+    """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller allows."""
 
     future: asyncio.Future[SendResult]
     sending: SendingCore
@@ -48,7 +48,7 @@ class Envelope(msgspec.Struct, eq=False):
 
 
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
-    """Raises UsageError for what no broker takes."""
+    """Returns the envelope of a message. Raises UsageError for a message that no broker takes."""
     if message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True:
         check_message(message)
     settings, body, sys_flag = context.settings, payload_bytes(message.body, "a message's body"), 0
@@ -62,7 +62,7 @@ def message_envelope(context: BrokerContext, group: str, message: Message, queue
 def batch_envelope(
     context: BrokerContext, group: str, topic: str, members: Sequence[Message], queue: MessageQueue | None
 ) -> Envelope:
-    """Raises UsageError for a member, or a sum of them, that no broker takes."""
+    """Returns the envelope of a batch. Raises UsageError for a member, or a sum of them, that no broker takes."""
     now_ms, next_id = context.clock.wall_ms(), context.ids.next
     contents = []
     for member in members:

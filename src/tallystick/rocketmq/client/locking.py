@@ -48,16 +48,16 @@ class QueueLocks:
         return [queue for locked_queues in await asyncio.gather(*asks) for queue in locked_queues]
 
     def live(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Returns the queues whose locks this member can still have, whatever became of their masters."""
+        """Returns the queues whose locks this member may still have, whether or not their masters can be reached."""
         now = self._context.clock.now()
         return [queue for queue in queues if now - self._requested_at.get(queue, -LIVE_S) < LIVE_S]
 
     async def unlock_all(self, kept_queues: Set[MessageQueue] = frozenset()) -> None:
-        """As ``unlock``, all but ``kept_queues``: also what was cut off between lock and unlock."""
+        """Unlock all queues but ``kept_queues``, also those whose unlocking was interrupted."""
         await self.unlock(sorted(self._requested_queues.difference(kept_queues)))
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Let others have the locks. Where no master hears of it they wait until the locks end."""
+        """Give the locks back. Where no master can be reached others wait until the locks end."""
         lockers = self._context.lockers
         ours = [queue for queue in queues if lockers.get((self._group, queue)) is self]
         asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in by_broker(ours).items()]

@@ -1,9 +1,9 @@
-"""This client as brokers know it: heartbeats to all of them, and word when a group's members change.
+"""This client as a member of groups: heartbeats to all brokers, and their notice when a group's members change.
 
-A producer beats at masters only. A consumer beats at slaves too: they tell a group's members when the master is gone.
-A broker knows a member by its connection: when one was lost the next heartbeat comes at once and not after half a
-minute, in which the group would share out the member's queues among the others. So does one for a broker that comes, or
-comes back, into the routes: while it was away the heartbeat went to the others alone.
+A producer sends heartbeats to masters only, a consumer to slaves too: these know a group's members when the master is
+away. To a broker a member is a connection. When one was lost the next heartbeat is sent at once, not after half a
+minute in which the group would share out the member's queues among the others. So is one to a broker that comes, or
+comes back, into the routes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Membership:
         self._producers.clear()
 
     async def keep_beating(self) -> None:
-        """For ever."""
+        """Send heartbeats, for ever."""
         pause_s = FIRST_PAUSE_S
         while True:
             with contextlib.suppress(TimeoutError):
@@ -84,7 +84,7 @@ class Membership:
             self._beat_soon.set()
 
     def route_changed(self) -> None:
-        """Brokers are not where they were. One that is new knows no member, and is asked who is in a group."""
+        """A topic's brokers are at other addresses. A new broker knows no member, and is asked who is in a group."""
         if self._consumers and not self._recipients.issuperset(self._connections(self._addresses(slaves=True))):
             self._beat_soon.set()
 
@@ -104,7 +104,7 @@ class Membership:
         return all(successes)
 
     def requested(self, link: Link, command: Command) -> None:
-        """A broker sent a request by itself."""
+        """A broker sent a request."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             try:
                 group = ConsumerGroupHeader.of(command).consumer_group

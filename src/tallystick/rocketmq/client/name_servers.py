@@ -1,4 +1,5 @@
-"""Name servers do not talk to each other and any of them will do: the one that responded last is asked first."""
+"""Requests to name servers. They do not talk to each other, and any will do: the one that responded last is asked
+first."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
 
 
 class NameServers:
-    """The name servers at ``addresses``, which has at least one."""
+    """The name servers at ``addresses``, of which there is at least one."""
 
     def __init__(self, remoting: RemotingClient, addresses: Sequence[str], timeout_s: float) -> None:
         self._remoting, self._addresses, self._timeout_s = remoting, list(addresses), timeout_s

@@ -1,4 +1,4 @@
-"""The offset of a group in a queue, and where the queue begins and ends: asked from and told to its brokers.
+"""The offset of a group in a queue, and the queue's limits: requests to its brokers.
 
 The master is asked first, then its slaves: offsets committed to a slave while the master is away are not lost (H13).
 """
@@ -32,11 +32,9 @@ NOT_COPIED = frozenset(
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """Where a group stands in a queue. ``mark``: as a ``PullPosition`` has it. ``is_new``: it has begun just now.
-
-    ``connection``: over which a broker was told so, or said so; None: none knows it. ``resets``:
-    ``UpdateOffsetResponse``.
-    """
+    """Where a group stands in a queue. ``mark``: as in ``PullPosition``. ``is_new``: the group has begun just now.
+    ``connection`` is the one over which a broker got or gave the offset, or None if no broker has it. ``resets``: as in
+    ``UpdateOffsetResponse``."""
 
     offset: int
     connection: NumberedConnection | None
@@ -47,7 +45,7 @@ class GroupOffset:
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a commit led to. ``reset_to``: nothing was committed, as an operator set the group there since its last
+    """The outcome of a commit. ``reset_to``: nothing was committed, as an operator set the group there since its last
     pull."""
 
     connection: NumberedConnection
@@ -70,7 +68,7 @@ async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestC
 
 
 async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> _Response:
-    """As ``ask_broker``; with whose response it is."""
+    """Do as ``ask_broker``. Returns the response with its sender."""
     topic = await context.routes.find(queue.topic)
     addresses = dict(topic.addresses.get(queue.broker, {}))
     failure: TallyError | None = None
@@ -147,7 +145,8 @@ def connection(context: BrokerContext, queue: MessageQueue) -> NumberedConnectio
 
 
 def is_silent(context: BrokerContext, queue: MessageQueue) -> bool:
-    """Whether all processes of the queue's broker have just failed: who has a choice asks others first."""
+    """Whether all processes of the queue's broker set have just failed: then others are asked first, if there is a
+    choice."""
     topic, now = context.routes.cached(queue.topic), context.clock.now()
     addresses = {} if topic is None else topic.addresses.get(queue.broker, {})
     return all(context.brokers.is_down(address, now) for address in addresses.values())
@@ -265,8 +264,9 @@ async def offset_of(context: BrokerContext, queue: MessageQueue, where: str | in
 async def _beginning(context: BrokerContext, queue: MessageQueue) -> int:
     """Returns the offset of the first message that the master has; 0 if only a slave responds.
 
-    A slave may have begun in the middle of the master's log. Who goes on at the first message of such a one, and
-    commits that, passes over all that is before it; at 0 it waits for the master, which moves it to its first.
+    A slave may have begun in the middle of the master's log. A consumer that goes on at the first message of such a
+    slave, and commits that, passes over all messages before it; at 0 it waits for the master, which moves it to its
+    first.
     """
     is_master, limit = await _first_offset(context, queue)
     return limit.offset if is_master else 0

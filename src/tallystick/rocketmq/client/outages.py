@@ -1,7 +1,7 @@
-"""What a client asks again and again while it gets no response: how soon, and what it tells of that.
+"""When a client asks again while it gets no response, and what it reports of that: a core.
 
-A core. Whatever is away is away for all who ask it, a thousand queues of one broker say: they wait for the same moment,
-each wait twice as long as the one before, and it is told once, and again each minute.
+What is away is away for all requests, those of a thousand queues of one broker, say: they wait for the same moment,
+each wait twice as long as the one before, and it is reported once, and again each minute.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Outages:
         ] = {}  # kept when it is over: what comes and goes is told each minute too
 
     def failed(self, key: Hashable, now: float) -> int:
-        """It failed. Returns how often it failed since the last report, this time included; 0 if it is not to be
-        reported now."""
+        """A request failed. Returns how often requests failed since the last report, this time included; 0 if it is not
+        to be reported now."""
         outage = self._put_off(key, now)
         outage.failures += 1
         if now < self._reported_at.get(key, now - TELL_AGAIN_S) + TELL_AGAIN_S:
@@ -47,7 +47,7 @@ class Outages:
         return failures
 
     def put_off(self, key: Hashable, now: float) -> None:
-        """It failed, and is reported under another key."""
+        """A request failed, and is reported under another key."""
         self._put_off(key, now)
 
     def _put_off(self, key: Hashable, now: float) -> _Outage:
@@ -65,6 +65,6 @@ class Outages:
         return 0.0 if outage is None else max(outage.until - now, 0.0)
 
     def ended(self, key: Hashable) -> bool:
-        """It does not fail any more. Returns whether it had failed and that was reported."""
+        """A request got its response. Returns whether requests had failed and that was reported."""
         outage = self._outages.pop(key, None) if self._outages else None
         return outage is not None and outage.is_reported

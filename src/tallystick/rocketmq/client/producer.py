@@ -28,7 +28,7 @@ MIN_TIMEOUT_S = 0.001
 
 
 class Producer:
-    """Made by ``RocketMQ.producer``; on that client's loop, as long as it is open."""
+    """Made by ``RocketMQ.producer``; it works on that client's loop, as long as the client is open."""
 
     def __init__(self, context: BrokerContext, group: str) -> None:
         self.group = group
@@ -79,7 +79,7 @@ class Producer:
         wait_stored: bool = True,
         queue: MessageQueue | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Send one message without waiting for anything; a future of the result. Raises and fails as ``send``.
+        """Send one message without waiting. Returns a future of the result; raises and fails as ``send``.
 
         Takes messages beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
         """
@@ -111,7 +111,7 @@ class Producer:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Send one message and never hear of it. Raises UsageError, NoSuchTopic, Unavailable (no route)."""
+        """Send one message without a response. Raises UsageError, NoSuchTopic, Unavailable (no route)."""
         envelope = self._envelope(Message(topic, body, tags, _keys(keys), properties or {}), None)
         route = await self._find(topic)
         queue, address = self._target(envelope, route)
@@ -123,7 +123,7 @@ class Producer:
             await asyncio.wait(futures)  # which leaves them alone when it is cancelled
 
     def _fail(self, error: Exception) -> None:
-        """Take no more messages, for this reason; those under way have their responses."""
+        """Take no more messages, for this reason; messages under way go on."""
         self._failure = error
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class Producer:
         self._attempt(envelope, self._context.routes.cached(envelope.topic), self._context.clock.now())
 
     def _attempt(self, envelope: Envelope, topic: Topic | None, now: float) -> None:
-        """Send it to the next queue, unless its caller has given it up."""
+        """Send a message to the next queue, unless its caller has given it up."""
         if envelope.future.cancelled():
             self._drop(envelope)
             return
@@ -217,8 +217,8 @@ class Producer:
     # Waiting for a route
 
     async def _find(self, name: str) -> Topic:
-        """The topic's route; for one that does not exist yet that of the template, with its queues. Both may be unknown
-        for a moment: a name server that has just started."""
+        """Returns the topic's route or, for one that does not exist yet, that of the template, with its queues. Both
+        may be missing for a moment, at a name server that has just started."""
         wait_s = min(self._settings.topic_wait_s, self._settings.send_timeout_s / 2)
         return await self._context.routes.patiently(lambda: self._find_now(name), wait_s)
 

@@ -1,6 +1,6 @@
-"""One queue, pulled for one consumer: long polls at the master or, when it is gone, at a slave (H13).
+"""One queue, pulled for one consumer: long polls at the master or, when it is away, at a slave (H13).
 
-``PullPosition.responded`` decides what a response means; the loop around it only asks, waits and hands over.
+``PullPosition.responded`` decides what a response means; the loop around it only sends, waits and hands over.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ FATAL = frozenset(
 
 @dataclass(slots=True)
 class PullPosition:
-    """Where a consumer stands in a queue, and which broker id it was last told to ask.
+    """Where a consumer stands in a queue, and which broker id the last response suggested.
 
-    ``mark`` names the last message before that, as far as a broker of ours told it: to one that was promoted meanwhile
+    ``mark`` names the last message before that, if a broker of ours gave it: to a broker that became master meanwhile
     and has another message there, the offset says nothing.
     """
 
@@ -77,7 +77,7 @@ class PullPosition:
 
 
 class Receiver(Protocol):
-    """Gets what a reader pulls; it knows where to go on."""
+    """Gets what a reader pulls, and gives the next position."""
 
     def next_pull(self) -> Awaitable[PullPosition]:
         """Returns the next pull, when there is room for its messages. Raises BrokerError, Unavailable."""
@@ -103,7 +103,7 @@ class QueueReader:
         self._context, self._group, self._receiver = context, group, receiver
 
     async def run(self) -> None:
-        """Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
+        """Pull for ever. Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
         try:
             await self._pull()
         finally:
@@ -147,7 +147,7 @@ class QueueReader:
         self._context.tell_outage(kind, key, error, queue=self.queue, group=self._group)
 
     def _outage_ended(self) -> bool:
-        """Pulls are answered. Returns whether it was reported that those of this queue, or broker, were not."""
+        """A pull got its response. Returns whether it was reported that those of this queue, or broker, did not."""
         outages = self._context.outages
         outages.ended(self.queue)
         was_away, was_refused = outages.ended(self._source), outages.ended(self._refusals)
@@ -186,7 +186,7 @@ async def ask(context: BrokerContext, group: str, pull: PullPosition) -> Command
 
 @functools.lru_cache(maxsize=1024)
 def _fields(settings: BrokerClientSettings, group: str, queue: MessageQueue, expression: str) -> dict[str, str]:
-    """The fields that all pulls of a reader share, and a place for the others."""
+    """Returns the fields that all pulls of a reader share, with a place for the others."""
     return PullHeader(
         consumer_group=group,
         topic=queue.topic,

@@ -1,4 +1,4 @@
-"""A stretch of one queue, read for nobody's account: no group is joined, nothing is committed."""
+"""A range of one queue, read outside of all groups: no group is joined, nothing is committed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ ATTEMPTS = 3  # at the processes of the broker set, one after the other
 async def read_queue(
     context: BrokerContext, queue: MessageQueue, first: int, end: int | None, tags: TagFilter
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """From ``first`` up to, without, ``end``; None: for ever. Raises BrokerError, NoSuchTopic, Unavailable, and
-    BrokerUnavailable when only a slave answers that does not have messages from here on, as it began in the middle of
-    its master's log."""
+    """Yields the messages from ``first`` up to, without, ``end``; None: for ever.
+
+    Raises BrokerError, NoSuchTopic, Unavailable, and BrokerUnavailable when only a slave answers that does not have
+    messages from here on, as it began in the middle of its master's log.
+    """
     pull = PullPosition(queue, tags, first)
     failures = 0
     while end is None or pull.next_offset < end:
@@ -50,8 +52,7 @@ async def read_queue(
 
 
 def _check_has(response: Command, pull: PullPosition) -> None:
-    """Raises BrokerUnavailable if a slave says that its first message is a later one: its master may have the
-    others."""
+    """Raises BrokerUnavailable if a slave's first message is a later one: its master may have the others."""
     if response.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
         return
     header = PullResponse.of(response)

@@ -1,9 +1,7 @@
-"""A consumer's queues follow its share: those that it lost are given up first, those that it gained are taken on then.
+"""A consumer's queues follow its share: lost queues are given up first, then gained ones are taken on.
 
-Listeners hear of both while they can still do something: of lost queues before their last commit, of gained ones before
-anything more of them than their offsets is known to the loop, for they are pulled when the listener has returned.
-
-In order a lost queue stays, with its lock, until the loop is done with its message at hand
+Listeners are called while they can still act: for lost queues before their last commit, for gained ones before any
+message of them is pulled. In ordered reading a lost queue stays, with its lock, until the loop is done with its message
 (``RebalancePushImpl.removeUnnecessaryMessageQueue``).
 """
 
@@ -41,7 +39,8 @@ _LISTENER_CALL: ContextVar[_ListenerCall | None] = ContextVar("the listener that
 
 
 def is_in_listener(context: BrokerContext) -> bool:
-    """Whether a listener of this client asks, on whatever thread. A close waits for it, so it must not wait for one."""
+    """Whether the caller is a listener of this client, on whatever thread. A close waits for listeners, so it must not
+    wait for its caller."""
     call = _LISTENER_CALL.get()
     return call is not None and call.context is context and not call.is_over
 
@@ -71,7 +70,7 @@ class Rebalancing:
         self._listener_error: Exception | None = None  # by a listener, perhaps as a broker would
 
     async def keep_sharing(self) -> None:
-        """For ever. Raises what a listener raises."""
+        """Share out queues, for ever. Raises what a listener raises."""
         while True:
             with contextlib.suppress(TimeoutError):
                 pause_s = self._sharing.pause_s
@@ -89,7 +88,7 @@ class Rebalancing:
                     self._sharing.not_reached(error)
 
     async def share_out(self) -> None:
-        """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
+        """Take on and give up queues. Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
         self._sharing.begin()
         try:
             share = await self._sharing.my_queues()
@@ -115,26 +114,24 @@ class Rebalancing:
             self._context.events.emit("queue not reached", group=self._group, reason=str(failure))
 
     async def give_up_all(self, at_work: Set[MessageQueue]) -> None:
-        """Those ``at_work`` stay locked until ``unlock_all``, or until their locks end at the master.
-
-        Raises what a listener raises, when all is given up.
-        """
+        """Give up all queues. Those ``at_work`` stay locked until ``unlock_all``, or until their locks end at the
+        master. Raises what a listener raises, when all is given up."""
         try:
             await self._give_up(list(self._assignment), at_work)
         finally:
             await self.unlock_all(at_work)
 
     async def unlock_all(self, kept_queues: Set[MessageQueue] = frozenset()) -> None:
-        """Let others have what is locked, but for ``kept_queues``."""
+        """Unlock all queues but ``kept_queues``."""
         if self._locks is not None:
             await self._locks.unlock_all(kept_queues)
 
     async def _lock(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
-        """Those of them that nobody else of the group reads."""
+        """Lock queues. Returns those that no other member reads."""
         return queues if self._locks is None else await self._locks.lock(queues, set(self._assignment))
 
     def _expired_queues(self) -> list[MessageQueue]:
-        """Those whose locks another member may have by now."""
+        """Returns the queues whose locks another member may have by now."""
         here = list(self._assignment)
         return [] if self._locks is None else sorted(set(here).difference(self._locks.live(here)))
 
@@ -161,7 +158,7 @@ class Rebalancing:
         return next(iter(refusals + failures), None)
 
     async def _take_on_of(self, queues: Sequence[MessageQueue]) -> tuple[list[MessageQueue], list[TallyError]]:
-        """Those of one broker that were taken on, and why others were not."""
+        """Take on queues of one broker. Returns those that it took on, and why it could not take on others."""
         failures = await ask_broker_of(queues, self._take_on)
         return [queue for queue in queues if queue in self._assignment], failures
 

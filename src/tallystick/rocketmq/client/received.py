@@ -1,4 +1,4 @@
-"""A message as a consumer gets it."""
+"""A message that a consumer received."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def topic(self) -> str:
-        """Where it was sent, also when it comes again from the retry topic of the group."""
+        """The topic to which it was sent, also when it comes again from the retry topic of the group."""
         topic = self.record.topic
         return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def offset(self) -> int:
-        """In its queue."""
+        """The queue offset."""
         return self.record.queue_offset
 
     @property
@@ -33,22 +33,22 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tags(self) -> str | None:
-        """Its tag; None if it has none."""
+        """The tag, or None if it has none."""
         return self.record.tags
 
     @property
     def keys(self) -> list[str]:
-        """What it can be found by."""
+        """The keys by which it can be found."""
         return self.record.keys
 
     @property
     def properties(self) -> dict[str, str]:
-        """All of them, those of the system too."""
+        """All properties, those of the system too."""
         return self.record.properties
 
     @property
     def message_id(self) -> str:
-        """The unique key that its producer gave it; the place where it is stored if it has none."""
+        """The unique key that its producer gave it; the offset id if it has none."""
         return self.record.unique_key or self.record.offset_id
 
     @property

@@ -1,6 +1,6 @@
-"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then.
+"""The routes of all topics in use: asked of a name server, cached, and asked for again now and then.
 
-While a broker is missing that was there, it is asked again soon (``absences.py``).
+While a broker is missing that was in a route, the route is asked for again soon (``absences.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopicRoutes:
         self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, clock: Clock,
         events: Events, on_change: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``on_change`` is called when a topic's brokers are not where they were."""
+        """``on_change`` is called when a topic's brokers are at other addresses."""
         self._settings, self._clock, self._events = settings, clock, events
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
@@ -57,18 +57,19 @@ class TopicRoutes:
         return self._topics.get(name)
 
     async def find(self, name: str) -> Topic:
-        """Returns the topic as it is known, else as ``await_known`` finds it."""
+        """Returns the cached route of a topic, or what ``await_known`` returns."""
         return self._topics.get(name) or await self.await_known(name)
 
     async def await_known(self, name: str) -> Topic:
-        """As a name server knows it, which a new topic, or one that has just started, may take some seconds.
+        """Returns the route of a topic, which a new topic, or a name server that just started, may not have for some
+        seconds.
 
         Raises as ``refresh``: NoSuchTopic after ``topic_wait_s``.
         """
         return await self.patiently(lambda: self.refresh(name), self._settings.topic_wait_s)
 
     async def patiently(self, search: Callable[[], Awaitable[Topic]], wait_s: float) -> Topic:
-        """What ``search`` finds. While it raises NoSuchTopic it is called again, for ``wait_s``."""
+        """Returns what ``search`` returns. While it raises NoSuchTopic it is called again, for ``wait_s``."""
         ends, pause_s = self._clock.now() + wait_s, FIRST_PAUSE_S
         while True:
             try:
@@ -93,9 +94,9 @@ class TopicRoutes:
         return await asyncio.shield(task)
 
     def refresh_soon(self, name: str) -> None:
-        """After a failure: what is known may be out of date. Without a response nothing changes.
+        """A request failed, so the route may be out of date: ask for it. Without a response nothing changes.
 
-        ``SOON_S`` after the last request at the earliest, and later while name servers do not say.
+        ``SOON_S`` after the last request at the earliest, and later while name servers do not respond.
         """
         if self._closed or name in self._queries or name in self._timers:
             return
@@ -119,7 +120,7 @@ class TopicRoutes:
         return self._take(Topic(name, writable, writable, template.addresses))
 
     async def keep_fresh(self) -> None:
-        """Ask again for all topics in use, for ever."""
+        """Ask for the routes of all topics in use again, for ever."""
         while True:
             await asyncio.sleep(self._settings.route_refresh_s)
             for name in tuple(self._topics):
@@ -149,7 +150,7 @@ class TopicRoutes:
         self._look_again(name)
 
     def _look_again(self, name: str) -> None:
-        """For brokers that are missing from the route, if there are any."""
+        """Ask again for a route that lacks brokers, if it does."""
         if timer := self._absence_timers.pop(name, None):
             timer.cancel()  # another broker may have left: it is looked for sooner
         pause_s = self._absences.pause_s(name, self._clock.now())

@@ -34,13 +34,13 @@ class Late:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it may soon be there, or is nowhere yet; not where the disk has it and the broker waits for no slave
-        (H10), who knows for how long."""
+        """Whether the copy may soon be safe, or exists nowhere yet. It is not if the disk has it and the broker waits
+        for no slave (H10), as nobody knows for how long that is."""
         return self.disk_late or self.status != PutStatus.SLAVE_NOT_AVAILABLE.name
 
 
 def delay_level(delay_s: float) -> int:
-    """The shortest delay that is not below this one; the longest for what is above all."""
+    """Returns the level of the shortest delay that is not below this one; the longest, if all are below it."""
     return min(bisect_left(LEVELS_S, delay_s) + 1, len(LEVELS_S))
 
 

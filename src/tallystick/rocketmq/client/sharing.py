@@ -1,7 +1,7 @@
-"""Which queues a consumer reads: given ones, all, or this member's share of what its group reads.
+"""Which queues a consumer reads: given ones, all, or this member's share of the group's queues.
 
-Every member works out the shares by itself, from the same lists of queues and members. The retry topic of the group,
-where messages given back come again, is shared out like the others as soon as a name server knows it.
+Every member computes the shares by itself, from the same lists of queues and members. The retry topic of the group, to
+which messages are given back, is shared out like the others as soon as a name server has it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class QueueSelection:
 
 
 class Sharing:
-    """``fail`` gets what no waiting cures: that all brokers refuse the group from its start on."""
+    """``fail`` is called with an error that no waiting cures: all brokers refuse the group from its start on."""
 
     def __init__(
         self, context: BrokerContext, group: str, selection: QueueSelection, fail: Callable[[BrokerError], None]
@@ -52,7 +52,7 @@ class Sharing:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before queues are shared out again although nobody says that something changed."""
+        """Returns how long to wait before queues are shared out again although no broker reported a change."""
         rebalance_s = self._context.settings.rebalance_s
         return min(rebalance_s, self._retry_pause_s or rebalance_s, rebalance_s if self.is_settled else UNSHARED_S)
 
@@ -66,7 +66,8 @@ class Sharing:
         self._is_admitted = True
 
     async def my_queues(self) -> Collection[MessageQueue] | None:
-        """Returns None when nobody can say now, and all stays as it is. Raises NoSuchTopic, Unavailable."""
+        """Returns the queues to read, or None if that is not known now, and all stays as it is. Raises NoSuchTopic,
+        Unavailable."""
         self._is_member = True
         if self._selection.queues is not None:
             return self._selection.queues
@@ -90,7 +91,8 @@ class Sharing:
         return mine
 
     def refused(self, refusal: BrokerError, *, by_all: bool = True) -> None:
-        """A broker that restarted has not heard the group's heartbeats yet; but one that never lets it in is told."""
+        """A broker refused the group: one that restarted has no heartbeats of it yet, but if it never takes the group
+        it fails."""
         self.failed(refusal)
         now = self._context.clock.now()
         if self._is_admitted or not by_all:

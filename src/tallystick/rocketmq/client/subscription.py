@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: all of it, or messages with one of some tags."""
+"""A consumer's subscription to a topic: all messages, or those with one of some tags."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ ALL_TAGS = TagFilter(EVERYTHING, frozenset())
 
 
 def filters_of(topic: str | Sequence[str] | Mapping[str, str], tags: str) -> dict[str, TagFilter]:
-    """By topic: of one, of several with the same tags, or of a mapping from topic to tags. Raises UsageError."""
+    """Returns the filters by topic: of one topic, of several with the same tags, or of a mapping from topic to tags.
+    Raises UsageError."""
     if isinstance(topic, Mapping):
         if tags != EVERYTHING:
             raise UsageError("a mapping of topics says itself which tags each has", tags=tags)

@@ -1,7 +1,7 @@
-"""A topic as its clients see it: which queues can be written and read, and which process has each.
+"""A topic as its clients see it: which queues can be written and read, and which process has each. A core.
 
-A core. Who reads what is settled without a word between the consumers of a group: each has the same list of queues and
-of ids, sorts both, and takes its share (AllocateMessageQueueAveragely).
+The consumers of a group share out queues without talking to each other: each has the same list of queues and of ids,
+sorts both, and takes its share (AllocateMessageQueueAveragely).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this 
 
 @dataclass(frozen=True)
 class Topic:
-    """``addresses`` has a broker set's processes by broker id."""
+    """A topic's queues and brokers. ``addresses`` has the processes of a broker set by broker id."""
 
     name: str
     writable: tuple[MessageQueue, ...]
@@ -52,7 +52,7 @@ class Topic:
 
 
 class QueueChoice:
-    """Which queue the next message of a producer goes to: one after the other, past a broker that just failed."""
+    """Chooses the queue of a producer's next message: one after the other, past a broker that just failed."""
 
     def __init__(self, first: int) -> None:
         self._next = first
@@ -72,7 +72,7 @@ class QueueChoice:
 
 
 class BrokerChoice:
-    """Which process of a broker set to ask: the one suggested last, or any that did not just fail (H3, H13)."""
+    """Chooses the process of a broker set to ask: the one suggested last, or any that did not just fail (H3, H13)."""
 
     def __init__(self, down_s: float) -> None:
         self._down_s = down_s
@@ -80,7 +80,7 @@ class BrokerChoice:
         self._ended_connections: dict[str, int] = {}  # address: how many connections to it ended
 
     def connection_lost(self, address: str) -> None:
-        """A connection ended: perhaps the process did, and what it had not saved is gone."""
+        """A connection ended: its process may have ended too, and lost what it had not saved."""
         self._ended_connections[address] = self._ended_connections.get(address, 0) + 1
 
     def connection(self, address: str) -> NumberedConnection:
@@ -94,7 +94,7 @@ class BrokerChoice:
         self._down.pop(address, None)
 
     def is_down(self, address: str, now: float) -> bool:
-        """Whether it just failed."""
+        """Whether the process at an address just failed."""
         return self._down.get(address, now) > now
 
     def choose(self, addresses: Mapping[int, str], suggested: int, now: float) -> str | None:

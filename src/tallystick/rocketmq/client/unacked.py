@@ -1,8 +1,8 @@
-"""One queue as its consumer has it: how far it was pulled, and what of that is not acknowledged.
+"""One queue as its consumer has it: how far it was pulled, and which messages are not acknowledged. A core.
 
-A core. Messages are acknowledged in any order; what a group stores is the offset of the lowest that is not, so that
-after a crash each of them comes again, and perhaps some behind it. A message is known by its object: what was handed
-out before a seek, or before it was given back, acknowledges nothing, though its offset is there again.
+Messages are acknowledged in any order; a group stores the offset of the lowest that is not, so that after a crash each
+of them comes again, and perhaps some behind it. A message is identified by its object: one that was handed out before a
+seek, or before it was given back, acknowledges nothing, though its offset is there again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 
 @dataclass(frozen=True)
 class UnackedBounds:
-    """Beyond one of them no more is pulled: messages and offsets of one queue, bytes of one consumer."""
+    """Bounds beyond which no more is pulled: messages and offsets of one queue, bytes of one consumer."""
 
     count: int
     span: int
@@ -56,7 +56,7 @@ class QueueCore:
 
     @property
     def committable(self) -> int:
-        """The offset to commit: of the lowest unacknowledged message; without one, past what the tags left out too."""
+        """The offset to commit: that of the lowest unacknowledged message or, without one, the next offset to pull."""
         return next(iter(self.unacked_messages), self.pull.next_offset)
 
     @property
@@ -72,7 +72,7 @@ class QueueCore:
         return len(self.unacked_messages) >= bounds.count or self.pull.next_offset - self.committable >= bounds.span
 
     def drop_from(self, offset: int) -> list[ReceivedMessage]:
-        """Forget the messages from this offset on; returns them."""
+        """Forget the messages from this offset on. Returns them."""
         messages = [message for at, message in self.unacked_messages.items() if at >= offset]
         for message in messages:
             del self.unacked_messages[message.offset]

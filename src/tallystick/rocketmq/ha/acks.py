@@ -30,7 +30,8 @@ _WEIGHTS = {
 
 @dataclass(frozen=True)
 class Settle:
-    """This wait is over. ``disk_late``: the master's disk does not have it either, and the status is the slaves'."""
+    """A wait is over. ``disk_late``: the master's disk does not have the messages either, and the status is the
+    slaves'."""
 
     ticket: Ticket
     status: PutStatus
@@ -39,7 +40,8 @@ class Settle:
 
 @dataclass(frozen=True)
 class Settled:
-    """What ``appended`` gives: the name of the wait, and what is already over, itself perhaps included."""
+    """What ``appended`` returns: the ticket of the wait, and the waits that are already over, this one perhaps
+    included."""
 
     ticket: Ticket
     settles: tuple[Settle, ...]
@@ -47,10 +49,8 @@ class Settled:
 
 @dataclass
 class _Slave:
-    """``position`` is how far it is as far as we know, ``acked`` what counts: -1 until it acknowledged something.
-
-    ``late``: a wait for it timed out, and it has not caught up since.
-    """
+    """A connected slave. ``position`` is where its log ends, as far as the master knows; ``acked`` is what it
+    acknowledged, -1 before its first ack. ``late``: a wait for it timed out, and it has not caught up since."""
 
     position: int
     acked: int = -1
@@ -58,7 +58,8 @@ class _Slave:
 
 
 class _Gate:
-    """Waits for one offset to pass; their deadlines ascend, and their ends but for who asks again."""
+    """Waits for one offset, the disk's or the slaves', to pass their ends. The deadlines ascend, and so do the ends,
+    but for waits on what was appended earlier."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -68,14 +69,14 @@ class _Gate:
         self._waits.append((end, now + self._timeout_s, ticket))
 
     def passed(self, offset: int) -> list[Ticket]:
-        """Those that waited for this offset or a lower one."""
+        """Remove the waits that end at ``offset`` or below. Returns their tickets."""
         tickets = []
         while self._waits and self._waits[0][0] <= offset:
             tickets.append(self._waits.popleft()[2])
         return tickets
 
     def expired(self, now: float) -> list[Ticket]:
-        """Those whose time is up."""
+        """Remove the waits whose deadlines have passed. Returns their tickets."""
         tickets = []
         while self._waits and self._waits[0][1] <= now:
             tickets.append(self._waits.popleft()[2])
@@ -87,7 +88,7 @@ class _Gate:
 
 
 class AcksCore:
-    """Every event returns the waits that it ended. ``tick`` is due at ``wake_at``. Offsets are physical ends."""
+    """Each event returns the waits that it ended. ``tick`` is due at ``wake_at``. All offsets are physical ends."""
 
     def __init__(self, settings: HaSettings, *, flushed: int = 0) -> None:
         self._settings = settings
@@ -100,9 +101,9 @@ class AcksCore:
         self._last_end = 0  # of what was appended
 
     def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
-        """Sends up to ``end`` were appended and want the master's disk, the slaves, both or none. Call it at most once
-        a tick for each combination. An ``end`` that was asked for before, and is not there yet, waits for
-        those before it too."""
+        """Sends up to ``end`` were appended: ``flush`` and ``replicas`` tell whether their responses wait for the
+        master's disk and for slaves. Call it at most once a tick for each combination. A wait for an ``end`` that was
+        appended earlier is over no sooner than the waits before it."""
         self._last_ticket = ticket = self._last_ticket + 1
         self._last_end = max(self._last_end, end)
         slaves = replicas and end > self.replicated
@@ -125,12 +126,13 @@ class AcksCore:
         return [*self._end(self._disk.passed(self._flushed), PutStatus.PUT_OK), *self.tick(now)]
 
     def connected(self, slave: str, position: int, now: float) -> list[Settle]:
-        """A slave said where its log ends. That is a position and no ack (R1). A known slave starts anew."""
+        """A slave reported where its log ends. That is its position and no ack (R1). A slave that connects again starts
+        anew."""
         self._slaves[slave] = _Slave(position)
         return self.tick(now)
 
     def reported(self, slave: str, offset: int, now: float) -> list[Settle]:
-        """A connected slave has everything up to ``offset``, of what it was sent."""
+        """A connected slave acknowledged all bytes up to ``offset`` that it was sent."""
         state = self._slaves[slave]
         state.acked = max(state.acked, offset)
         state.position = max(state.position, offset)
@@ -138,20 +140,20 @@ class AcksCore:
         return [*self._end(self._replicas.passed(self.replicated), PutStatus.PUT_OK), *self.tick(now)]
 
     def disconnected(self, slave: str, now: float) -> list[Settle]:
-        """Its acks count no more; who waits goes on waiting, as it may come back in time."""
+        """A slave's link ended: its acks count no more. Waits go on, as it may connect again in time."""
         self._slaves.pop(slave, None)
         return self.tick(now)
 
     def give_up(self) -> list[Settle]:
-        """This is no master any more, and hears of no ack: all waits are over as if their time were up. So nobody is
-        told of a copy that may not be there, nor that nothing was stored."""
+        """The broker is a master no more and gets no acks: all waits end as if they had timed out. So no producer hears
+        of a copy that may not exist, nor that nothing was stored."""
         return [
             *self._end(self._replicas.passed(_ANY_OFFSET), PutStatus.FLUSH_SLAVE_TIMEOUT),
             *self._end(self._disk.passed(_ANY_OFFSET), PutStatus.FLUSH_DISK_TIMEOUT),
         ]
 
     def tick(self, now: float) -> list[Settle]:
-        """Time-outs."""
+        """End the waits whose time is up."""
         expired = self._replicas.expired(now)
         if expired and self._settings.out_of_sync_when_late:
             for slave in self._slaves.values():
@@ -162,18 +164,18 @@ class AcksCore:
         ]
 
     def wake_at(self) -> float | None:
-        """When ``tick`` has something to do; None: not before another event."""
+        """Returns when ``tick`` is due, or None if nothing waits."""
         return min((gate.deadline for gate in (self._disk, self._replicas) if gate.deadline is not None), default=None)
 
     @property
     def replicated(self) -> int:
-        """Enough distinct slaves acknowledged everything up to here; -1: nothing."""
+        """The physical offset up to which enough distinct slaves acknowledged the log; -1 if they did not."""
         quorum = self._settings.slaves_needed
         acked = sorted((slave.acked for slave in self._slaves.values()), reverse=True)
         return acked[quorum - 1] if len(acked) >= quorum else -1
 
     def in_sync(self, end: int) -> int:
-        """How many slaves are less than the largest gap behind ``end``, and none of them late."""
+        """Returns how many slaves are in sync: less than ``max_gap_bytes`` behind ``end``, and not late."""
         gap = self._settings.max_gap_bytes
         return sum(end - slave.position < gap and not slave.late for slave in self._slaves.values())
 
@@ -182,11 +184,11 @@ class AcksCore:
         return slave in self._slaves and self._slaves[slave].late
 
     def available(self, end: int) -> bool:
-        """Whether enough slaves are near enough to be waited for (H10)."""
+        """Whether enough slaves are in sync to wait for them (H10)."""
         return self.in_sync(end) >= self._settings.slaves_needed
 
     def _end(self, tickets: list[Ticket], status: PutStatus) -> list[Settle]:
-        """One gate is done with these; a wait at both is over with the second one."""
+        """Waits passed one gate. Returns those that are over: a wait at both gates is over with the second one."""
         settles = []
         for ticket in tickets:
             if ticket not in self._both:

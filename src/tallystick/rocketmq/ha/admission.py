@@ -1,15 +1,16 @@
-"""Who may use the HA port: a slave that has shown what it is always gets in, strangers share some places.
+"""Who may use the HA port: a known slave always gets in, strangers share a bounded number of places.
 
 A connection is of one of three kinds, and each kind has places of its own:
 
-greeting   it has not yet said where its log ends. A newcomer takes the place of the oldest of the host that has most.
-stranger   it said so, and nothing more: an original slave, which has no id, or an id that has shown nothing yet. A
-           newcomer takes the place of the oldest that has taken nothing of the log; without one it is refused.
-known      an id that has shown to be a slave: its log has bytes that are the master's, or it acknowledged bytes that it
-           was sent. Such an id is remembered, and has one place, however often it connects (R2).
+greeting   it has not yet reported where its log ends. A new connection takes the place of the oldest one of the host
+           that has most.
+stranger   it has reported, and shown nothing more: an original slave, which has no id, or an id that is not known yet.
+           A new one takes the place of the oldest that has acknowledged nothing; if there is none, it is refused.
+known      its id belongs to a slave: its log has bytes that are the master's, or it acknowledged bytes that it was
+           sent. Such an id is remembered, and has one place, however often it connects (R2).
 
-So connections that only greet, or only claim, never keep a slave out. A peer that knows the id and the end of the log
-of a slave is taken for it: this port has no secrets.
+So connections that only greet, or only report, never keep a slave out. A peer that has the id and the end of the log of
+a slave counts as that slave: this port has no secrets.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class _Stranger:
 
 
 class AdmissionCore(Generic[AnyLink]):
-    """Each event returns the link that has to go, perhaps the new one; None: all may stay. Then ``disconnected``."""
+    """Each event returns the link that must be closed, perhaps the new one, or None if all may stay. ``disconnected``
+    comes after the close."""
 
     def __init__(self, max_known: int, max_strangers: int) -> None:
-        """At most ``max_strangers`` greet and as many are strangers; ``max_known`` ids are remembered."""
+        """At most ``max_strangers`` connections greet, and as many are strangers; ``max_known`` ids are remembered."""
         self._max_known, self._max_strangers = max_known, max_strangers
         self._greeting: dict[AnyLink, str] = {}  # by link its host, oldest first
         self._strangers: dict[AnyLink, _Stranger] = {}
@@ -52,7 +54,7 @@ class AdmissionCore(Generic[AnyLink]):
         return next(greeting for greeting, of_host in self._greeting.items() if of_host == crowded)
 
     def started(self, link: AnyLink, slave_id: str | None, *, compared: bool) -> AnyLink | None:
-        """It said where its log ends; ``compared``: its log has bytes, and they are the master's."""
+        """A slave reported where its log ends. ``compared``: its log has bytes, and they equal the master's."""
         self._greeting.pop(link, None)
         if slave_id is not None and (compared or slave_id in self._known_slaves) and self._make_known(link, slave_id):
             return None
@@ -62,7 +64,7 @@ class AdmissionCore(Generic[AnyLink]):
         return next((old for old, stranger in self._strangers.items() if not stranger.took and old != link), link)
 
     def took(self, link: AnyLink) -> None:
-        """It acknowledged bytes that it was sent."""
+        """A slave acknowledged bytes that it was sent."""
         stranger = self._strangers.get(link)
         if stranger is None:
             return
@@ -71,7 +73,7 @@ class AdmissionCore(Generic[AnyLink]):
             del self._strangers[link]
 
     def disconnected(self, link: AnyLink) -> None:
-        """Its connection ended."""
+        """A connection ended."""
         self._greeting.pop(link, None)
         self._strangers.pop(link, None)
         for slave_id, current in self._known_slaves.items():
@@ -79,7 +81,7 @@ class AdmissionCore(Generic[AnyLink]):
                 self._known_slaves[slave_id] = None
 
     def _make_known(self, link: AnyLink, slave_id: str) -> bool:
-        """False: there is no place for one more."""
+        """Remember the id of a slave. Returns False if there is no room for another one."""
         if slave_id not in self._known_slaves and len(self._known_slaves) >= self._max_known:
             away = next((other for other, current in self._known_slaves.items() if current is None), None)
             if away is None:

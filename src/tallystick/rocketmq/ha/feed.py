@@ -1,17 +1,19 @@
-"""The master's side of one slave's link: where to begin, what a report means, when to give up (H4 to H7, R1, R3).
+"""The master's side of one slave's link: where the feed begins, what a report means, when the link ends (H4 to H7, R1,
+R3).
 
 ::
 
     NEW ──a report ≥ 0──→ FED                    an original slave
      └──the report -1──→ GREETED ──a hello──→ CHECKED ──the logs agree──→ FED
 
-A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. It is not fed
-for that: the greeting is on its way, and its hello will come. Whoever does not get to FED within ``greeting_ms`` is
-closed, whatever else it sends meanwhile, and who reports more than ``MAX_REPORTS`` times without a hello at once.
+A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. The master
+does not feed it for that: the greeting is on its way, and the slave's hello will follow. A link that is not FED within
+``greeting_ms`` is closed, whatever else comes over it; one with more than ``MAX_REPORTS`` reports before the hello is
+closed at once.
 
-Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for what was deleted,
-this one closes the link and says why. An original slave connects again after 5 s and is closed again; had it
-been kept, it would have got other bytes behind its own as soon as the master's log reached that far.
+Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for deleted bytes, this
+master closes the link and says why. An original slave connects again after 5 s and is closed again; had its link been
+kept, it would have got other bytes behind its own as soon as the master's log reached that far.
 """
 
 from __future__ import annotations
@@ -35,14 +37,15 @@ class Greet:
 
 @dataclass(frozen=True)
 class Verify:
-    """Compare the logs, then call ``verified``."""
+    """Compare the slave's log with the master's, then call ``verified``."""
 
     hello: SlaveHello
 
 
 @dataclass(frozen=True)
 class StartFeed:
-    """The slave's log ends at ``end``; it gets everything from ``position`` on. ``proven``: the logs were compared."""
+    """The feed begins: the slave's log ends at ``end``, and it gets all bytes from ``position`` on. ``proven``: the
+    logs were compared."""
 
     end: int
     position: int
@@ -52,7 +55,7 @@ class StartFeed:
 
 @dataclass(frozen=True)
 class Acked:
-    """The slave has what it was sent, up to here."""
+    """The slave acknowledged all bytes before ``offset``."""
 
     offset: int
 
@@ -66,7 +69,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """End the link; ``at_once``: what is unsent will not be taken."""
+    """End the link. ``at_once``: drop what is unsent, as the slave does not take it."""
 
     reason: str
     at_once: bool = False
@@ -87,7 +90,7 @@ class _Stage(Enum):
 
 
 class FeedCore:
-    """``tick`` is due at ``wake_at``. The log's range is an argument wherever it matters."""
+    """The core of one link. ``tick`` is due at ``wake_at``; events get the range of the log as an argument."""
 
     def __init__(self, settings: HaSettings, file_bytes: int, now: float) -> None:
         self._settings, self._file_bytes = settings, file_bytes
@@ -104,7 +107,7 @@ class FeedCore:
         return self._stage is _Stage.FED
 
     def received(self, data: bytes, log: LogRange, now: float) -> list[Action]:
-        """One read. Of the reports in it only the last complete one counts, as with the original."""
+        """Bytes came in one read. Of several whole reports only the last one counts, as with the original."""
         self._last_read = now
         if self._stage is _Stage.CLOSED:
             return []
@@ -124,7 +127,7 @@ class FeedCore:
         return actions
 
     def verified(self, hello: SlaveHello, objection: str | None, log: LogRange, now: float) -> list[Action]:
-        """The logs were compared."""
+        """The logs were compared. ``objection`` is why the slave cannot be fed, or None."""
         if objection is not None:
             self._stage = _Stage.CLOSED
             return [Greet(objection), Disconnect(objection)]
@@ -134,7 +137,7 @@ class FeedCore:
         return [StartFeed(hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
 
     def cut(self, data: memoryview, now: float) -> list[bytes | memoryview]:
-        """The frames for the log's bytes at ``position``, which moves on by so many."""
+        """Returns the frames for ``data``, the log's bytes at ``position``, and moves ``position`` behind them."""
         frames: list[bytes | memoryview] = []
         for start in range(0, len(data), self._settings.batch_bytes):
             body = data[start : start + self._settings.batch_bytes]
@@ -144,7 +147,7 @@ class FeedCore:
         return frames
 
     def tick(self, log: LogRange, now: float, *, writable: bool) -> list[Action]:
-        """``writable``: the slave takes what it is sent."""
+        """Send a heartbeat, or end the link, when that is due. ``writable``: the slave takes what it is sent."""
         if self._stage is _Stage.CLOSED:
             return []
         if now >= self._silence_at():
@@ -159,7 +162,7 @@ class FeedCore:
         return [SendHeartbeat(self.position)] if writable else []
 
     def wake_at(self) -> float | None:
-        """None: the link is closed."""
+        """Returns when ``tick`` is due, or None if the link is closed."""
         if self._stage is _Stage.CLOSED:
             return None
         return min(self._silence_at(), self._heartbeat_at() if self.feeding else self._greeting_ends)
@@ -175,14 +178,14 @@ class FeedCore:
         return [SendHeartbeat(self.position)]
 
     def _unit(self, number: int) -> int | None:
-        """One of the first eight-byte numbers, when it is all here."""
+        """Returns one of the eight-byte numbers that came first, or None if it is not whole yet."""
         start = number * REPORT.size
         if len(self._buffer) < start + REPORT.size:
             return None
         return int(REPORT.unpack_from(self._buffer, start)[0])
 
     def _skip_reports(self) -> bool:
-        """Cut off all that stands before a hello, once a read. Returns False if there are too many."""
+        """Drop the reports before a hello. Returns False if there are too many."""
         before = 0
         while self._unit(before) not in (TELL, None):
             before += 1

@@ -1,13 +1,13 @@
-"""The slave's side of its link to the master: what to say, what to append, when to give up (H4 to H8, R1, R3).
+"""The slave's side of its link to the master: what it reports, what it appends, when the link ends (H4 to H8, R1, R3).
 
 ::
 
     SETTLING ──all synced──→ ASKING ──the master's hello──→ GREETED ──the first frame──→ FOLLOWING (the logs agree)
-                                └──────nothing came──────────────────────────────────→ FOLLOWING (plain)
+                                └──no hello in time──────────────────────────────────→ FOLLOWING (plain)
                                                        a late hello: GREETED after all ←──┘
 
-The first report is where the log ends; a slave that promises synced bytes therefore first syncs them all. In the plain
-form, which an original master speaks, nobody compares the logs; the offsets must meet, and that is all.
+The first report is the end of the slave's log; a slave that promises synced bytes therefore syncs all of them first. In
+the plain form, which an original master speaks, nobody compares the logs: only the offsets must meet.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ MAX_FRAMES = 12_000  # in one read of 1 MiB: each has a record, or a part of one
 
 @dataclass(frozen=True)
 class SendToMaster:
-    """To the master, as it is."""
+    """Send these bytes to the master, as they are."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class Append:
-    """Append these pieces one after another at ``offset``, then call ``appended``."""
+    """Append these pieces, one after another, at ``offset``; then call ``appended``."""
 
     offset: int
     parts: tuple[memoryview, ...]
@@ -50,14 +50,14 @@ class Append:
 
 @dataclass(frozen=True)
 class Following:
-    """The link carries the log. ``proven``: the master compared the logs."""
+    """The link carries the log from now on. ``proven``: the master compared the logs."""
 
     proven: bool
 
 
 @dataclass(frozen=True)
 class Reconnect:
-    """End the link and connect again after ``retry_s``. ``refused``: the logs do not fit; a person must look."""
+    """End the link and connect again after ``retry_s``. ``refused``: the logs do not fit, and an operator must act."""
 
     reason: str
     retry_s: float
@@ -77,7 +77,7 @@ class Stage(Enum):
 
 
 class FollowCore:
-    """One connection. ``tick`` is due at ``wake_at``."""
+    """The core of one connection. ``tick`` is due at ``wake_at``."""
 
     def __init__(self, settings: HaSettings, log: LogRange, spans: tuple[Span, ...], now: float) -> None:
         self._settings, self._log, self._spans = settings, log, spans
@@ -92,11 +92,11 @@ class FollowCore:
         self.last_read = self.last_write = now
 
     def connected(self, now: float) -> list[Action]:
-        """The link is there."""
+        """The connection is made."""
         return self._ask(now)
 
     def received(self, data: memoryview, now: float) -> list[Action]:
-        """One read: at most one Append, of whatever part of whichever frames it has."""
+        """Bytes came in one read. Returns at most one Append, with the parts of all frames in it."""
         self.last_read = now
         if self._is_closed:
             return []
@@ -124,12 +124,12 @@ class FollowCore:
         return [Append(start, tuple(parts)), *actions] if parts else actions
 
     def appended(self, log: LogRange, now: float) -> list[Action]:
-        """The append is done (not yet synced)."""
+        """An append is done; its bytes are not synced yet."""
         self._log = log
         return self._report_progress(now)
 
     def flushed(self, log: LogRange, now: float) -> list[Action]:
-        """More of the log is synced."""
+        """A sync is done: more of the log is durable."""
         self._log = log
         return self._ask(now) if self.stage is Stage.SETTLING else self._report_progress(now)
 
@@ -146,7 +146,7 @@ class FollowCore:
         return []
 
     def wake_at(self) -> float | None:
-        """None: the link is closed."""
+        """Returns when ``tick`` is due, or None if the link is closed."""
         if self._is_closed:
             return None
         if self.stage is Stage.ASKING:
@@ -169,7 +169,7 @@ class FollowCore:
         return self._send(REPORT.pack(ASK), now)
 
     def _begin(self, now: float) -> list[Action]:
-        """A whole header is here."""
+        """The header of a frame is whole: check it."""
         offset, self._missing_bytes = HEAD.unpack(self._head)
         self._head = b""
         if not 0 <= self._missing_bytes <= MAX_BODY_BYTES:

@@ -1,4 +1,4 @@
-"""What replication needs of a CommitLog: ``MessageStore`` has it."""
+"""The CommitLog as replication uses it; ``MessageStore`` implements it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class LogRange:
-    """Physical offsets: the first byte still kept, the end, and the end of what is synced."""
+    """Three physical offsets of a log: its first byte, its end, and the end of what is synced."""
 
     first: int
     end: int
@@ -16,7 +16,7 @@ class LogRange:
 
 
 class ReplicatedLog(Protocol):
-    """A CommitLog. Views and numbers are those of this moment."""
+    """A CommitLog. Views and offsets are those of the moment of the call."""
 
     @property
     def first(self) -> int: ...
@@ -28,19 +28,20 @@ class ReplicatedLog(Protocol):
     def flushed(self) -> int: ...
 
     def slice(self, offset: int, limit: int) -> memoryview:
-        """At most ``limit`` bytes from ``offset``, never over a file's border; empty at the end and outside."""
+        """Returns at most ``limit`` bytes from ``offset``, never beyond the end of a file; empty at the end and
+        outside."""
         ...
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:
-        """Append exactly at the end, or anywhere when the log is empty; the new end. Raises StorageError."""
+        """Append exactly at the end, or anywhere if the log is empty. Returns the new end. Raises StorageError."""
         ...
 
 
 def range_of(log: ReplicatedLog) -> LogRange:
-    """As a core wants to know it."""
+    """Returns the range of a log, as a core gets it."""
     return LogRange(log.first, log.end, log.flushed)
 
 
 def place_of(log: ReplicatedLog) -> LogRange:
-    """As a slave wants to know its own: one without a byte has no place, and goes on nowhere."""
+    """Returns the range of a slave's own log. One without a byte has no place, whatever its files are named."""
     return range_of(log) if log.end > log.first else LogRange(0, 0, 0)

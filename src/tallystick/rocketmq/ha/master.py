@@ -1,7 +1,8 @@
-"""The master's HA port: one feed a slave, woken by every append; the log's mapped bytes go to the socket as they are.
+"""The master's HA port: one feed for each slave, woken by every append. The log's mapped bytes go to the socket
+uncopied.
 
-A slave that does not read costs its socket buffer and one wake of views, no more: its link is not written to until it
-has taken what it was sent.
+A slave that does not read costs its socket buffer and the views of one wake, and no more: its link is not written to
+until it has taken what it was sent.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ WRITE_HIGH_BYTES = 1024 * 1024
 
 
 class HaMaster:
-    """``start`` it, tell it of each append, ``close`` it. ``waits`` hears of slaves and their acks."""
+    """``start`` it, call ``appended`` after each append, and ``close`` it. ``waits`` gets the slaves' connections and
+    acks."""
 
     def __init__(
         self,
@@ -52,13 +54,13 @@ class HaMaster:
         self._listener: Listener | None = None
 
     async def start(self) -> tuple[str, int]:
-        """Where it listens. Raises OSError."""
+        """Listen. Returns the host and port. Raises OSError."""
         settings = self.settings
         self._listener = await self._network.listen(settings.host, settings.port, lambda: SlaveConnection(self))
         return self._listener.address
 
     def appended(self, end: int) -> None:
-        """The log grew: once a tick."""
+        """The log grew. Call it once a tick."""
         self._ages.appended(end, self.clock.now())
         for link in self._links:
             link.pump()
@@ -81,7 +83,7 @@ class HaMaster:
         self._make_room(self._admission.arrived(link, link.host), "its place is needed: it has not said where it is")
 
     def started(self, link: SlaveConnection, start: feeds.StartFeed, *, compared: bool) -> None:
-        """It said where it is. A second link of one slave replaces the first (R2)."""
+        """A slave reported where its log ends. A second link of one slave replaces the first (R2)."""
         link.name = start.slave_id or link.peer
         self._make_room(
             self._admission.started(link, start.slave_id, compared=compared),
@@ -102,7 +104,8 @@ class HaMaster:
         self.waits.connected(link.name, start.end)
 
     def acked(self, link: SlaveConnection, offset: int, *, took: bool) -> None:
-        """It has everything up to here; ``took``: bytes among it that it was sent over this link."""
+        """A slave acknowledged all bytes before ``offset``; ``took``: bytes that it was sent over this link are among
+        them."""
         if took:
             self._admission.took(link)
         self.waits.reported(link.name, offset)
@@ -173,7 +176,7 @@ class SlaveConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pump(self) -> None:
-        """Send what the log has and the slave takes; at most one wake's bytes, then other connections have a turn."""
+        """Send what the log has and the slave takes, ``WAKE_BYTES`` at most; then other connections have a turn."""
         if not self._feed.feeding or self._paused or self._pumping or self._transport.is_closing():
             return
         now, remaining_bytes = self._master.clock.now(), WAKE_BYTES

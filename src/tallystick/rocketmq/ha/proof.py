@@ -1,8 +1,8 @@
-"""Whether two logs have the same bytes up to the end of the slave's: compared before anything is copied (R3).
+"""Whether two logs have the same bytes up to the end of the slave's. They are compared before anything is copied (R3).
 
-The slave sends the CRC32C of the last pieces of its log, the master computes its own over the same places. A record
-holds the time when it was stored and its own offset, so equal bytes there mean equal histories, but for a slave that
-copied from an original master after the two had parted: nothing could tell it then.
+The slave sends the CRC32C of the last pieces of its log, and the master computes its own over the same ranges. A record
+holds the time when it was stored and its own offset, so equal bytes mean an equal history. The exception is a slave
+that copied from an original master after the two logs had parted: no check could show that then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIPE = "stop the slave, keep its store directory aside, start it with an empty o
 
 
 def spans_of(log: ReplicatedLog) -> tuple[Span, ...]:
-    """The last pieces of a log, one for each file that they reach into."""
+    """Returns the spans of the last pieces of a log, one for each file that they reach into."""
     spans: list[Span] = []
     offset = max(log.first, log.end - PROOF_BYTES)
     while offset < log.end:
@@ -31,7 +31,7 @@ def spans_of(log: ReplicatedLog) -> tuple[Span, ...]:
 
 
 def objection(log: ReplicatedLog, hello: SlaveHello) -> str | None:
-    """Why this slave must not be fed from this log, and what to do; None when nothing speaks against it."""
+    """Returns why this slave must not be fed from this log, and what an operator can do; None if it may be fed."""
     if hello.end > log.end:
         return (
             f"the slave's log reaches to {hello.end}, the master's only to {log.end}: the master lost its end; "
@@ -57,7 +57,7 @@ def objection(log: ReplicatedLog, hello: SlaveHello) -> str | None:
 
 
 def _crc(log: ReplicatedLog, span: Span) -> int | None:
-    """None when the log does not have all of it."""
+    """Returns the master's CRC of a span, or None if the log does not have all of it."""
     crc, offset, end = 0, span.offset, span.offset + span.size
     while offset < end:
         piece = log.slice(offset, end - offset)

@@ -1,4 +1,4 @@
-"""Settings of replication, of both roles."""
+"""Settings of replication, for masters and slaves."""
 
 from __future__ import annotations
 

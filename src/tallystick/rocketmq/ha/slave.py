@@ -1,4 +1,4 @@
-"""The slave's link to its master: connects, appends what comes, reports, and tries again for ever (H4 to H6, H8)."""
+"""The slave's link to its master: it connects, appends what comes, reports, and tries again for ever (H4 to H6, H8)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES = {
 
 
 class HaSlave:
-    """``follow`` a master or none; ``close`` it at the end. Everything runs on the loop."""
+    """Call ``follow`` with a master or with None; ``close`` it at the end. All methods run on the loop."""
 
     def __init__(
         self,
@@ -42,10 +42,11 @@ class HaSlave:
         on_following: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``on_appended()`` after each append, one that failed too: to dispatch it, and to begin a sync that ends in
-        ``flushed``.
+        """``on_appended()`` is called after each append, a failed one too: it dispatches the bytes, and begins a sync
+        that ends in a call of ``flushed``.
 
-        ``on_following()`` when a link begins that feeds this log. ``failed(error)`` when it can follow nobody any more.
+        ``on_following()`` is called when a link begins to feed this log, ``failed(error)`` when the slave can follow no
+        master any more.
         """
         self._network, self.clock, self._events = outside.network, outside.clock, outside.events
         self.log, self.settings = log, settings
@@ -61,7 +62,7 @@ class HaSlave:
         self._why = "no master is known"
 
     def follow(self, master: str | None) -> None:
-        """``host:port`` of an HA port; another one than before ends the link there is, None ends it for now."""
+        """Follow the HA port at ``master`` (host:port), or none. A link to another master ends."""
         if master == self._master:
             return
         self._master = master
@@ -74,7 +75,7 @@ class HaSlave:
             watch([self._task], self._failed)
 
     def flushed(self) -> None:
-        """More of the log is synced."""
+        """A sync is done: more of the log is durable."""
         if self._link is not None:
             self._link.flushed()
 
@@ -89,7 +90,7 @@ class HaSlave:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Follow nobody any more."""
+        """Follow no master any more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -105,7 +106,7 @@ class HaSlave:
                     await self._master_changed.wait()
 
     async def _stay(self, master: str) -> float:
-        """Connect and follow as long as it lasts; how long to wait after it."""
+        """Connect and follow until the link ends. Returns how long to wait before the next attempt."""
         host, _, port = master.rpartition(":")
         link = MasterConnection(self, master)
         try:
@@ -137,14 +138,14 @@ class HaSlave:
         self._explain(close.reason)
 
     def _explain(self, why: str) -> None:
-        """Say why nothing is copied: once, however often it is tried again."""
+        """Emit the reason why nothing is copied: once, however often the slave tries again."""
         if why != self._why:
             self._why = why
             self._events.emit("master link closed", master=self._master, reason=why)
 
 
 class MasterConnection(asyncio.BufferedProtocol):
-    """The shell of a ``FollowCore``; ``closed`` tells how it ended."""
+    """The shell of a ``FollowCore``. ``closed`` is done when the connection has ended, with the reason."""
 
     def __init__(self, slave: HaSlave, master: str) -> None:
         self._slave, self._master = slave, master
@@ -182,7 +183,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._do(self.core.flushed(place_of(self._slave.log), self._slave.clock.now()))
 
     def end(self, reason: str) -> None:
-        """Close it from here; at once afterwards another may be tried."""
+        """End the link from here. Another master may be tried at once."""
         self._close = Reconnect(reason, 0.0)
         self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""How far replication is, as values: for ``tally ha status``, the metrics and GET_BROKER_HA_STATUS (907)."""
+"""The state of replication, as values: for ``tally ha status``, the metrics and GET_BROKER_HA_STATUS (907)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _COARSE = 0.01
 
 @dataclass(frozen=True)
 class SlaveStatus:
-    """One slave as its master sees it; a connection that has not yet said where it is has ``started`` False."""
+    """A slave as its master sees it. ``started`` is False for a connection that has not yet reported where its log
+    ends."""
 
     address: str
     slave_id: str | None  # None: an original slave, which has none
@@ -32,7 +33,7 @@ class SlaveStatus:
 
 @dataclass(frozen=True)
 class FollowStatus:
-    """A slave as it sees itself."""
+    """The state of a slave, as it sees it itself."""
 
     master: str | None  # host:port of the HA port
     state: str
@@ -49,7 +50,7 @@ class FollowStatus:
 
 
 class Speed:
-    """Bytes of the last full second (``FlowMonitor``)."""
+    """Counts the bytes of the last full second (``FlowMonitor``)."""
 
     def __init__(self) -> None:
         self._second, self._current, self._last = 0, 0, 0
@@ -70,7 +71,7 @@ class Speed:
 
 
 class Ages:
-    """When the log reached which end, from time to time: tells how old the first byte is that a slave lacks."""
+    """Remembers, from time to time, when the log reached which end: so a slave's lag has an age in seconds."""
 
     def __init__(self, end: int, now: float) -> None:
         self._ends, self._times = [end], [now]
@@ -84,14 +85,16 @@ class Ages:
             self._thin(now)
 
     def behind_s(self, position: int, end: int, now: float) -> float:
-        """Seconds since the log went beyond ``position``: at least so much when that was before this process."""
+        """Returns the seconds since the log grew beyond ``position``; if that was before this process, the seconds
+        since its start."""
         if position >= end:
             return 0.0
         mark = min(bisect_right(self._ends, position), len(self._times) - 1)
         return max(0.0, now - self._times[mark])
 
     def _thin(self, now: float) -> None:
-        """The older, the fewer: an age is right to some hundredths, and days take no more than hours."""
+        """Drop marks, the more the older they are: an age is right to some hundredths, and days take no more memory
+        than hours."""
         ends, times = [self._ends[0]], [self._times[0]]
         for end, time in zip(self._ends, self._times, strict=True):
             if time - times[-1] >= (now - time) * _COARSE and end > ends[-1]:

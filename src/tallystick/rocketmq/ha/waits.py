@@ -1,4 +1,4 @@
-"""The shell of ``AcksCore``: its clock, its timer, and whom it tells."""
+"""The shell of ``AcksCore``: its clock, its timer, and the calls when waits are over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tallystick.runtime.clock import Clock
 
 
 class Waits:
-    """``settled`` gets what is over after an event, all of it in one call. Everything runs on the loop."""
+    """``settled`` gets all waits that one event ended, in one call. All methods run on the loop."""
 
     def __init__(
         self, clock: Clock, settings: HaSettings, settled: Callable[[list[Settle]], None], *, flushed: int
@@ -21,7 +21,8 @@ class Waits:
         self._alarm = Alarm(clock, self._tick)
 
     def appended(self, end: int, *, flush: bool, replicas: bool) -> Settled:
-        """As ``AcksCore.appended``: waits that are over at once are in the result, not passed to ``settled``."""
+        """Pass on ``AcksCore.appended``. Waits that are over at once are in the result and are not passed to
+        ``settled``."""
         wait = self.core.appended(end, self._clock.now(), flush=flush, replicas=replicas)
         self._alarm.set(self.core.wake_at())
         return wait
@@ -39,11 +40,11 @@ class Waits:
         self._tell(self.core.disconnected(slave, self._clock.now()))
 
     def give_up(self) -> None:
-        """All waits are over: see ``AcksCore.give_up``."""
+        """End all waits: see ``AcksCore.give_up``."""
         self._tell(self.core.give_up())
 
     def close(self) -> None:
-        """Nobody is told anything more."""
+        """Stop the timer: ``settled`` is not called any more."""
         self._alarm.cancel()
 
     def _tick(self) -> None:

@@ -1,1 +1,1 @@
-"""The name server: which brokers have which topics, as they say themselves."""
+"""The name server: which brokers have which topics, as the brokers register them."""

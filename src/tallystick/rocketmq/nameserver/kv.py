@@ -1,7 +1,7 @@
-"""The key-value configuration that operators keep at a name server, by namespace; kept in one file if it has one.
+"""The key-value configuration that operators keep at a name server, by namespace, and its file if it has one.
 
-Every change is on the disk when it is answered, and served from then on. Changes are written beside the loop, one after
-another, each with the whole file. So few may wait, of one host fewer still; beyond that they are refused.
+A change is on the disk when its response is sent, and served from then on. Changes are written beside the loop, one
+after another, each with the whole file. So few may wait, and of one host fewer still; others are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class KvFile(msgspec.Struct, frozen=True):
 
 
 class KvConfig:
-    """``path`` empty: nothing is kept. Raises UsageError for a file that is none of its kind, StorageError."""
+    """The configuration. If ``path`` is empty nothing is stored. Raises UsageError for a file that is no such file,
+    StorageError."""
 
     def __init__(self, disk: Disk, path: str, worker: Callable[[], Worker]) -> None:
         """``worker`` makes the one that writes the file, with the first change."""
@@ -63,14 +64,12 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str, host: str, done: OnKvSaved) -> None:
-        """As ``put``; also one that is not there, and of a table that is over the bound."""
+        """Delete a value, as ``put`` sets one; also one that does not exist, and from a table above the bound."""
         self._change(partial(_without, namespace, key), host, done)
 
     def body(self, namespace: str) -> bytes | None:
-        """Returns all of a namespace as the body of a response (``KvTable``); None if nothing was ever put there.
-
-        A file of an original may have made it larger than ``MAX_BYTES``.
-        """
+        """Returns a namespace as the body of a response (``KvTable``); None if it never had a value. A file of an
+        original may have made it larger than ``MAX_BYTES``."""
         if namespace not in self._bodies and namespace in self._table:
             self._bodies[namespace] = dialect.write_strict(KvTable(self._table[namespace]))
         return self._bodies.get(namespace)

@@ -1,6 +1,6 @@
-"""The brokers that are registered: by address, by the connection over which they came, and how many a host has.
+"""The registered brokers: by address, by the connection over which they registered, and how many a host has.
 
-Strangers can register whatever they like: of brokers there are so many at once, over one connection, and from one host.
+Strangers can register anything, so the number of brokers is bounded: of all, over one connection, and from one host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Announcement:
 
 @dataclass(eq=False)
 class LiveBroker:
-    """A registered broker. ``version``: of the topics that are taken in; None if they never all were.
+    """A registered broker. ``version`` is that of the topics that are taken in; None if they never all were.
 
     ``complete_at``: its set, and how often that had changed when all announced topics were taken in; None if they were
     not.
@@ -51,7 +51,7 @@ class LiveBroker:
 
 
 class LiveBrokers:
-    """``host_of`` says from which host a connection comes."""
+    """The table. ``host_of`` returns the host from which a connection comes."""
 
     def __init__(self, host_of: Callable[[Hashable], str]) -> None:
         self._host_of = host_of
@@ -66,7 +66,7 @@ class LiveBrokers:
         return self._live.get((cluster, address))
 
     def of_link(self, link: Hashable) -> list[LiveBroker]:
-        """Who came over a connection."""
+        """Returns the brokers that registered over a connection."""
         return [self._live[key] for key in self._links.get(link, ())]
 
     def first_of_link(self, link: Hashable) -> LiveBroker | None:
@@ -82,7 +82,7 @@ class LiveBrokers:
         )
 
     def enter(self, announcement: Announcement, link: Hashable, now: float) -> LiveBroker:
-        """In place of what was known of it."""
+        """Enter a broker, in the place of its former registration."""
         key = (announcement.cluster, announcement.address)
         self.forget(*key)
         live = self._live[key] = LiveBroker(replace(announcement, topics={}), link, now, None)

@@ -1,4 +1,4 @@
-"""What a name server shows of itself at /metrics."""
+"""The metrics of a name server."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ class _Collector:
 def registry(
     routes: RoutesCore, server: RemotingServer, requests: dict[int, int], refused_count: Callable[[], int]
 ) -> CollectorRegistry:
-    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused_count``
-    registrations."""
+    """Returns the registry of all metrics, the process included. ``requests`` are by code, 0 for unknown ones;
+    ``refused_count`` is that of registrations."""
     return process_registry(_Collector(routes, server, requests, refused_count))

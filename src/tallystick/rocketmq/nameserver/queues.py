@@ -72,7 +72,7 @@ class BrokerSet:
 
 
 class TopicQueues:
-    """By topic and broker set. ``len`` is how many there are of sets that are not gone."""
+    """The queues by topic and broker set. ``len`` counts the topics of sets that are not gone."""
 
     def __init__(self, later: Callable[[Steps[None]], None]) -> None:
         """``later`` runs steps that nobody waits for."""
@@ -88,7 +88,7 @@ class TopicQueues:
 
     @property
     def topic_count(self) -> int:
-        """For a moment after a broker set went, those that were its own alone are among them."""
+        """For a moment after a broker set went it includes the topics that were that set's alone."""
         return len(self._topics)
 
     def take(self, topic: str, brokers: BrokerSet, queue: QueueRoute, *, changed: bool) -> bool:
@@ -150,7 +150,7 @@ class TopicQueues:
         self._forget(topic, brokers)
 
     def drop_all(self, brokers: BrokerSet) -> None:
-        """The set is gone."""
+        """A broker set is gone."""
         brokers.is_gone = True
         if brokers.topics:
             self._count -= len(brokers.topics)

@@ -1,4 +1,4 @@
-"""The requests by which brokers register at a name server, with their topics, and leave it."""
+"""The requests by which brokers register at a name server, with their topics, and unregister."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def peer_of(link: Hashable) -> str:
 
 
 class Registrations:
-    """``responses`` by request code: they raise RemoteProtocolError for a request that is broken."""
+    """``responses`` has the responders by request code: they raise RemoteProtocolError for a broken request."""
 
     def __init__(
         self, routes: RoutesCore, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock,

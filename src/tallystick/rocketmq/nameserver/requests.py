@@ -64,7 +64,7 @@ NO_ROUTE = (
 
 
 class NameRequests:
-    """Answers requests, several at a time if some take long; ``link`` tells the connections apart."""
+    """Responds to requests, several at a time if some take long; ``link`` tells the connections apart."""
 
     def __init__(
         self, routes: RoutesCore, config: KvConfig, settings: NameServerSettings, clock: Clock, events: Events
@@ -172,7 +172,7 @@ class NameRequests:
         return (yield from _list_response(command, least, _topic_names(names)))
 
     def _system_topics(self, link: Hashable, command: Command) -> Steps[Command]:
-        """Clusters and broker sets have topics of their names; and the address of some broker."""
+        """Respond with the names of clusters and broker sets, which are topics too, and the address of some broker."""
         names: dict[str, None] = {}
         for count, (cluster, sets) in enumerate(self._routes.clusters().items(), 1):
             names.update(dict.fromkeys((cluster, *sets)))

@@ -1,18 +1,20 @@
-"""Which brokers there are and which queues of which topics they have: what brokers said when they registered.
+"""Which brokers exist and which queues of which topics they have, as they registered them.
 
 A core: connections are opaque keys, time is an argument. The order of steps in ``register`` is the original's
 (RouteInfoManager), because brokers of its kind depend on it:
 
 1. the address leaves any other id it had in this broker set;
+
 2. an id held by an address with a higher state version stays with it;
+
 3. a broker new to its set that brings exactly one topic is refused: that is an update that came before the first table;
-4. only the master, or the slave with the lowest id of a set that knows acting masters, says what the topics are.
 
-Strangers can register whatever they like: brokers, topics and the length of names are bounded, a broker that goes costs
-what it had, and ``held_bytes`` says what is kept for who came over one connection. One host has at most a quarter of
-all brokers and routes; whose topics are not all taken in is told how many.
+4. only the master, or the slave with the lowest id of a set with an acting master, says what the topics are.
 
-A broker may have more topics than a turn of a loop has time for: what goes through all of them is done in steps.
+Strangers can register anything: brokers, topics and the length of names are bounded, the removal of a broker costs what
+it had, and ``held_bytes`` counts what is held for one connection. One host has at most a quarter of all brokers and
+routes; a broker whose topics are not all taken in is told how many are left out. A broker may have more topics than a
+turn of a loop has time for: what goes through all of them is done in steps.
 """
 
 from __future__ import annotations
@@ -46,10 +48,9 @@ SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers fi
 
 @dataclass(frozen=True)
 class RegistrationOutcome:
-    """For a slave, where its master is, if there is one; ``left_out`` topics were not taken in.
-
-    ``displaced``: the address of another living broker of the same name and id; ``begins``: it is displaced just now.
-    """
+    """The outcome of a registration, with the addresses of the master for a slave, if there is one; ``left_out`` topics
+    were not taken in. ``displaced`` is the address of another living broker of the same name and id; ``begins``: it was
+    not displaced before."""
 
     master_address: str | None = None
     ha_address: str | None = None
@@ -69,7 +70,7 @@ class RoutesCore:
         host_of: Callable[[Hashable], str] = str,
         later: Callable[[Steps[None]], None] = finished,
     ) -> None:
-        """``host_of`` says from which host a connection comes. ``later`` does what nobody waits for."""
+        """``host_of`` returns the host of a connection. ``later`` runs steps that no response waits for."""
         self._host_of, self._later = host_of, later
         self._delete_missing, self._acting_masters = delete_missing_topics, acting_masters
         self._queues = TopicQueues(later)
@@ -159,7 +160,7 @@ class RoutesCore:
         return others >= MAX_SET_IDS
 
     def _set_of(self, announcement: Announcement, host: str) -> BrokerSet:
-        """Its broker set, which is in the cluster that its last registration named."""
+        """Returns a broker's set, which is in the cluster that its last registration named."""
         brokers = self._sets.get(announcement.name)
         if brokers is None:
             brokers = self._sets[announcement.name] = BrokerSet(
@@ -188,7 +189,7 @@ class RoutesCore:
     def _take_topics(
         self, brokers: BrokerSet, announcement: Announcement, live: LiveBroker, changed: bool
     ) -> Steps[int]:
-        """Returns how many topics there was no room for."""
+        """Take in topics. Returns for how many there was no room."""
         is_master = announcement.broker_id == MASTER_ID
         is_prime_slave = announcement.acting_master is not None and announcement.broker_id == min(brokers.addresses)
         if not is_master and not is_prime_slave:
@@ -262,7 +263,7 @@ class RoutesCore:
             self._later(_without_count(self.set_writeable(name, False)))
 
     def closed(self, link: Hashable) -> Iterator[Announcement]:
-        """A connection ended: unregister who came over it, and has not registered over another one meanwhile.
+        """A connection ended: unregister the brokers that came over it and have not registered over another one since.
 
         It is done in steps, one a broker: all connections that end in one turn may have brought very many.
         """
@@ -270,7 +271,8 @@ class RoutesCore:
             yield self._unregister(live)
 
     def expire(self, now: float) -> list[Announcement]:
-        """Unregister who was silent for longer than it promised: ``MOST_EXPIRED`` of them in one call."""
+        """Unregister brokers that were silent for longer than they promised, ``MOST_EXPIRED`` in one call. Returns
+        them."""
         silent = (live for live in self._live if now - live.last_heard > live.announcement.timeout_s)
         return [self._unregister(live) for live in list(islice(silent, MOST_EXPIRED))]
 
@@ -287,13 +289,14 @@ class RoutesCore:
     # What an operator changes
 
     def set_writeable(self, name: str, writeable: bool) -> Steps[int]:
-        """Change what all queues of a broker set allow, until its master registers a change; how many topics it has."""
+        """Change the permission of all queues of a broker set, until its master registers a change. Returns how many
+        topics it has."""
         brokers = self._sets.get(name)
         return (yield from self._queues.set_writeable(brokers, writeable)) if brokers is not None else 0
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
-        """From all clusters or one. A broker that still has it brings it back with its next change. False: nobody had
-        it."""
+        """Delete a topic from all clusters or one; a broker that still has it brings it back with its next change.
+        Returns False if no broker had it."""
         having = [brokers for brokers in self._queues.of(topic) if cluster in (None, brokers.cluster)]
         for brokers in having:
             self._queues.drop(topic, brokers)
@@ -326,7 +329,7 @@ class RoutesCore:
         return msgspec.structs.replace(broker, addresses=addresses_shown)
 
     def first_address(self) -> str | None:
-        """Of some broker. Returns None if there is none."""
+        """Returns the address of some broker, or None if there is none."""
         first = next(iter(self._sets.values()), None)
         return first.first_address() if first is not None else None
 
@@ -334,11 +337,11 @@ class RoutesCore:
         return {name: brokers.route() for name, brokers in self._sets.items()}
 
     def clusters(self) -> dict[str, list[str]]:
-        """Names of clusters to those of their broker sets."""
+        """Returns the names of clusters with those of their broker sets."""
         return {cluster: list(names) for cluster, names in self._clusters.items()}
 
     def members(self, name: str) -> dict[int, str]:
-        """The addresses of a broker set by id; none if it is not known."""
+        """Returns the addresses of a broker set by id; it is empty for a set that is not registered."""
         return self._sets[name].route().addresses if name in self._sets else {}
 
     @property
@@ -351,17 +354,17 @@ class RoutesCore:
 
     @property
     def broker_counts(self) -> tuple[int, int]:
-        """Masters and slaves."""
+        """Returns how many masters and slaves are registered."""
         masters = sum(MASTER_ID in brokers.addresses for brokers in self._sets.values())
         return masters, sum(len(brokers.addresses) for brokers in self._sets.values()) - masters
 
     @property
     def displaced_count(self) -> int:
-        """Ids that two living brokers take from each other."""
+        """Returns how many ids two living brokers take from each other."""
         return sum(len(brokers.displaced) for brokers in self._sets.values())
 
     def topics(self, cluster: str | None = None) -> Steps[list[str]]:
-        """Of all clusters or one."""
+        """Returns the topics of all clusters or one."""
         return self._queues.names(cluster)
 
 

@@ -1,4 +1,4 @@
-"""The name server: requests in, routes out, and an eye on brokers that have gone silent."""
+"""The name server: it serves requests, and unregisters brokers that are silent."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NameServer:
         self.http_address: tuple[str, int] | None = None
 
     async def start(self) -> tuple[str, int]:
-        """Where it listens. Raises OSError, and UsageError where it cannot listen for HTTP."""
+        """Listen. Returns the host and port. Raises OSError, and UsageError if it cannot listen for HTTP."""
         settings = self._settings
         self._backlog = Backlog(self._clock, self._dispatch.serve)
         self._unregistering = TurnSteps(UNREGISTER_EACH_TURN)
@@ -105,7 +105,7 @@ class NameServer:
 
     @property
     def kept_bytes(self) -> int:
-        """About what names of brokers and topics, and requests that wait, take in memory."""
+        """Returns about what names of brokers and topics, and waiting requests, take in memory."""
         return self._server.memory.kept_bytes
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
@@ -165,7 +165,7 @@ class NameServer:
         self._refusals.responded(link.peer, command, response)
 
     def _tell_kept(self, link: Link) -> None:
-        """Whoever makes it keep most is closed first when it is too much."""
+        """Count what connections make it hold: the one that holds most is closed first when it is too much."""
         size, before = self.routes.held_bytes(link), self._kept_of_link.pop(link, 0)
         if size:
             self._kept_of_link[link] = size

@@ -29,7 +29,7 @@ class Backlog:
         self, clock: Clock, serve: Callable[[Link, Command], None], begin: Callable[[], None] = lambda: None, *,
         end: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """``begin()`` comes before the first request of each turn, ``end()`` behind the last. None of them raises."""
+        """``begin()`` comes before the first request of each turn, ``end()`` behind the last. Neither raises."""
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
         self._late: dict[Link, deque[Command]] = {}
@@ -40,7 +40,7 @@ class Backlog:
         return sum(map(len, self._late.values()))
 
     def received(self, requests: Iterable[tuple[Link, Command]]) -> None:
-        """Serve those for which there is time; the earlier ones of the same peer go first."""
+        """Serve requests while there is time; earlier ones of the same peer go first."""
         self._begin()
         ends = self._clock.now() + TURN_S
         for link, command in requests:

@@ -36,7 +36,7 @@ _PendingRequest = tuple[float, float, OnResult]  # its deadline, when it was sen
 
 
 class _Peer:
-    """One connection and the requests that were sent over it and have no response, by opaque."""
+    """One connection, with the requests over it that have no response, by opaque."""
 
     def __init__(self, address: str, link: Link) -> None:
         self.address, self.link = address, link
@@ -48,8 +48,8 @@ class _Peer:
 class RemotingClient:
     """See the module. Made and used on one running loop; ``close`` it.
 
-    ``on_request`` gets the requests of servers: such a command can come before the response to a request that was sent
-    earlier, and its opaque can equal that of a request. ``on_lost`` gets each address whose connection ended.
+    ``on_request`` gets the requests of servers: such a command can come before the response to an earlier request, and
+    its opaque can equal that of a request. ``on_lost`` gets each address whose connection ended.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RemotingClient:
             self._set_timer(deadline)
 
     def tell(self, address: str, command: Command) -> None:
-        """Send a request that has no response; nobody hears whether it arrived."""
+        """Send a request that has no response; whether it arrives is never known."""
         self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
         self._peer(address).link.send(command)
 

@@ -1,9 +1,9 @@
-"""Which part of a server answers what: one table of handlers by request code, and one response to each request.
+"""Which part of a server handles which request: a table of handlers by request code, and one response to each request.
 
-A handler returns its response; or it returns None, and calls ``reply`` with the response when it has one, as for a
-pull that waits for a message or a send that waits for slaves. A room, which is a part of a server, lists its handlers,
-and who makes the server adds the rooms to the table. Nothing that a peer sends, and no bug of a handler, makes
-``serve`` raise: one request fails then, and the others of its tick are served.
+A handler returns its response; or it returns None, and calls ``reply`` with the response when it has one, as for a pull
+that waits for a message or a send that waits for slaves. A room, which is a part of a server, lists its handlers, and
+the server adds the rooms to the table. Nothing that a peer sends, and no bug of a handler, makes ``serve`` raise: one
+request fails then, and the others of its tick are served.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ONE_WAY = int(Flag.ONE_WAY)  # an attribute of an enum costs ten times a name, 
 class Reply:
     """Sends the response to one request: call it once, on the loop. To a one-way request nothing is sent.
 
-    It keeps nothing of the request, which may wait for long. ``due`` is True until it was called.
+    It keeps nothing of the request, which may wait for long. ``due`` is True until it is called.
     """
 
     __slots__ = ("_code", "_events", "_one_way", "due", "link")
@@ -44,7 +44,7 @@ class Reply:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits for the response. The request changes what it changes in any case."""
+        """Whether the peer waits for the response. The request is carried out in any case."""
         return not self._one_way and self.link.alive
 
     def handled(self) -> None:
@@ -55,7 +55,7 @@ class Reply:
         return steps
 
     def _send(self, response: Command) -> None:
-        """Send it; a subclass waits for something first."""
+        """Send the response; a subclass waits for something first."""
         self.link.send(response)
 
 

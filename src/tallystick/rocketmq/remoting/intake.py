@@ -24,8 +24,7 @@ _BYTES_AT_ONCE = 256 * 1024
 
 
 class Source(Hashable, Protocol):
-    """A connection, as this module needs it. ``goes_on`` is set here: it has more requests than its turn had time
-    for."""
+    """A connection, as this module uses it. ``goes_on`` is set here: its turn had no time for all its requests."""
 
     goes_on: bool
 
@@ -61,11 +60,11 @@ class Intake(Generic[S]):
         return bool(self._order)
 
     def share(self, sources: int) -> None:
-        """There are so many connections: each may have the fewer requests a turn, as all of them may be put off."""
+        """Give each of so many ``sources`` fewer requests a turn, as all of them may be put off."""
         self._share = max(_REQUESTS_AT_ONCE, _REQUESTS // max(1, sources))
 
     def received(self, source: S) -> None:
-        """The connection got bytes: there may be requests in them."""
+        """A connection got bytes, which may have requests."""
         self._order.add(source, source.host, goes_on=source.goes_on)
         self._fresh[source] = None
 

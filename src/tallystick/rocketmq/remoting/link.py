@@ -1,11 +1,9 @@
 """One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick.
 
-Received bytes are kept until somebody takes them as commands: a client at once, a server when it has time
-(``intake.py``).
-
-Commands are encoded as the peer takes them, a piece at a time: until then the response to a pull is some views of the
-log, and a peer that takes nothing costs ``write_high_bytes``, whatever it asked for. A server's link stops reading such
-a peer. A client's never does: then both sides would wait.
+Received bytes are kept until they are taken as commands: by a client at once, by a server when it has time
+(``intake.py``). Commands are encoded as the peer takes them, a piece at a time: until then the response to a pull is
+some views of the log, and a peer that takes nothing costs ``write_high_bytes``, whatever it asked for. A server's link
+stops reading such a peer. A client's never does: then both sides would wait.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Arena:
         self.buffer = self._all
 
     def share(self, read_bytes: int) -> None:
-        """Let one read bring so many bytes at most."""
+        """Bound what one read may bring."""
         self.buffer = self._all[: max(LEAST_READ_BYTES, read_bytes)]
 
 
@@ -167,8 +165,7 @@ class Link(asyncio.BufferedProtocol):
 
     @property
     def ready(self) -> bool:
-        """Whether a server may take more: there may be a whole request, none is put off, and the peer takes
-        responses."""
+        """Whether a server may take more: a request may have come, none is put off, and the peer takes responses."""
         return self.alive and not self._late_requests and not self._full and self._reader.ready
 
     @property
@@ -190,8 +187,8 @@ class Link(asyncio.BufferedProtocol):
         self._end(reason)
 
     def condemn(self, reason: str) -> None:
-        """Drop what is queued and take nothing more; close in the next turn of the loop, or where very many are to be
-        closed in one of the next."""
+        """Drop what is queued and take nothing more; close in the next turn of the loop or, of very many links, in a
+        later one."""
         self.alive = False
         self._drop_queued()
         asyncio.get_running_loop().call_soon(self._around.condemned, self, reason)
@@ -307,7 +304,7 @@ class Link(asyncio.BufferedProtocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Hand on what came while something stood in the way."""
+        """Take what came while the link could not."""
         if self.ready:
             self._around.received(self)
 

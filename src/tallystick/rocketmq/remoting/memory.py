@@ -20,7 +20,7 @@ LOOK_S = 1.0
 
 
 class Holder(Hashable, Protocol):
-    """A connection, as this module needs it."""
+    """A connection, as this module uses it."""
 
     peer: str
 
@@ -76,7 +76,7 @@ class Memory:
             self._drop()
 
     def forget(self, holder: Holder) -> None:
-        """Its connection ended."""
+        """A connection ended."""
         self._budget.forget(holder)
 
     def close(self) -> None:
@@ -102,6 +102,6 @@ class Memory:
             offender.peer.condemn(str(offender.reason))
 
     def _tell(self, holder: Holder, reason: CloseReason, size: int) -> None:
-        """Log it once for each host and reason: a peer that is closed connects again and does the same."""
+        """Log a close once for each host and reason: a peer that is closed connects again and does the same."""
         if self._reports.is_new((holder.peer.rpartition(":")[0], reason)):
             self._events.emit("connection closed", peer=holder.peer, reason=str(reason), bytes=size)

@@ -34,17 +34,17 @@ _DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
 class RequestReceiver(Protocol):
-    """Gets the requests that come to a server."""
+    """The part of a server that gets its requests."""
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
-        """The requests of one loop tick, in order for each link; responses may be sent now or later.
+        """Get the requests of one loop tick, in order for each link; responses may be sent now or later.
 
         If it raises, each of them that has no response yet gets one with code 1.
         """
         ...
 
     def closed(self, link: Link) -> None:
-        """The link has ended; what is sent to it is dropped."""
+        """A link has ended; what is sent to it is dropped."""
         ...
 
 
@@ -59,8 +59,8 @@ class RemotingServer:
         memory: Memory | None = None,
         server_requests: ServerRequests | None = None,
     ) -> None:
-        """``memory``: that of a server with more ports than this one; whoever made it closes it. ``server_requests``
-        gets the responses of clients."""
+        """``memory`` is that of a server with more ports than this one, whose maker closes it. ``server_requests`` gets
+        the responses of clients."""
         self._server_requests = server_requests
         self.memory = memory or Memory(outside.clock, outside.events, settings.held_limit_bytes, settings.stalled_s)
         self._owns_memory = memory is None
@@ -160,7 +160,8 @@ class RemotingServer:
         self._share()
 
     def _share(self) -> None:
-        """What one read may bring gets smaller with many connections: all of them may have to keep it."""
+        """Share memory out: one read may bring less when there are many connections, as all of them may have to keep
+        it."""
         self._arena.share(int(self._settings.held_limit_bytes * _ARENAS_SHARE) // max(1, len(self._links)))
         self._intake.share(len(self._links))
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def in_slices(parts: Iterable[T], clock: Clock) -> list[T]:
-    """Returns all parts. Each is made without a stop, so it must be small; after ``SLICE_S`` others have their turn."""
+    """Returns all parts. Each is made without a pause, so keep it small; after ``SLICE_S`` others have a turn."""
     results: list[T] = []
     ends_at = clock.now() + SLICE_S
     for part in parts:
@@ -33,14 +33,15 @@ async def in_slices(parts: Iterable[T], clock: Clock) -> list[T]:
 
 
 class Slices:
-    """``in_slices`` for whoever cannot wait: one after another, so that many cost a turn no more than one does.
+    """Runs works as ``in_slices`` for callers that cannot wait: one after another, so that many cost a turn no more
+    than one.
 
     Hosts have their turns one after the other, and a quarter of the places is never one host's. ``close`` it: what is
     not made by then is not made any more.
     """
 
     def __init__(self, clock: Clock, *, most: int = MAX_WORKS) -> None:
-        """``most``: works that wait or are under way."""
+        """``most`` bounds the works that wait or are under way."""
         self._clock, self._most = clock, most
         self._works: OrderedDict[str | None, deque[Coroutine[None, None, None]]] = OrderedDict()
         self._of_host: Counter[str | None] = Counter()
@@ -49,8 +50,8 @@ class Slices:
     def make(
         self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
     ) -> None:  # fmt: skip
-        """``done`` gets all parts, or what making them raised: BrokerError where too many wait already. ``host``: who
-        asks; None: whoever, without a bound of his own."""
+        """Make all parts. ``done`` gets them, or what making them raised: BrokerError where too many works wait
+        already. ``host`` asks for it; None: a host without a bound of its own."""
         most_of_host = self._most if host is None else max(1, self._most * 3 // 4)
         if self._of_host.total() >= self._most or self._of_host[host] >= most_of_host:
             remark = f"{self._of_host.total()} long answers wait to be made: ask again later"
@@ -96,7 +97,7 @@ class Slices:
 def at_once(
     parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
 ) -> None:  # fmt: skip
-    """As ``Slices.make`` where nobody has to have a turn."""
+    """Do as ``Slices.make`` where no other work must have a turn."""
     try:
         results: list[T] | Exception = list(parts)
     except Exception as error:

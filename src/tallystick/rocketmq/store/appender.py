@@ -27,15 +27,17 @@ Queue = tuple[str, int]
 
 
 def most_members(max_message_bytes: int) -> int:
-    """A batch of more messages is refused, whatever they are: their records would be longer than one may be."""
+    """Returns the most messages of a batch: more, whatever they are, would make a record that is longer than one may
+    be."""
     return (max_message_bytes + _ENVELOPE_BYTES) // SMALLEST
 
 
 class Appender:
-    """``next_offsets`` has the next queue offset of each queue that has messages; ``removals``: so many queues went."""
+    """Appends put requests. ``next_offsets`` has the next queue offset of each queue with messages; ``removals`` counts
+    the queues that went."""
 
     def __init__(self, log: CommitLog, settings: StoreSettings, last_ms: int) -> None:
-        """``last_ms``: the store time of the last record in the log."""
+        """``last_ms`` is the store time of the last record in the log."""
         self._log, self._settings = log, settings
         self.next_offsets: dict[Queue, int] = {}
         self.removals = 0
@@ -52,11 +54,11 @@ class Appender:
                 self._queue_ids.setdefault(topic, set()).add(queue_id)
 
     def not_before(self, last_ms: int) -> None:
-        """The log has a record of this store time that others wrote."""
+        """The log has a record of this store time that another process wrote: later ones are not earlier."""
         self._stamp = max(self._stamp, last_ms)
 
     def forget(self, topic: str, kept_ids: Collection[int]) -> None:
-        """The topic was deleted: all its queues but those ``kept_ids`` begin at 0 again."""
+        """A topic was deleted: all its queues but those of ``kept_ids`` begin at queue offset 0 again."""
         queue_ids = self._queue_ids.pop(topic, set())
         for queue_id in queue_ids.difference(kept_ids):
             del self.next_offsets[topic, queue_id]
@@ -104,7 +106,7 @@ class Appender:
         return puts
 
     def _field(self, topic: str) -> bytes:
-        """Returns the topic as records have it; empty for one that may not be stored."""
+        """Returns the topic as records have it, or nothing if the topic may not be stored."""
         limit = MAX_RETRY_TOPIC_BYTES if topic.startswith(RETRY_PREFIX) else self._settings.max_topic_bytes
         if not topic or len(topic.encode()) > limit:
             return b""
@@ -130,7 +132,7 @@ class Appender:
 
 
 class _Batch:
-    """Rows for one write, and the puts that hang on it. After a failure all that follows has its status."""
+    """The rows of one write, and their results. After a failure all later requests have its status."""
 
     def __init__(self, log: CommitLog, store_host: bytes, stamp: int) -> None:
         self._log, self._store_host, self._stamp = log, store_host, stamp
@@ -139,7 +141,7 @@ class _Batch:
         self.status: PutStatus | None = None
 
     def add(self, put_request: PutRequest, field: bytes, queue_offset: int, offsets: list[int], end: int) -> PutResult:
-        """``offsets`` are where the records go, ``end`` is after the last."""
+        """Add a row for each request. ``offsets`` are where its records go, ``end`` is behind the last."""
         self._rows.append((
             field, put_request.queue_id, queue_offset, put_request.sys_flag, put_request.born_timestamp,
             put_request.born_host, put_request.reconsume_times, put_request.messages,
@@ -167,7 +169,7 @@ class _Batch:
 
 
 def _refusal_of(messages: Sequence[Content], max_body: int) -> PutStatus | None:
-    """Returns why one of the messages is not stored; None if all are."""
+    """Returns why one of the messages is not stored, or None if all may be."""
     refusal = None
     for _, body, properties in messages:
         if len(properties) > MAX_PROPERTIES_BYTES:

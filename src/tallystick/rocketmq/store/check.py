@@ -31,7 +31,7 @@ _READ_UNITS = 8192
 
 
 class Problem(enum.Enum):
-    """What is wrong."""
+    """The kinds of damage."""
 
     FILES = "files have the wrong size, or one is missing"
     DAMAGED_RECORD = "a damaged record, and good ones after it"
@@ -47,7 +47,7 @@ class Problem(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """``position`` is the byte in the file or run of files at ``path``."""
+    """A problem at byte ``position`` of the file, or run of files, at ``path``."""
 
     problem: Problem
     path: str
@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass
 class CheckReport:
-    """``findings`` has the first thousand; ``problems`` counts all."""
+    """The result of a check. ``findings`` has the first thousand, ``problems`` counts all by kind."""
 
     first: int = 0
     end: int = 0
@@ -223,7 +223,7 @@ class _Check:
 
 
 def check_store(disk: Disk, directory: str, settings: StoreSettings) -> CheckReport:
-    """Check it all. ``settings`` must have the sizes that the store was made with."""
+    """Check a store. ``settings`` must have the sizes that it was made with."""
     return _Check(disk, directory, settings).run()
 
 

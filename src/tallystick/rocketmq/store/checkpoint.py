@@ -37,12 +37,12 @@ class Checkpoint:
 
     @property
     def min_ms(self) -> int:
-        """Messages stored before this time are dispatched, whatever happened."""
+        """The store time before which all messages are dispatched and durable."""
         return max(0, min(self.log_ms, self.queues_ms) - _SLACK_MS)
 
 
 class CheckpointFile:
-    """Reads once, then writes in place; all of it fits one sector."""
+    """The file ``checkpoint``: read once, then written in place, as it fits one sector."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._file = disk.open(os.path.join(directory, CHECKPOINT), create=True)
@@ -52,7 +52,7 @@ class CheckpointFile:
             self._file.truncate(CHECKPOINT_BYTES)
 
     def write(self, value: Checkpoint) -> None:
-        """Durable when it returns."""
+        """Write a checkpoint. It is durable when this returns."""
         numbers = (value.log_ms, value.queues_ms, value.index_ms, value.master_flushed, value.confirm)
         self._file.write([_CHECKPOINT.pack(*numbers, value.dispatch_from)], 0)
         self._file.sync()
@@ -67,7 +67,7 @@ def stopped_in_order(disk: Disk, directory: str) -> bool:
 
 
 def mark_running(disk: Disk, directory: str) -> None:
-    """From now on a process that does not stop in order leaves a trace."""
+    """Make ``abort``: it stays if this process does not stop in order."""
     file = disk.open(os.path.join(directory, ABORT), create=True)
     pid = b"%07d" % os.getpid()  # of one length: whatever a crash leaves of it is as long in each run
     try:

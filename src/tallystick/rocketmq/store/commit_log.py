@@ -43,7 +43,7 @@ class CommitLog:
 
     @property
     def room(self) -> int:
-        """Bytes left in the file that ``end`` is in."""
+        """The bytes left in the file that has ``end``."""
         size = self.files.file_bytes
         return size - self.end % size
 
@@ -88,7 +88,7 @@ class CommitLog:
         return self.end
 
     def record_parsed(self, offset: int) -> None:
-        """A record that was read ends at ``offset``."""
+        """A record that was parsed ends at ``offset``."""
         self.border = max(self.border, offset)
 
     def _begin_at(self, offset: int) -> None:
@@ -186,7 +186,7 @@ class CommitLog:
         return crc
 
     def prepare_next(self) -> None:
-        """Have the file after this one ready. Raises DiskFull."""
+        """Make the file after this one. Raises DiskFull."""
         with self._preparing:
             self.files.prepare(self.end)
             self.files.prepare(self.end + self.room)

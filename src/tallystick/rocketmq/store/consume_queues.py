@@ -1,4 +1,4 @@
-"""All ConsumeQueues of a store: found, adopted, made; marked when they change, and synced; detached when they go.
+"""All ConsumeQueues of a store: loaded or adopted, made, synced when they change, and detached when their topic goes.
 
 Source: ``ConsumeQueueStore``.
 """
@@ -86,13 +86,13 @@ class ConsumeQueues:
         return self._topics.get(topic, {})
 
     def mark(self, queue: ConsumeQueue) -> None:
-        """Mark a queue that has units which are not synced."""
+        """Mark a queue with units that are not synced."""
         if not queue.dirty:
             queue.dirty = True
             self._dirty.append(queue)
 
     def take(self) -> list[ConsumeQueue]:
-        """Returns the marked queues, to be synced, and unmarks them."""
+        """Returns the marked queues, to be synced, and takes the marks off."""
         queues = list(self._dirty)
         self._dirty.clear()
         for queue in queues:
@@ -134,13 +134,15 @@ class ConsumeQueues:
         return detached
 
     def delete(self, detached: ConsumeQueue) -> None:
-        """Unlink its files and, unless the queue is there anew, its folder. On any thread, and more than once."""
+        """Delete a detached queue's files and, unless the queue exists anew, its folder. On any thread, and more than
+        once."""
         detached.delete()
         self._take_leaving(detached.topic, detached.queue_id, detached)
         self._remove_folders(detached.topic, detached.queue_id)
 
     def _take_leaving(self, topic: str, queue_id: int, only: ConsumeQueue | None = None) -> ConsumeQueue | None:
-        """The detached queue of that name is no longer one that leaves; returns None if there is none, or another."""
+        """Returns the detached queue of that name, which counts as detached no more; None if there is none, or another
+        one."""
         with self._naming:
             queues = self._leaving.get(topic, {})
             if only is not None and queues.get(queue_id) is not only:
@@ -165,7 +167,7 @@ class ConsumeQueues:
 
 
 def remove_files(disk: Disk, root: str, topic: str, queue_id: int) -> None:
-    """Unlink what is in a queue's folder, if it is there."""
+    """Delete the files in a queue's folder, if there is one."""
     folder = os.path.join(root, topic, str(queue_id))
     for name in disk.sizes(folder):
         disk.unlink(os.path.join(folder, name))

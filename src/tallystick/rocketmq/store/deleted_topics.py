@@ -1,8 +1,8 @@
-"""Which topics were deleted, and where in the log: records from before that get no units any more.
+"""The topics that were deleted, with the place of the deletion in the log: earlier records get no units any more.
 
-A deletion is forgotten when the log begins behind it. Of more than ``MOST`` the oldest go: by then all records before
-them are dispatched, durably, so that nothing brings the topic back but a queue state that is lost, or a slave that was
-away for as many deletions.
+A deletion is forgotten when the log begins behind it. Of more than ``MOST`` the oldest are forgotten: by then all
+records before them are dispatched, durably, so nothing brings the topic back but a lost queue state, or a slave that
+was away for as many deletions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ MOST = 65_536
 
 
 class DeletedTopics:
-    """``offsets``: by topic the physical offset of its last deletion, rising. Copy it as a whole on other threads.
-
-    ``forgotten_up_to``: deletions up to this physical offset may be missing. ``removals``: so many entries went, or
-    moved to the end.
-    """
+    """``offsets`` has, by topic, the physical offset of its last deletion, rising; other threads copy it as a whole.
+    Deletions up to the physical offset ``forgotten_up_to`` may be missing. ``removals`` counts the entries that went or
+    moved to the end."""
 
     def __init__(self, offsets: Mapping[str, int], forgotten_up_to: int = 0) -> None:
         self.offsets, self.forgotten_up_to = _by_offset(offsets), forgotten_up_to
@@ -27,7 +25,7 @@ class DeletedTopics:
         self.removals = 0
 
     def get(self, topic: str) -> int:
-        """The physical offset of its deletion; 0 if there was none."""
+        """Returns the physical offset of a topic's deletion; 0 if there was none."""
         return self.offsets.get(topic, 0)
 
     def add(self, deletions: Mapping[str, int]) -> None:
@@ -40,16 +38,16 @@ class DeletedTopics:
         self.last = max((self.last, *deletions.values()))
 
     def cut(self, end: int) -> None:
-        """The log ends at ``end``, and a deletion behind it takes nothing that comes there."""
+        """The log ends at ``end`` now: a deletion behind it moves there, so that it takes no later record."""
         self.offsets = {topic: min(offset, end) for topic, offset in self.offsets.items()}  # in the same order
         self.last, self.forgotten_up_to = min(self.last, end), min(self.forgotten_up_to, end)
 
     def forget_before(self, first: int) -> None:
-        """The log begins at ``first``."""
+        """Forget the deletions before ``first``, where the log begins now."""
         self._drop(first, len(self.offsets))
 
     def make_room(self, dispatched: int) -> None:
-        """Make room; deletions behind the physical offset ``dispatched`` stay."""
+        """Forget the oldest deletions, but none behind the physical offset ``dispatched``."""
         if len(self.offsets) >= MOST:
             self.forgotten_up_to = (
                 self._drop(dispatched, len(self.offsets) - MOST + MOST // 16 + 1) or self.forgotten_up_to
@@ -60,7 +58,7 @@ class DeletedTopics:
         return len(self.offsets) >= MOST and next(iter(self.offsets.values())) > dispatched
 
     def _drop(self, up_to: int, most: int) -> int:
-        """Returns the last offset that is dropped; 0 if none is."""
+        """Drop entries. Returns the last offset among them; 0 if there is none."""
         dropped_offsets = list(takewhile(lambda offset: offset <= up_to, islice(self.offsets.values(), most)))
         if dropped_offsets:
             self.offsets = dict(islice(self.offsets.items(), len(dropped_offsets), None))

@@ -1,8 +1,8 @@
-"""A topic's deletion in three steps: readers find nothing any more, it is durable, its files go.
+"""The three steps of a topic's deletion: readers find nothing any more, it is durable, its files are deleted.
 
-The first is a moment of the loop. The second waits for the disk, and the response comes behind it: from then on no
-crash brings the topic back. The third may take long, and nobody waits for it; what a crash leaves of it goes at the
-next start. A topic of the same name may be made between any two of them.
+The first step is a moment of the loop. The second waits for the disk, and the response follows it: from then on no
+crash brings the topic back. The third may take long, and no response waits for it; what a crash leaves of the files is
+deleted at the next start. A topic of the same name may be made between any two steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tallystick.rocketmq.store.upkeep import Upkeep
 
 
 class Deletion:
-    """``note`` it, then ``unlink`` the files, on one thread."""
+    """``note`` it, then ``unlink`` the files, both on one thread."""
 
     def __init__(
         self,
@@ -24,20 +24,21 @@ class Deletion:
         deletions: Mapping[str, int],
         detached_queues: Sequence[ConsumeQueue],
     ) -> None:
-        """``detached_queues``: as ``detach_topics`` returned them for ``deletions``. Reput knows of the deletion."""
+        """``detached_queues`` are those that ``detach_topics`` returned for ``deletions``. Reput has the deletions
+        already."""
         self._upkeep, self._queues, self._deletions, self._detached_queues = upkeep, queues, deletions, detached_queues
 
     def note(self) -> None:
-        """THREAD. Durable when it returns. Raises StorageError: then a crash may bring them back."""
+        """THREAD. Make the deletion durable. Raises StorageError: then a crash may bring the topics back."""
         self._upkeep.note_deleted(self._deletions, self._detached_queues)
 
     def unlink(self) -> None:
-        """THREAD. Also when it could not be noted. Raises StorageError: then they stay until the next start."""
+        """THREAD. Delete the files, even if ``note`` failed. Raises StorageError: they stay until the next start."""
         for queue in self._detached_queues:
             self._queues.delete(queue)
 
     def run(self) -> None:
-        """THREAD. Both."""
+        """THREAD. Both steps."""
         try:
             self.note()
         finally:

@@ -23,8 +23,8 @@ _MOST_HELD_BYTES = 4096  # of one run: what is held longer than that is written
 
 
 def sync_for_good(file: CachedFile) -> None:
-    """Raises StorageError and never DiskFull, after which one tries again: what a sync that failed left behind may
-    count as written, and no later one makes it durable."""
+    """Sync a file. Raises StorageError and never DiskFull, after which the caller would try again: what a failed sync
+    left behind may count as written, and no later sync makes it durable."""
     try:
         file.sync()
     except DiskFull as error:
@@ -49,10 +49,8 @@ class FileQueue:
     def __init__(
         self, disk: Disk, directory: str, file_bytes: int, handles: Handles | None = None, *, mapped: bool = False
     ) -> None:
-        """``mapped`` files have space on the disk for all of their bytes, and views; others are sparse.
-
-        ``handles``: the bound of open files that they share with others.
-        """
+        """``mapped`` files have space on the disk for all of their bytes, and views; others are sparse. ``handles``
+        bounds the open files that several queues share."""
         self._disk, self.directory, self.file_bytes, self._mapped = disk, directory, file_bytes, mapped
         self._handles = handles or Handles(disk, _OWN_HANDLES)
         self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
@@ -67,15 +65,16 @@ class FileQueue:
 
     @property
     def limit(self) -> int:
-        """The offset after the last file."""
+        """The offset behind the last file."""
         return self.files[-1].start + self.file_bytes if self.files else 0
 
     def load(self, *, tail: int | None, begin: int = 0) -> None:
-        """Find what is there. From the offset ``tail`` on files may be short or missing, as a crash leaves them.
+        """Load the files of the folder. Files from the offset ``tail`` on may be short or missing, as a crash leaves
+        them; with ``tail`` None all must be whole. A short file that is wholly before ``begin``, where the log begins,
+        is deleted: a crash brought its name back.
 
-        The log begins at ``begin``: a file that is short and wholly before it goes, a crash has brought its name back.
-        With ``tail`` None all must be whole. Raises UsageError when the files have another size, CorruptRecord when one
-        is missing or shorter than it was: then nothing was changed.
+        Raises UsageError when the files have another size, CorruptRecord when one is missing or shorter than it was:
+        then nothing was changed.
         """
         sizes = self._disk.sizes(self.directory)
         names = [name for name in sizes if name.isdecimal() and len(name) == NAME_DIGITS]
@@ -99,7 +98,7 @@ class FileQueue:
             self.files.append(StoreFile(start, path, file))
 
     def _check_sizes(self, sizes: dict[str, int], tail: int | None) -> None:
-        """Files that were whole when they were synced are so now. ``sizes``: by name, in order."""
+        """Check that files which were whole when they were synced are whole. ``sizes`` are by name, in order."""
         for name, size in sizes.items():
             may_be_short = tail is not None and int(name) + self.file_bytes > tail
             is_blank = tail is None and not size and name == next(reversed(sizes))
@@ -117,7 +116,7 @@ class FileQueue:
             )  # fmt: skip
 
     def adopt(self, first: int, end: int) -> None:
-        """Take the files from the offset ``first`` up to ``end`` for there, without a look at the disk."""
+        """Assume the files from the offset ``first`` up to ``end``, without a look at the disk."""
         self.files = [self._at(start) for start in range(first, end, self.file_bytes)]
 
     def _at(self, start: int) -> StoreFile:
@@ -125,10 +124,8 @@ class FileQueue:
         return StoreFile(start, path, self._handles.open(path))
 
     def lacking(self, end: int) -> list[StoreFile]:
-        """Those that are missing on the disk, or too short for what they have up to ``end``; the next write makes them.
-
-        One that is short behind ``end`` gets its length: a crash kept it from it.
-        """
+        """Returns the files that are missing on the disk, or too short for their bytes up to ``end``; the next write
+        makes them. A file that is short behind ``end`` gets its length, which a crash kept from it."""
         lacking = self.absent
         for file in self.files:
             size = self._disk.size(file.path)
@@ -139,7 +136,7 @@ class FileQueue:
         return lacking
 
     def _restore(self) -> None:
-        """Make what is absent whole: zeros where nothing is."""
+        """Make absent files whole, with zeros where nothing is."""
         with self._making:
             self._disk.makedirs(self.directory)
             for file in self.absent:
@@ -149,7 +146,7 @@ class FileQueue:
             self.absent = []
 
     def blank(self, end: int) -> None:
-        """As ``cut``, durable with the next ``Disk.sync_all``."""
+        """Do as ``cut``; it is durable with the next ``Disk.sync_all``."""
         names = {os.path.basename(file.path) for file in self.files if file.start < end}
         sizes = self._disk.sizes(self.directory)
         for name in sizes:
@@ -162,7 +159,7 @@ class FileQueue:
             last.file.truncate(self.file_bytes)
 
     def view_of(self, file: StoreFile) -> memoryview | None:
-        """All bytes of a mapped file, which is not cut from now on; None when it was deleted a moment ago."""
+        """Returns all bytes of a mapped file, which must not be cut any more; None if it was deleted a moment ago."""
         try:
             return file.view or self._handles.map(file, file.file)
         except StorageError:
@@ -176,10 +173,8 @@ class FileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def prepare(self, offset: int) -> StoreFile:
-        """The file that has ``offset``, made if it is missing: the next one, or any one if there is none.
-
-        May raise DiskFull.
-        """
+        """Make the file that has ``offset``, if it is missing: the next one, or any if there is none. May raise
+        DiskFull."""
         with self._making:
             file = self.find(offset)
             if file is not None:
@@ -209,7 +204,7 @@ class FileQueue:
             raise
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Into the file that has ``offset``; it must have room for all."""
+        """Write into the file that has ``offset``; it must have room for all."""
         with self._writing:
             self._write_held()
             self._write(buffers, offset)
@@ -221,9 +216,8 @@ class FileQueue:
         file.file.write(buffers, offset - file.start)
 
     def hold(self, data: bytes, offset: int) -> None:
-        """As ``write``, but in memory alone until the next ``flush``, ``sync`` or ``write``: where very many runs of
-        files get a little each, and somebody waits. Only bytes behind all others are held, and a block of them at most.
-        """
+        """Do as ``write``, but in memory alone until the next ``flush``, ``sync`` or ``write``: for very many runs of
+        files that get a little each. Only bytes behind all others are held, and a block of them at most."""
         with self._writing:
             at, held_data = self._held_bytes or (offset, b"")
             file = self.find(at)
@@ -235,7 +229,7 @@ class FileQueue:
             self._write([data], offset)
 
     def flush(self) -> None:
-        """What is held goes to its file. On a thread."""
+        """Write what is held. On a thread."""
         if self._held_bytes is not None:
             with self._writing:
                 self._write_held()
@@ -247,7 +241,7 @@ class FileQueue:
             self._held_bytes = None  # not before: readers look here first
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes, over the borders of files."""
+        """Returns up to ``size`` bytes, across the borders of files."""
         held_bytes = self._held_bytes
         if held_bytes is None or offset + size <= held_bytes[0]:
             return self._read(offset, size)
@@ -270,8 +264,8 @@ class FileQueue:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def sync(self, start: int, end: int) -> None:
-        """Make the bytes from ``start`` to ``end`` durable, and the names of their files. Of one that is absent nothing
-        was written since it is."""
+        """Make the bytes from ``start`` to ``end`` durable, and the names of their files. Nothing was written to a file
+        since it is absent."""
         self.flush()
         within = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
         touched = [file for file in within if file not in self.absent]
@@ -317,20 +311,20 @@ class FileQueue:
             return  # it stays sparse; a write that finds no space says so
 
     def drop_before(self, offset: int) -> list[StoreFile]:
-        """Delete the files that end at ``offset`` or before it; what was deleted. Held views stay good."""
+        """Delete the files that end at ``offset`` or before it. Returns them; views that are held stay good."""
         files = self.detach_before(offset)
         self.delete(files)
         return files
 
     def detach_before(self, offset: int) -> list[StoreFile]:
-        """Count the files that end at ``offset`` or before it as gone: ``delete`` them."""
+        """Take the files that end at ``offset`` or before it out of the run. Returns them: pass them to ``delete``."""
         with self._making:
             files = [file for file in self.files if file.start + self.file_bytes <= offset]
             self.files = self.files[len(files) :]
         return files
 
     def delete(self, detached: Sequence[StoreFile]) -> None:
-        """The second half of ``drop_before``."""
+        """Delete detached files."""
         for file in detached:
             if self._disk.exists(file.path):
                 self._disk.unlink(file.path)
@@ -338,7 +332,7 @@ class FileQueue:
             self._close(file)
 
     def clear(self) -> None:
-        """Durably delete all files; views stay good while they are held."""
+        """Delete all files durably; views stay good while they are held."""
         if self.files:
             for file in reversed(self.files):
                 if self._disk.exists(file.path):

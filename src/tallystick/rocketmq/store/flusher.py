@@ -1,8 +1,8 @@
-"""Flushes and upkeep of a store on workers of their own: group commit, without a timer for those who wait.
+"""Flushes and upkeep of a store on workers of their own: group commit, without a timer for sends that wait.
 
-What is written while one sync runs is the next one's. Nobody waits under ASYNC_FLUSH; then it happens at intervals. A
-failed sync is the end: nobody knows what is on the disk, so nothing is reported flushed any more. So is any other error
-here: a broker without flushes or upkeep must not go on as if nothing were.
+What is written during one sync is part of the next one. Under ASYNC_FLUSH no send waits, and syncs run at intervals.
+After a failed sync nobody knows what is on the disk, so nothing is reported flushed any more, and the store stops. Any
+other error here stops it as well: a broker without flushes or upkeep must not go on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class Flusher:
-    """All methods run on the loop, and so do ``flushed`` and ``failed``."""
+    """Runs the flushes and the upkeep. All methods run on the loop, and so do ``flushed`` and ``failed``."""
 
     def __init__(
         self, store: MessageStore, clock: Clock, workers: Workers, interval_ms: int,
         *, flushed: Callable[[int], None], failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``flushed(offset)`` after each sync, ``failed(error)`` once, when the store must stop."""
+        """``flushed(offset)`` is called after each sync, ``failed(error)`` once, when the store must stop."""
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
         self._flushed, self._failed = flushed, failed
         # Upkeep syncs many files and must not delay those who wait for a flush.
@@ -44,7 +44,7 @@ class Flusher:
         watch(self._tasks, self._fail)
 
     def request(self) -> None:
-        """Sync all that is written now, soon."""
+        """Sync soon all that is written now."""
         if self._busy:
             self._again = True
         elif not self._closed:
@@ -78,15 +78,15 @@ class Flusher:
             await self._maintaining.run(partial(self._store.maintain, self._clock.wall_ms()))
 
     async def between(self, call: Callable[[], T]) -> T:
-        """Run it on the thread of the upkeep, which waits meanwhile. It may cut the log: each flush of before is told
-        before this returns."""
+        """Run ``call`` on the thread of the upkeep, which waits meanwhile. It may cut the log: earlier flushes are
+        reported before this returns."""
         try:
             return await self._maintaining.run(call)
         finally:
             await self._flushing.idle()
 
     async def close(self) -> None:
-        """Finish what runs, close the store. Nothing else may use it any more."""
+        """Finish what runs, and close the store, which nothing may use any more."""
         for task in self._tasks:
             task.cancel()
         self._closed = True

@@ -1,4 +1,4 @@
-"""Which topics and queues may have a folder: a slave's log, and what its master tells of queues, come from others."""
+"""Which topics and queues may have a folder: their names in a slave's log, and from its master, are not its own."""
 
 from __future__ import annotations
 

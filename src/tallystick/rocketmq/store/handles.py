@@ -17,7 +17,7 @@ LEAST = 4  # the file written, the next one, one that is synced, one that is rea
 
 
 class ViewOwner(Protocol):
-    """Who keeps a view of a file; None takes its place when the bound wants it."""
+    """An object that keeps a view of a file; the view becomes None when the bound needs its place."""
 
     view: memoryview | None
 
@@ -37,11 +37,11 @@ class Handles:
 
     @property
     def count(self) -> int:
-        """Files and views open now."""
+        """The number of open files and views."""
         return len(self._open) + len(self._views)
 
     def open(self, path: str, *, create: bool = False) -> CachedFile:
-        """A file that opens at its first use, or at once with ``create``, which makes it when it is missing."""
+        """Returns a file that opens at its first use, or at once with ``create``, which makes it if it is missing."""
         file = CachedFile(self, path)
         if create:
             self.acquire(file, create=True)
@@ -70,7 +70,7 @@ class Handles:
             self.close(cached)
 
     def map(self, owner: ViewOwner, cached: CachedFile) -> memoryview:
-        """A view of the file, kept in ``owner.view`` until the bound takes it away."""
+        """Map the file; the view is ``owner.view`` until the bound takes it away."""
         file = self.acquire(cached)
         try:
             view = file.map()

@@ -1,4 +1,4 @@
-"""The files of the index, oldest first: adding keys, looking for them, and what a start does with the files.
+"""The files of the index, oldest first: keys are added and looked up, and a start loads, adopts or rebuilds the files.
 
 Source: ``IndexService``.
 """
@@ -20,7 +20,7 @@ _NONE = IndexHeader(end_offset=-1)
 
 
 class Index:
-    """All files, oldest first. ``enabled`` False: nothing is added, nothing found."""
+    """All files, oldest first. With ``enabled`` False nothing is added and nothing is found."""
 
     def __init__(self, disk: Disk, directory: str, settings: StoreSettings, handles: Handles | None = None) -> None:
         self._disk, self._directory, self._settings = disk, directory, settings
@@ -45,7 +45,7 @@ class Index:
         self._disk.sync_dir(self._directory)
 
     def first_discarded(self, discard_after_ms: int) -> int | None:
-        """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
+        """Returns where the first record is whose entries ``load`` would discard, or None if it would keep all."""
         offsets = []
         for name in self._disk.listdir(self._directory):
             file = IndexFile(self._handles, os.path.join(self._directory, name), self._settings)
@@ -55,10 +55,8 @@ class Index:
         return min(offsets, default=None)
 
     def adopt(self, rows: Mapping[str, IndexRow], lost_names: Collection[str], dispatched: int) -> None:
-        """The files that a checkpoint noted, and no others. Only the newest is read, for it may know more.
-
-        Those that are missing or short, and those of ``lost_names``, are made anew, for ``Rebuild`` to fill.
-        """
+        """Take the files that a checkpoint noted, and no others. Only the newest is read, as it may have later entries.
+        Those that are missing or short, and those of ``lost_names``, are made anew, for ``Rebuild`` to fill."""
         sizes, size = self._disk.sizes(self._directory), IndexFile.size_of(self._settings)
         names = sorted(rows)
         for name in sizes:
@@ -97,7 +95,7 @@ class Index:
         return files
 
     def mark(self, files: Sequence[IndexFile]) -> None:
-        """The files could not be synced."""
+        """Files could not be synced: they must be synced again."""
         for file in files:
             self._mark(file)
 
@@ -116,12 +114,13 @@ class Index:
 
     @property
     def end_offset(self) -> int:
-        """Records before this one are in it."""
+        """The physical offset up to which records are in the index."""
         return self._newest.end_offset
 
     @property
     def _newest(self) -> IndexHeader:
-        """Of the last file with entries: the one after it was made for some that a full disk did not take."""
+        """Returns the header of the last file with entries; a file behind it was made for entries that a full disk did
+        not take."""
         for file in self._files[:-3:-1]:
             if file.header.count > 1 and file.lost_records is None:
                 return file.header
@@ -130,7 +129,7 @@ class Index:
     def put(
         self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
     ) -> None:  # fmt: skip
-        """Keys by columns. Raises DiskFull; what is in it then is skipped by the next attempt."""
+        """Add keys, given by columns. Raises DiskFull; the next attempt skips those that were added."""
         while hashes:
             if not self._files or not self._files[-1].room or self._files[-1].lost_records is not None:
                 self._add_file(now_ms)
@@ -148,20 +147,20 @@ class Index:
         self._files = [*self._files, IndexFile(self._handles, os.path.join(self._directory, name), self._settings)]
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of candidates, newest first, with PASSED in between; see ``IndexFile.select``."""
+        """Yields physical offsets of candidates, newest first, with PASSED in between; see ``IndexFile.select``."""
         for file in reversed(self._files):
             if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
                 yield from file.select(key_hash, begin_ms, end_ms)
 
     def sync(self, files: Sequence[IndexFile]) -> None:
-        """Make them durable. On a thread. After an error ``mark`` them again."""
+        """Make files durable. On a thread. After an error ``mark`` them again."""
         for file in files:
             file.sync()
         if files:
             self._disk.sync_dir(self._directory)
 
     def drop_before(self, physical: int) -> list[str]:
-        """Delete the files whose messages are all gone, but never the last; their names. On a thread."""
+        """Delete the files whose messages are all gone, but never the last. Returns their names. On a thread."""
         dropped_files = [
             file for file in self._files[:-1] if file.lost_records is None and file.header.end_offset < physical
         ]
@@ -183,5 +182,5 @@ def _is_late(file: IndexFile, discard_after_ms: int | None) -> bool:
 
 
 def index_name(now_ms: int) -> str:
-    """Local time to the millisecond."""
+    """Returns the name of a file: local time to the millisecond."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03}"

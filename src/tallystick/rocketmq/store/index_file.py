@@ -53,12 +53,12 @@ class IndexHeader:
 
 
 def index_hash(code: int) -> int:
-    """What the index makes of a hash code, given as unsigned 32 bits: the absolute value of the signed number."""
+    """Returns the absolute value of a hash code, which is given as unsigned 32 bits."""
     return code if code <= _INT_MAX else (1 << 32) - code & _INT_MAX
 
 
 def index_hashes(codes: Sequence[int]) -> list[int]:
-    """``index_hash`` of each."""
+    """Returns ``index_hash`` of each hash code."""
     return [code if code <= _INT_MAX else -code & _INT_MAX for code in codes]
 
 
@@ -66,7 +66,7 @@ class IndexFile:
     """One file. ``put`` runs on the loop, ``sync`` on a thread."""
 
     def __init__(self, handles: Handles, path: str, settings: StoreSettings, header: IndexHeader | None = None) -> None:
-        """``header``: what a file that is there has; else it is read, and the file made if it is missing."""
+        """``header`` is that of an existing file, if it is known; else it is read, and a missing file is made."""
         self.path, self._slot_count, self._capacity = path, settings.index_slots, settings.index_entries
         self._file = handles.open(path, create=header is None)
         self._entries_at = HEADER_BYTES + self._slot_count * SLOT_BYTES
@@ -89,7 +89,7 @@ class IndexFile:
         return os.path.basename(self.path)
 
     def row(self) -> IndexRow:
-        """What a checkpoint notes."""
+        """Returns the row that a checkpoint notes."""
         header = self.header
         return IndexRow(
             self.name, header.begin_ms, header.end_ms, header.begin_offset, header.end_offset,
@@ -105,12 +105,12 @@ class IndexFile:
         return self._capacity - self.header.count
 
     def put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
-        """Keys by columns, not more than there is room for. Raises DiskFull: then nothing changed."""
+        """Add keys, given by columns; there must be room for all. Raises DiskFull: then nothing changed."""
         with self._putting:
             self._put(hashes, physicals, stored_ms)
 
     def put_some(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
-        """As ``put``, and those for which there is no room are in the next file."""
+        """Do as ``put`` for as many as there is room for; the others go to the next file."""
         room = self.room
         if hashes[:room]:
             self.put(hashes[:room], physicals[:room], stored_ms[:room])
@@ -148,7 +148,7 @@ class IndexFile:
         return self._slots
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds, the entry before."""
+        """Returns hash, physical offset, seconds, and the number of the entry before."""
         entry: tuple[int, int, int, int] = ENTRY.unpack(self._file.read(ENTRY.size, self.entry_position(number)))
         return entry
 
@@ -161,8 +161,8 @@ class IndexFile:
         return int.from_bytes(self._file.read(SLOT_BYTES, HEADER_BYTES + number * SLOT_BYTES), "big", signed=True)
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of the messages with that hash and a store time in between, newest first; and PASSED after
-        each step, for a chain may have millions of entries that are none of these."""
+        """Yields physical offsets of the messages with that hash and a store time in between, newest first; and PASSED
+        after each step, as a chain may have millions of entries that are none of these."""
         number, steps_left = self.slot(key_hash % self._slot_count), _STEP_ENTRIES
         while 0 < number < self.header.count:
             if not (steps_left := steps_left - 1):
@@ -177,7 +177,7 @@ class IndexFile:
             number = previous
 
     def sync(self) -> None:
-        """Entries, then slots, then the header. The slots are those of moments before the entries are synced."""
+        """Sync entries, then slots, then the header. The slots are those from before the entries are synced."""
         header, pages = replace(self.header), []
         if self._slots is not None:
             page = -1
@@ -229,7 +229,7 @@ class IndexFile:
         self._file.write([number.to_bytes(SLOT_BYTES, "big")], HEADER_BYTES + slot * SLOT_BYTES)
 
     def _first_from(self, dispatched: int) -> int:
-        """The first entry of a record that is not before ``dispatched``."""
+        """Returns the first entry of a record that is not before ``dispatched``."""
         low, high = 1, self.header.count
         while low < high:
             middle = (low + high) // 2
@@ -240,7 +240,7 @@ class IndexFile:
         return low
 
     def _first_unwritten(self) -> int:
-        """The first entry, from what the header knows on, that was never written."""
+        """Returns the first entry, from the header's count on, that was never written."""
         number = self.header.count
         while number < self._capacity:
             data = self._file.read(

@@ -30,7 +30,7 @@ Others = tuple[tuple[bytes, ...], int, int | None]  # the user's keys, the tags 
 
 @dataclass(slots=True)
 class TopicKeys:
-    """One topic: its name, the hash that its keys' hashes begin with, whether it keeps delayed messages."""
+    """One topic: its name, the hash with which the hashes of its keys begin, and whether it has delayed messages."""
 
     name: str
     seed: int
@@ -39,7 +39,8 @@ class TopicKeys:
 
 @dataclass(slots=True)
 class RunKeys:
-    """Of a run of records: the tags code of each; and of all their keys, in the index's order, record and hash."""
+    """The keys of a run of records: the tags code of each record; and, in the index's order, record and hash of each
+    key."""
 
     tags_codes: list[int]
     records: list[int]
@@ -47,7 +48,7 @@ class RunKeys:
 
 
 class KeyHashes:
-    """Keeps what it computed, within limits."""
+    """Computes tags codes and hashes. It caches what it computed, within limits."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, TopicKeys] = {}
@@ -147,7 +148,7 @@ class KeyHashes:
 
 
 def _due_ms(properties: bytes, stored_ms: int, tags_code: int) -> int:
-    """When a delayed message is to be delivered: the original keeps that in place of the tags."""
+    """Returns when a delayed message is to be delivered: the original stores that in place of the tags code."""
     level = decode_properties(properties).get("DELAY", "")
     number = number_of(level)
     if not number:

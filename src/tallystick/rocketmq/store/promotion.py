@@ -16,7 +16,7 @@ from tallystick.runtime.events import Events
 
 
 def check_promotion(queue_state: QueueState, settings: StoreSettings, directory: str) -> None:
-    """Raises UsageError when nobody knows where the queues of the master ended."""
+    """Raises UsageError if it is not known where the queues of the master ended."""
     if queue_state.ends_known or settings.ends_may_be_unknown:
         return
     raise UsageError(
@@ -29,10 +29,8 @@ def check_promotion(queue_state: QueueState, settings: StoreSettings, directory:
 
 
 def promote(queue_state: QueueState, queues: ConsumeQueues, log_end: int, events: Events) -> list[ConsumeQueue]:
-    """What the master gave out is not given out again, whether the log of it is here or not.
-
-    ``queue_state`` is a master's then. Returns the queues of which the master had told, to be noted together with it.
-    """
+    """Make the queue state a master's: queue offsets that the master gave out are not given out again, whether its log
+    is here or not. Returns the queues whose ends the master had told, to be noted together with it."""
     advanced = [(queue, end) for queue, end in queue_state.ends.items() if end > 0]
     for (topic, queue_id), end in advanced:
         queues.of(topic, queue_id).advance(end)

@@ -1,7 +1,8 @@
-"""Queues and index of a store that is opened: as its last batch has them, as their files do, or as the log says.
+"""The queues and the index when a store is opened: as its last batch has them, as their files have them, or from the
+log.
 
-The first reads no file of a queue. The second is for a store that only an original broker had; the third for one whose
-notes are lost, damaged or older than its log.
+The first way reads no file of a queue. The second is for a store that only an original broker had; the third for one
+whose notes are lost, damaged or older than its log.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tallystick.runtime.events import Events
 
 
 class QueueOpening:
-    """``take_up``, and then ``rebuild`` for what is missing."""
+    """Call ``take_up``, and then ``rebuild`` for what is missing."""
 
     def __init__(
         self, disk: Disk, root: str, events: Events, check: Callable[[QueueState], None], *, clean: bool
@@ -103,9 +104,8 @@ class QueueOpening:
     def _empty(
         self, queue_state: QueueState, queues: ConsumeQueues, log: CommitLog, sync_record: SyncRecord | None
     ) -> int:
-        """Returns from where records are to be dispatched, which is all of them: nothing tells which queues lost files,
-        or went as a whole, so that what is there counts for where each queue goes on, and for no more.
-        """
+        """Empty all queues. Returns from where records are to be dispatched, which is the start of the log: nothing
+        tells which queues lost files, or went as a whole, so their files tell where each queue goes on, and no more."""
         if (
             sync_record is not None and sync_record.start > queue_state.dispatched and not queue_state.begin_offset
         ):  # no batch saw it begin there
@@ -122,7 +122,7 @@ class QueueOpening:
     def rebuild(
         self, queue_state: QueueState, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput
     ) -> Rebuild:
-        """Returns what makes lost units and index files again, in the background."""
+        """Returns the ``Rebuild`` that makes lost units and index files again, in the background."""
         interrupted = {(hole.topic, hole.queue_id): hole for hole in queue_state.holes}
         starts = []
         for queue in queues:
@@ -146,7 +146,7 @@ class QueueOpening:
 
 
 def _forget_deleted(queue_state: QueueState) -> None:
-    """Nothing of a queue whose last message was deleted can be read any more."""
+    """Forget the queues whose last message is from before the deletion of their topic."""
     rows = [
         row for row in queue_state.queues.values() if 0 <= row.last_physical < queue_state.deletions.get(row.topic, 0)
     ]

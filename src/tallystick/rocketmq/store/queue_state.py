@@ -32,7 +32,7 @@ Queue = tuple[str, int]
 
 
 class QueueRow(msgspec.Struct, array_like=True, frozen=True):
-    """One queue; but for ``last_physical`` and ``born`` in queue offsets."""
+    """The state of one queue; all but ``last_physical`` and ``born`` are queue offsets."""
 
     topic: str
     queue_id: int
@@ -49,7 +49,7 @@ class QueueRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class IndexRow(msgspec.Struct, array_like=True, frozen=True):
-    """One index file: its name and its header."""
+    """The state of one index file: its name and its header."""
 
     name: str
     begin_ms: int
@@ -61,7 +61,7 @@ class IndexRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Hole(msgspec.Struct, array_like=True, frozen=True):
-    """Units that are built again: of a queue those from ``next`` up to ``stop``."""
+    """Lost units that are to be made again: of a queue those from ``next`` up to ``stop``."""
 
     topic: str
     queue_id: int
@@ -70,7 +70,7 @@ class Hole(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Batch(msgspec.Struct, array_like=True, frozen=True):
-    """What changed. None: nothing did."""
+    """The changes since the batch before; a field that is None did not change."""
 
     whole: bool  # the first of a file: what was before does not count
     epoch: str  # see ``Disk.epoch``
@@ -100,7 +100,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass
 class QueueState:
-    """All batches of a file together."""
+    """The state after all batches of a file."""
 
     epoch: str = ""
     file_units: int = 0
@@ -121,11 +121,12 @@ class QueueState:
 
     @property
     def ends_known(self) -> bool:
-        """Whether a slave's queues could go on where its master's ended: all of them are here, or it was told."""
+        """Whether a slave's queues could go on where its master's ended: all records of them are here, or the master
+        told it."""
         return not self.begin_offset or self.ends_at >= self.begin_offset
 
     def take(self, batch: Batch) -> None:
-        """The next batch."""
+        """Apply the next batch."""
         if batch.whole:
             self.queues, self.deletions, self.ends, self.index = {}, {}, {}, None
             self.number = max(self.number, batch.number)
@@ -155,7 +156,7 @@ class QueueState:
             self.index = index_rows | {row.name: row for row in batch.index}
 
     def forget(self, queues: Iterable[Queue]) -> None:
-        """These queues are no more, and what was lost of them is not built again."""
+        """Forget these queues and their holes."""
         for topic, queue_id in queues:
             self.queues.pop((topic, queue_id), None)
         self.holes = [hole for hole in self.holes if self._has(hole)]
@@ -166,7 +167,7 @@ class QueueState:
         return row is not None and hole.stop <= row.filled
 
     def change(self, **fields: object) -> Batch:
-        """A batch that says nothing new but ``fields``."""
+        """Returns a batch that changes only ``fields``."""
         nothing = Batch(
             False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
             ends_at=self.ends_at, index=None if self.index is None else [], holes=self.holes,
@@ -176,7 +177,7 @@ class QueueState:
         return msgspec.structs.replace(nothing, **fields)
 
     def whole(self) -> Batch:
-        """One batch that says the same."""
+        """Returns one batch that has the whole state."""
         return Batch(
             True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
             list(self.queues.values()), [], self.deletions, [(*queue, end) for queue, end in self.ends.items()],
@@ -187,7 +188,7 @@ class QueueState:
 
 
 class QueueStateFile:
-    """``state`` has what the file says; None before the first batch. One thread at a time."""
+    """The file. ``state`` is None before the first batch. One thread at a time."""
 
     def __init__(self, disk: Disk, directory: str, noted_durable: tuple[int, int] = (0, 0)) -> None:
         """``noted_durable``: what ``durable`` was when somebody noted it last."""
@@ -226,7 +227,8 @@ class QueueStateFile:
             self.state = None
 
     def append(self, batch: Batch) -> None:
-        """Durable when it returns. Raises StorageError; DiskFull: the batch may be appended again."""
+        """Append a batch. It is durable when this returns. Raises StorageError; after DiskFull it may be appended
+        again."""
         if self.state is None:
             self.state = QueueState()
         elif batch == self.state.change() and self._certain:
@@ -273,7 +275,7 @@ class QueueStateFile:
 
 
 def read_queue_state(disk: Disk, directory: str) -> QueueState:
-    """For those that only look; an empty one where there is no file."""
+    """Returns the state for readers that change nothing; an empty one if there is no file."""
     path, state = os.path.join(directory, QUEUE_STATE), QueueState()
     if disk.exists(path):
         decoder = msgspec.msgpack.Decoder(Batch)
@@ -291,7 +293,7 @@ def _first_crc(data: memoryview) -> int:
 
 
 def _frames_behind(data: memoryview, at: int) -> list[memoryview]:
-    """Payloads of whole batches behind one that is not."""
+    """Returns the payloads of whole batches behind a damaged one."""
     payloads, whole = [], bytes(data)
     while (at := whole.find(_MAGIC, at + 1)) >= 0:
         for payload in _frames(data[at:]):
@@ -301,7 +303,7 @@ def _frames_behind(data: memoryview, at: int) -> list[memoryview]:
 
 
 def _frames(data: memoryview) -> list[memoryview]:
-    """Payloads of the whole batches; what follows the last of them never counted."""
+    """Returns the payloads of the whole batches; what follows the last of them never counted."""
     payloads, at = [], 0
     while at + _FRAME.size <= len(data):
         magic, size, crc = _FRAME.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""Reading from queues, by time and by key (H13). Views of the mapped log go out, no message is copied.
+"""Reads from queues, by time and by key (H13). They return views of the mapped log; no message is copied.
 
 Statuses and limits: ``DefaultMessageStore.getMessage``, ``getOffsetInQueueByTime``, ``queryMessage``.
 """
@@ -29,7 +29,7 @@ _CANDIDATES = 4  # how many times more index entries than messages are looked at
 
 
 class Reads:
-    """Reads of one store."""
+    """The reads of one store."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, index: Index | None, settings: StoreSettings) -> None:
         self._log, self._queues, self._index, self._settings = log, queues, index, settings
@@ -95,8 +95,8 @@ class Reads:
         result.far_behind = log.end - physical > self._recent_bytes
 
     def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
-        """Returns the mark of the message at a queue offset: no other one has it, and a slave's copy has the same. None
-        if the message is not there, or its unit is lost for now."""
+        """Returns the mark of the message at a queue offset: no other message has it, and a slave's copy has the same
+        one. Returns None if the message is not there, or its unit is lost for now."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.first <= offset < queue.end or queue.lacks(offset):
             return None
@@ -117,10 +117,8 @@ class Reads:
         return self._log.stored_ms(physical, size)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
-        """The queue offset that a store time stands for, between the queue's first and its end; 0 without a queue.
-
-        Raises QueueRebuilding.
-        """
+        """Returns the queue offset of a store time, from the queue's first to its end; 0 without a queue. Raises
+        QueueRebuilding."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.end == queue.first:
             return queue.end if queue else 0
@@ -139,7 +137,7 @@ class Reads:
     def look_for(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType
     ) -> Iterator[bytes]:
-        """Whole records of the messages that have the key, newest first; and nothing (``b""``) after each step of the
+        """Yields whole records of the messages that have the key, newest first; and ``b""`` after each step of the
         search that found none, which takes less than a millisecond."""
         if self._index is None:
             return

@@ -53,7 +53,8 @@ class Rebuild:
         return not self._holes and not self._files
 
     def holes(self) -> list[Hole]:
-        """What a checkpoint notes, with reput's lock held. A queue that was made anew has none."""
+        """Returns the holes that a checkpoint notes; call it with reput's lock held. A queue that was made anew has
+        none."""
         lacking = [queue for queue in self._holes.values() if queue.has_hole]
         return [
             Hole(queue.topic, queue.queue_id, queue.hole_next, queue.hole_stop)
@@ -62,7 +63,8 @@ class Rebuild:
         ]
 
     def step(self, max_bytes: int) -> list[Arrival]:
-        """Look at about ``max_bytes`` of the log; which units became readable. Raises StorageError, DiskFull."""
+        """Go through about ``max_bytes`` of the log. Returns which units became readable. Raises StorageError,
+        DiskFull."""
         if self._unknown:
             self._look(max_bytes)
             return []
@@ -75,7 +77,7 @@ class Rebuild:
         return arrivals + self._end() if offset >= self._stop else arrivals
 
     def _scan(self, offset: int, max_bytes: int) -> tuple[RecordRun, int]:
-        """Records from ``offset`` on, and where the next ones may be."""
+        """Returns records from ``offset`` on, and where the next ones may be."""
         data = bytes(self._log.slice(offset, max(0, min(max_bytes, self._stop - offset))))
         run = scan_records(data, offset)
         end, file_bytes = offset + run.end, self._log.files.file_bytes
@@ -129,7 +131,7 @@ class Rebuild:
     def _units(
         self, queue: ConsumeQueue, run: RecordRun, keys: RunKeys, physicals: list[int], numbers: list[int]
     ) -> list[tuple[int, Unit]]:
-        """Those of the hole, by queue offset."""
+        """Returns the units of the hole, by queue offset."""
         born = max(queue.born, self._reput.deleted_topics.get(queue.topic))
         next_offset, units = queue.hole_next, []
         for number in numbers:
@@ -156,7 +158,7 @@ class Rebuild:
             file.put_some([code for _, code in entries], [physicals[number] for number in numbers], times)
 
     def _pass_files(self, offset: int) -> None:
-        """Index files whose records are all looked at are whole again."""
+        """Index files whose records were all seen are whole again."""
         for file in [
             file for file in self._files if file.lost_records is not None and file.lost_records.stop <= offset
         ]:
@@ -176,7 +178,7 @@ class Rebuild:
         self._mark(queue)
 
     def _end(self) -> list[Arrival]:
-        """The log has no more: what is still missing of a queue had no message any more."""
+        """The log has no more records: units of a queue that are still missing had no message any more."""
         arrivals = []
         for key, queue in tuple(self._holes.items()):
             first, stop = queue.hole_next, queue.hole_stop

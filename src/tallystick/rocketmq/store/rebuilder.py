@@ -22,7 +22,8 @@ class Rebuilder:
         self, store: MessageStore, clock: Clock, workers: Workers,
         *, rebuilt: Callable[[list[Arrival]], None], failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``rebuilt`` is told on the loop which messages can be read again; ``failed`` that the store must stop."""
+        """Both are called on the loop: ``rebuilt`` with the messages that can be read again, ``failed`` when the store
+        must stop."""
         self._store, self._clock, self._rebuilt, self._failed = store, clock, rebuilt, failed
         self._workers = workers
         self._worker: Worker | None = None

@@ -32,7 +32,8 @@ _STORED_AT, _BORN_V6, _V6_EXTRA = 56, 16, 12
 
 @dataclass(frozen=True)
 class LogRecovery:
-    """Records before ``dispatch_from`` are in queues and index, and durable there; the log is durable up to ``end``."""
+    """The result of a recovery: the log is durable up to ``end``, and records before ``dispatch_from`` are in queues
+    and index, durably."""
 
     end: int
     dispatch_from: int
@@ -43,10 +44,8 @@ def recover_log(
     disk: Disk, files: FileQueue, queues_root: str, queue_file_bytes: int,
     sidecar: SyncedFile, checkpoint: Checkpoint, index_discarded_from: int | None, *, clean: bool, events: Events,
 ) -> LogRecovery:  # fmt: skip
-    """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped.
-
-    The index has nothing of the records from ``index_discarded_from`` on, wherever the original would begin.
-    """
+    """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped. The index has nothing
+    of the records from ``index_discarded_from`` on, wherever the original would begin."""
     sync_record = sidecar.value
     durable = durable_end(files, sync_record) if sync_record else 0
     first = max(files.first, sync_record.start if sync_record else 0)
@@ -87,7 +86,8 @@ def recover_log(
 
 
 def durable_end(files: FileQueue, sync_record: SyncRecord) -> int:
-    """Up to where the log was synced: the newest sync counts when its bytes are there, whether or not it returned."""
+    """Returns up to where the log was synced: the newest sync counts if its bytes are there, whether or not it
+    returned."""
     if sync_record.end <= sync_record.synced:
         return sync_record.synced
     crc, offset = 0, sync_record.synced
@@ -189,12 +189,12 @@ def _settle(files: FileQueue, synced_end: int, end: int) -> None:
 
 
 def _file_start(files: FileQueue, offset: int) -> int:
-    """Where the file with ``offset`` begins: a record begins there too."""
+    """Returns where the file with ``offset`` begins, which is the start of a record."""
     return max(files.first, min(offset - offset % files.file_bytes, files.limit - files.file_bytes))
 
 
 def _restart_point(files: FileQueue, checkpoint: Checkpoint) -> int:
-    """The file from which an original's directory is to be checked and dispatched after a crash."""
+    """Returns the file from which an original's directory is to be checked and dispatched after a crash."""
     if files.first < checkpoint.dispatch_from <= files.limit:
         return _file_start(files, checkpoint.dispatch_from)
     for file in reversed(files.files):
@@ -207,7 +207,7 @@ def _restart_point(files: FileQueue, checkpoint: Checkpoint) -> int:
 
 
 def _dispatched_end(disk: Disk, root: str, queue_file_bytes: int) -> int:
-    """After an orderly stop: the end of the last record that any queue knows."""
+    """Returns the end of the last record that any queue has, after an orderly stop."""
     dispatched_end = 0
     for topic, queue_id in list_queues(disk, root):
         files = FileQueue(disk, os.path.join(root, topic, str(queue_id)), queue_file_bytes)

@@ -51,7 +51,7 @@ class _Group:
 
 
 class Reput:
-    """``offset``: all records before it are dispatched."""
+    """Dispatches records; all records before ``offset`` are dispatched."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, index: Index | None, events: Events, offset: int) -> None:
         self._log, self._queues, self._index, self._events = log, queues, index, events
@@ -69,8 +69,8 @@ class Reput:
         self._gap_at = -1  # the record behind fillers that take several calls
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
-        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them, or so many short ones;
-        keys and new queues count as more."""
+        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them, or as many short ones as cost
+        the same; keys and new queues count as more."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
 

@@ -1,4 +1,5 @@
-"""Which of the CommitLog's files go: by age at a set hour, sooner when the disk fills, never the last one (§2.9).
+"""Which of the CommitLog's files are deleted: by age at a set hour, sooner when the disk fills, never the last one
+(§2.9).
 
 A file's age is that of its newest message. Sources: ``DefaultMessageStore.CleanCommitLogService``,
 ``UtilAll.getDiskPartitionSpaceUsedPercent``.
@@ -17,10 +18,8 @@ HOUR_MS = 3_600_000
 
 
 def used_percent(usage: Usage) -> float:
-    """What is in use of what this process could ever use, as ``df`` shows it; 0 for a file system without size.
-
-    Reserved blocks count on neither side: nobody fills them, and no deleted file gives them back.
-    """
+    """Returns the share of the space that this process could use which is in use, as ``df`` shows it; 0 for a file
+    system without size. Reserved blocks count on neither side: nobody fills them, and no deleted file frees them."""
     usable = usage.used + usage.free
     return 100 * usage.used / usable if usable else 0
 
@@ -28,10 +27,8 @@ def used_percent(usage: Usage) -> float:
 def files_to_drop(
     newest_ms: Sequence[int], used_percent: float, now_ms: int, settings: StoreSettings, *, any_hour: bool = False
 ) -> int:
-    """How many of the oldest files go; ``newest_ms`` has the newest store time of each file but the last.
-
-    ``any_hour``: an operator wants expired files gone now.
-    """
+    """Returns how many of the oldest files to delete. ``newest_ms`` has the newest store time of each file but the
+    last. ``any_hour``: an operator wants expired files deleted now."""
     if used_percent > settings.disk_clean_ratio:
         return min(len(newest_ms), MAX_FILES)
     if (

@@ -1,4 +1,4 @@
-"""Going through the CommitLog's files record by record, as recovery and the check of a store do."""
+"""Reads the CommitLog's files record by record, for recovery and for the check of a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAGIC_AT = 4
 
 @dataclass(frozen=True)
 class Chunk:
-    """Records found at ``offset``; ``run.stop`` is END except in the last chunk before something else."""
+    """Records from ``offset`` on. ``run.stop`` is END, except in the last chunk before something that is no record."""
 
     offset: int
     run: RecordRun
@@ -28,11 +28,8 @@ class Chunk:
 
 
 def chunks(files: FileQueue, offset: int) -> Iterator[Chunk]:
-    """The records from ``offset``, with CRCs checked, over all files.
-
-    The last chunk tells where it ends and why: END is the end of the last file, DAMAGED includes a record that claims
-    to be longer than its file.
-    """
+    """Yields the records from ``offset`` over all files, with their CRCs checked. The last chunk tells where they end
+    and why: END is the end of the last file, DAMAGED includes a record that claims to be longer than its file."""
     want = _CHUNK_BYTES
     while offset < files.limit:
         file_end = offset + files.file_bytes - offset % files.file_bytes
@@ -54,7 +51,7 @@ def chunks(files: FileQueue, offset: int) -> Iterator[Chunk]:
 
 
 def claimed_size(files: FileQueue, offset: int) -> int | None:
-    """How long the record at ``offset`` says it is; None when nothing there looks like a record of this place."""
+    """Returns the size that the record at ``offset`` claims; None if nothing there looks like one of this place."""
     head = files.read(offset, SMALLEST)
     if len(head) < SMALLEST or head[_MAGIC_AT : _MAGIC_AT + 4] not in _MAGICS:
         return None
@@ -62,7 +59,7 @@ def claimed_size(files: FileQueue, offset: int) -> int | None:
 
 
 def find_record(files: FileQueue, offset: int) -> int | None:
-    """The first whole record, with the right CRC and of its place, that begins after ``offset``."""
+    """Returns the first whole record behind ``offset`` that has the right CRC and is in its place."""
     position = offset + 1
     while position < files.limit:
         file_end = position + files.file_bytes - position % files.file_bytes

@@ -74,7 +74,7 @@ class StoreSettings:
 
     @property
     def recent_bytes(self) -> int:
-        """The newest part of the log that counts as in memory."""
+        """The size of the newest part of the log, which counts as in memory."""
         memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return memory * self.memory_percent // 100
 

@@ -155,13 +155,13 @@ class SyncedFile:
 
 
 def read_synced(disk: Disk, directory: str) -> SyncRecord | None:
-    """For those that only look."""
+    """Returns the newest record, for readers that change nothing."""
     path = os.path.join(directory, SIDECAR)
     return _newest(read_file(disk, path))[0] if disk.exists(path) else None
 
 
 def _newest(data: bytes) -> tuple[SyncRecord | None, bool]:
-    """The record with the highest number, and whether it is of the version before."""
+    """Returns the record with the highest number, and whether it is of the version before."""
     records = [record for at in _SLOTS if (record := _decode(data[at : at + BLOCK_BYTES])) is not None]
     if records:
         return max(records, key=lambda record: record.number), False

@@ -1,4 +1,4 @@
-"""A slave's store that runs becomes a master's, as it would by being opened as one.
+"""The takeover: the store of a running slave becomes a master's, as it would by being opened as one.
 
 The end of its log is that of a record, all records are in queues and index, and one checkpoint notes all of it together
 with what ``promotion`` settles: a crash leaves a slave's store or a master's.
@@ -21,10 +21,10 @@ _REPUT_BYTES = 1024 * 1024  # in one hold of its lock
 
 
 def take_over(parts: StoreParts, state: QueueState, upkeep: Upkeep, clock: Clock, events: Events) -> list[Arrival]:
-    """On the thread of the upkeep, while nobody appends; ``state`` was looked at by ``check_promotion``.
+    """Make the store a master's, on the thread of the upkeep, while nothing is appended; ``check_promotion`` has passed
+    ``state``. Returns what became readable.
 
-    Returns what became readable. Raises StorageError: it is a slave's store still, and this may be tried again, unless
-    the log failed.
+    Raises StorageError: it is a slave's store still, and this may be tried again, unless the log failed.
     """
     arrivals = _dispatch(parts, clock)
     _end_log(parts)
@@ -40,7 +40,7 @@ def take_over(parts: StoreParts, state: QueueState, upkeep: Upkeep, clock: Clock
 
 
 def _dispatch(parts: StoreParts, clock: Clock) -> list[Arrival]:
-    """All whole records: a message that has no place in its queue yet would give its place to the master's first."""
+    """Dispatch all whole records: a message without a place in its queue would give that to the master's first."""
     reput, log = parts.reput, parts.log
     arrivals, before = list[Arrival](), -1
     while before < reput.offset < log.end or reput.filling:
@@ -53,7 +53,7 @@ def _dispatch(parts: StoreParts, clock: Clock) -> list[Arrival]:
 
 
 def _end_log(parts: StoreParts) -> None:
-    """Of the last record a part may have come: its master told nobody that this slave has it."""
+    """Cut off the part of a last record: its master told no producer that this slave has it."""
     parts.log.flush()
     with parts.reput.lock:
         if parts.reput.offset < parts.log.end:

@@ -1,4 +1,4 @@
-"""The units of one queue, in its files: written, read and searched. The unit's number is the queue offset.
+"""The units of one queue, in its files: they are written, read and searched. The unit's number is the queue offset.
 
 20 bytes, integers big-endian::
 

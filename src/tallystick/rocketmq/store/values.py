@@ -44,7 +44,7 @@ class PutResult:
 
 
 class GetStatus(enum.Enum):
-    """Why a read from a queue found what it found (``GetMessageStatus``)."""
+    """The outcome of a read from a queue (``GetMessageStatus``)."""
 
     FOUND = enum.auto()
     NO_MATCHED_MESSAGE = enum.auto()
@@ -85,7 +85,7 @@ class Arrival:
 
 
 class TimeBoundary(enum.Enum):
-    """Which message a time stands for where several, or none, have it."""
+    """Which message a time means if several, or none, have it."""
 
     LOWER = enum.auto()  # the first at or after
     UPPER = enum.auto()  # the last at or before

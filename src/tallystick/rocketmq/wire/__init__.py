@@ -1,1 +1,1 @@
-"""Bytes to values and back."""
+"""The wire formats: bytes to values and back."""

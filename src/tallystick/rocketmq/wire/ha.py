@@ -55,7 +55,7 @@ class MasterHello:
     instance: str = ""  # of the master's process: who copies its tables names it; empty: an older one of ours
 
     def encode(self) -> bytes:
-        """The whole frame."""
+        """Returns the whole frame."""
         body = msgspec.json.encode(self)
         return HEAD.pack(ASK, len(body)) + body
 
@@ -72,7 +72,7 @@ class SlaveHello:
     spans: tuple[Span, ...] = ()
 
     def encode(self) -> bytes:
-        """What goes over the wire, in whole units of eight bytes."""
+        """Returns the hello as whole units of eight bytes."""
         body = msgspec.json.encode(self)
         body += b" " * (-len(body) % REPORT.size)
         return REPORT.pack(TELL) + REPORT.pack(len(body)) + body
@@ -83,7 +83,7 @@ _SLAVE = msgspec.json.Decoder(SlaveHello)
 
 
 def decode_master_hello(body: bytes) -> MasterHello:
-    """From a frame's body. Raises RemoteProtocolError."""
+    """Decode the body of a frame. Raises RemoteProtocolError."""
     try:
         hello = _MASTER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -94,7 +94,7 @@ def decode_master_hello(body: bytes) -> MasterHello:
 
 
 def decode_slave_hello(body: bytes) -> SlaveHello:
-    """From what follows the size. Raises RemoteProtocolError."""
+    """Decode what follows the size. Raises RemoteProtocolError."""
     try:
         hello = _SLAVE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

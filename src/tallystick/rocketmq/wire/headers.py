@@ -20,7 +20,7 @@ from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all. Names are the original's unless a field says otherwise."""
+    """The base of all headers. Names are the original's unless a field says otherwise."""
 
     @classmethod
     def of(cls, command: Command) -> Self:
@@ -135,7 +135,7 @@ class SendResponse(Header, frozen=True, kw_only=True):
     queue_offset: Int64
 
     def to_fields(self) -> dict[str, str]:
-        """As ``Header.to_fields``, spelled out as it is called for each message: it takes a third of the time."""
+        """Returns what ``Header.to_fields`` returns. It is called for each message, and takes a third of the time."""
         fields = {"queueId": str(self.queue_id)}
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id

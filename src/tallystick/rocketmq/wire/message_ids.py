@@ -18,7 +18,7 @@ _ADDRESS_AND_OFFSET = struct.Struct(">iq")
 
 
 def encode_host(address: str, port: int) -> bytes:
-    """An IP address and a port, 8 or 20 bytes."""
+    """Returns an IP address and a port as 8 or 20 bytes."""
     return ipaddress.ip_address(address).packed + _PORT.pack(port)
 
 
@@ -27,12 +27,12 @@ def decode_host(host: Buffer) -> tuple[str, int]:
 
 
 def encode_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Upper-case hex of where a message is: 32 digits, 56 for an IPv6 host."""
+    """Returns the offset id as upper-case hex: 32 digits, 56 for an IPv6 host."""
     return (store_host + _LONG.pack(physical_offset)).hex().upper()
 
 
 def decode_message_id(message_id: str) -> tuple[str, int, int]:
-    """Address, port and physical offset. Raises UsageError when it is no such id."""
+    """Returns address, port and physical offset. Raises UsageError for a text that is no such id."""
     try:
         raw = bytes.fromhex(message_id)
         port, offset = _ADDRESS_AND_OFFSET.unpack(raw[-12:])
@@ -42,7 +42,7 @@ def decode_message_id(message_id: str) -> tuple[str, int, int]:
 
 
 class UniqueKeys:
-    """Ids for the messages of one client: address, process, a number of its own, time in the month, counter.
+    """Makes ids for the messages of one client: address, process, a number of its own, time in the month, counter.
 
     The time counts from the first moment of the month, local time, in which an id is made; 32 bits of ms are 49.7 days.
     The counter tells apart what is sent in one millisecond.
@@ -66,7 +66,7 @@ class UniqueKeys:
 
 
 def month_of(now_ms: int) -> tuple[int, int]:
-    """The first moments of this month and of the next one, local time, in ms."""
+    """Returns the first moments of this month and of the next one, local time, in ms."""
     now = datetime.datetime.fromtimestamp(now_ms / 1000)
     start = datetime.datetime(now.year, now.month, 1)
     end = datetime.datetime(now.year + now.month // 12, now.month % 12 + 1, 1)
