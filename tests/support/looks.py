@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.watched import Watched
-from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.runtime.events import Event, Events

@@ -28,7 +28,7 @@ from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import Listing
-from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds

@@ -19,7 +19,7 @@ from tallystick.bookkeeper.bookie.garbage import (
     Look,
     Wait,
 )
-from tallystick.bookkeeper.bookie.looks import judge
+from tallystick.bookkeeper.bookie.look import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.state import UNKNOWN

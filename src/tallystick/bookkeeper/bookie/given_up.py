@@ -13,7 +13,7 @@ from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 
 
-class GivenUp:
+class GivenUpLedgers:
     """Creations of given-up ledgers, by id; the id that was added to last is the last one."""
 
     def __init__(self, creations: Mapping[LedgerId, tuple[Creation, ...]]) -> None:

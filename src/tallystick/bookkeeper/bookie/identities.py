@@ -1,6 +1,6 @@
 """The identity of each stored ledger: which of those that have or had its id it is, as looks at the metadata said.
 
-``looks.py`` says when the bookie looks, and what is refused until then; ``ledgers.py`` stores the identities.
+``look.py`` says when the bookie looks, and what is refused until then; ``ledgers.py`` stores the identities.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
-from tallystick.bookkeeper.bookie.given_up import GivenUp
+from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.metadata.store import Creation
@@ -64,7 +64,7 @@ class Ledgers:
         self.most_unmade = sys.maxsize  # settable
         self._unmade = sum(held_ledger.unmade for held_ledger in self.alive.values())
         self.deleted = dict(state.deleted)
-        self.given_up = GivenUp(state.given_up)
+        self.given_up = GivenUpLedgers(state.given_up)
         for ledger, deleted in self.deleted.items():
             if deleted.was_ahead:  # a state of before TALLYST4 has them here alone
                 self.given_up.add(ledger, deleted.creation)
@@ -208,7 +208,7 @@ class Ledgers:
             if held_ledger.creation != UNKNOWN:
                 self.set_creation(ledger, UNKNOWN)
         self.deleted = {ledger: DeletedLedger(each.accessed_ms) for ledger, each in self.deleted.items()}
-        self.given_up = GivenUp({})
+        self.given_up = GivenUpLedgers({})
         return False
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:

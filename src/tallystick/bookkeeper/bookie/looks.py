@@ -1,179 +1,234 @@
-"""May this writer still write, and is this the ledger of that id? The bookie looks at the metadata, once a start.
-
-An empty bookie at an old address, or one that has forgotten a deletion, knows no fence: it would acknowledge a writer
-whose ledger was recovered, closed or deleted meanwhile (bookkeeper#4812). Entry 0 of a ledger that is new here does not
-wait for the look, which is made behind it; every other first ordinary add waits, with those that follow it. Gone,
-IN_RECOVERY or CLOSED: refused as fenced.
-
-The look also tells which of the ledgers with this id it is: the creation that the first look finds is kept with the
-ledger. Where one is kept and was not compared since the start, fences, adds of recovery and reads of how far the ledger
-goes wait, too::
-
-    the metadata's creation    is kept          none is kept    is newer                           is older
-    what is stored here        is this ledger   is taken for it is another's: deleted, durably,    is newer than the
-                                                                then as if nothing had been here   metadata: all refused
-    what was deleted here      came back without its entries: all refused
-
-Of a ledger that was newer than the metadata and that an operator gave up, only an equal creation says something: the
-next ledger of that id may have an older one, where the metadata was restored. All given-up creations of an id are
-compared, whatever is stored now or was deleted since: a ledger that is in the metadata again came back without its
-entries (``given_up.py``).
-
-So a bookie that was not running when a ledger was deleted never takes its entries for those of a new one. One that ran,
-but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
-out of all its ensembles. An id that is remembered as deleted is looked at in the same way.
-
-A look is a synced read of many ledgers at once. A connection that waits for very many keeps no other waiting: hosts and
-their connections have their turns, and where very many requests wait for the ledgers of one read, those that did not
-get their response in time are looked at again, beside those of the hosts that came meanwhile. What cannot be read
-decides nothing: the add is stored as if nobody had looked, and is counted; for a while then nobody looks. Ledgers that
-came then get their creation with the next collection, whether or not anything is added to them again. Only first adds
-beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused. But a ledger
-whose creation is kept and was never compared since the start, and an id that is remembered as deleted, are not added
-to, fenced or read until it was compared (101, which every client takes for "unknown"): what is stored may be another
-ledger's, and the next look would delete it with the new entries; and "no such ledger", which recovery takes for a
-fence (Q11), is none once the deletion is forgotten. Metadata that is there and is not what it was, as its file was
-replaced or it is another cluster's, ends all comparisons: whoever writes by it may have an id of a ledger that is here.
-
-Reads that name an entry, alone or in a batch, wait for no look and get what is stored: whoever knows that the entry is
-there has opened, recovered or written the ledger. Until one of these has brought the look, that may be an older
-ledger's entry, where a client that is not ours gave its id to a new one and this bookie a place in it.
-"""
+"""The shell of ``LookCore``: it holds requests, reads the metadata of many ledgers at once, and lets them go on."""
 
 from __future__ import annotations
 
-import enum
-from collections import OrderedDict
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from typing import Protocol
 
-from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
-from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.bookie.look import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.state import LedgerIdentity
+from tallystick.bookkeeper.bookie.turns import TURN_S
+from tallystick.bookkeeper.metadata.driver import Records
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable
+from tallystick.runtime.events import Events
+from tallystick.runtime.running_timeout import running_timeout
+from tallystick.runtime.tasks import watch
 
-BATCH_LEDGERS = 512
-LEAST_LEDGERS = 32  # of a batch, where what waits for the ledgers of one takes long to answer
-MAX_TRIES = 3  # of one batch, when the connection breaks in it
-
-
-class Verdict(enum.Enum):
-    """What a look says of the requests that wait for it.
-
-    REFUSE and GONE refuse ordinary adds as fenced. All other requests, and all with ADMIT, go on as if nobody had
-    looked; so do those with UNKNOWN, unless the ledger is in doubt. With AMISS no request of this id has an answer.
-    """
-
-    ADMIT = "admit"
-    REFUSE = "refuse"  # the ledger is there, but is not open
-    GONE = "gone"  # no ledger has the id
-    UNKNOWN = "unknown"
-    AMISS = "amiss"
+HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
+ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unreadable: writers wait for their adds
+PAUSE_S = 10.0  # after such a look
+ANSWERING_S = 0.25  # of what waited for one look, until another host has its turn
+REPORT_S = 60.0  # between two reports that adds are refused: anybody can send such
 
 
-NOT_WRITTEN = frozenset((Verdict.REFUSE, Verdict.GONE))
+class Metadata(Protocol):
+    async def look(self, ledgers: Sequence[LedgerId]) -> Records: ...
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
+
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]: ...
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """A verdict, and what the look found of the ledger."""
+class StoredLedgers(Protocol):
+    """The part of ``LedgerIdentities`` that looks need."""
 
-    verdict: Verdict
-    creation: Creation = UNKNOWN  # of the ledger that now has the id
-    renew: LedgerIdentity | None = None  # what is stored of another ledger, to be forgotten durably first
+    def identity(self, ledger: LedgerId) -> LedgerIdentity | None: ...
 
+    def given_up(self, ledger: LedgerId) -> Collection[Creation]: ...
 
-def judge(record: Record | None, identity: LedgerIdentity | None, given_up: Container[Creation] = ()) -> Judgement:
-    """Judge a ledger by its record in the metadata and its stored identity; ``given_up`` are the creations of others
-    with its id."""
-    if record is None:
-        return Judgement(Verdict.GONE)
-    verdict = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
-    if record.state is LedgerState.OPEN:
-        verdict = Verdict.ADMIT
-    if record.creation in given_up:
-        return Judgement(Verdict.AMISS, record.creation)
-    if identity is None:
-        return Judgement(verdict, record.creation)
-    if identity.creation == record.creation:
-        # A deleted one came back: its entries did not, so a "no" says nothing.
-        return Judgement(Verdict.AMISS if identity.deleted else verdict, record.creation)
-    if (identity.ahead or identity.creation > record.creation) and not identity.was_given_up:
-        return Judgement(Verdict.AMISS, record.creation)
-    if identity.deleted or identity.creation != UNKNOWN:
-        return Judgement(verdict, record.creation, renew=identity)
-    return Judgement(verdict, record.creation)
+    def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
+
+    def missed_looks(self) -> None: ...
+
+    def look_again(self) -> None: ...
+
+    def anchored(self, anchor: Creation) -> bool: ...
 
 
-class LookCore:
-    """Decide which ledgers are looked at next, and judge them by what was read."""
+GoOn = Callable[[Verdict], None]
+Renew = Callable[[Mapping[LedgerId, LedgerIdentity]], Awaitable[None]]
+
+
+class Looks:
+    """Hold requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self,
-        instance: str,
-        identity: Callable[[LedgerId], LedgerIdentity | None],
-        given_up: Callable[[LedgerId], Container[Creation]],
-    ) -> None:
-        """``instance`` is that of the bookie's cookie: metadata of another cluster says nothing."""
-        self._instance, self._identity, self._given_up = instance, identity, given_up
-        # By host and connection; the one whose turn is next comes first.
-        self._waiting: OrderedDict[str, OrderedDict[Hashable, OrderedDict[LedgerId, None]]] = OrderedDict()
-        self._batch: dict[LedgerId, None] = {}
-        self._askers: dict[LedgerId, tuple[str, Hashable]] = {}  # of the last batch
-        self._most = BATCH_LEDGERS  # of the next one
-        self._tries = 0
+        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
+        reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
+        failed: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
+        """``renew`` durably forgets ledgers that have these identities; ``reserve`` hears of the bytes that are held
+        here, negative when they leave; ``flush`` makes durable what ``ledgers`` noted; ``failed`` hears of an error
+        that leaves requests without a response."""
+        self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
+        self._core, self._instance = LookCore(instance, ledgers.identity, ledgers.given_up), instance
+        self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._requests: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
+        self._unreported_ledgers = 0  # whose adds were refused since the last report
+        self._report_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._resume: asyncio.TimerHandle | None = None
+        self.active = True
 
-    def requested(self, ledger: LedgerId, who: Hashable = None, host: str = "") -> None:
-        if ledger not in self._batch:
-            self._waiting.setdefault(host, OrderedDict()).setdefault(who, OrderedDict())[ledger] = None
+    def has_room(self, more: int) -> bool:
+        """Return whether a request that can do without a look may wait for one, behind so many ``more``."""
+        return self.active and len(self._requests) + more < HELD_LEDGERS
 
-    def another_waits(self, ledgers: Sequence[LedgerId]) -> bool:
-        """Return whether a host waits that asked for none of these ledgers of the last batch."""
-        hosts = {self._askers[ledger][0] for ledger in ledgers if ledger in self._askers}
-        return any(host not in hosts for host in self._waiting)
+    def hold(
+        self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None, host: str = ""
+    ) -> None:  # fmt: skip
+        """Call ``go_on`` on the loop, in the order of ``hold``, when the ledger was looked at or nothing can be read.
 
-    def answered(self, count: int, put_off: Sequence[LedgerId]) -> None:
-        """So many of the last batch are settled; those put off come before all else that their askers wait for."""
-        self._most = max(LEAST_LEDGERS, min(2 * count, self._most)) if put_off else min(BATCH_LEDGERS, 2 * self._most)
-        for ledger in reversed(put_off):
-            host, who = self._askers.get(ledger, ("", None))
-            self.requested(ledger, who, host)
-            self._waiting[host][who].move_to_end(ledger, last=False)
+        ``adds`` says that not only reads wait. ``who`` waits, of a ``host``: all of them have their turns.
+        """
+        self._requests.setdefault(ledger, []).append((go_on, size, adds))
+        self._reserve(size)
+        self.look_at(ledger, who, host)
 
-    def next_batch(self) -> tuple[LedgerId, ...]:
-        """Return the ledgers to read now, in turn of those who asked; the same again after a connection that broke. It
-        is empty if nobody waits."""
-        if not self._batch:
-            self._tries = 0
-            self._askers = {}
-            while self._waiting and len(self._batch) < self._most:
-                host, asking = self._waiting.popitem(last=False)
-                who, ledgers = asking.popitem(last=False)
-                ledger, _ = ledgers.popitem(last=False)
-                self._batch[ledger], self._askers[ledger] = None, (host, who)
-                if ledgers:
-                    asking[who] = ledgers
-                if asking:
-                    self._waiting[host] = asking
-        return tuple(self._batch)
+    def look_at(self, ledger: LedgerId, who: Hashable = None, host: str = "") -> None:
+        """Look at the ledger's metadata, though no request waits for that."""
+        self._core.requested(ledger, who, host)
+        if self._looking is None:
+            self._looking = self._loop.create_task(self._look())
+            watch([self._looking], self._failed)
 
-    def read(
-        self, began: Moment, ended: Moment, records: Mapping[LedgerId, Record | None]
-    ) -> dict[LedgerId, Judgement]:
-        """The batch was read between these moments. Returns {} when it must be read again."""
-        if self._instance not in (began.instance, ended.instance) or began.instance != ended.instance:
-            return self.unreadable()
-        if began != ended:
-            self._tries += 1
-            return self.unreadable() if self._tries >= MAX_TRIES else {}
-        return self._end({ledger: self._judge(ledger, records.get(ledger)) for ledger in self._batch})
+    async def _look(self) -> None:
+        try:
+            await asyncio.sleep(0)  # what came in this turn of the loop shares the look
+            while batch := self._core.next_batch():
+                await self._decide(await self._renewed(await self._certain(await self._read(batch))))
+        finally:
+            self._looking = None
 
-    def _judge(self, ledger: LedgerId, record: Record | None) -> Judgement:
-        return judge(record, self._identity(ledger), self._given_up(ledger))
+    async def _read(self, batch: tuple[LedgerId, ...]) -> dict[LedgerId, Judgement]:
+        self._counts.looks += len(batch)
+        try:
+            async with running_timeout(ANSWER_S):
+                records = await self._metadata.look(batch)
+                if self._instance != records.began.instance or self._instance != records.ended.instance:
+                    raise MetadataError("the metadata is of another cluster", instance=records.ended.instance)
+                return self._core.read(records.began, records.ended, records.by_ledger)
+        except (MetadataError, TimeoutError) as error:
+            is_away = isinstance(error, MetadataUnavailable | TimeoutError)
+            self._pause(str(error) or "the metadata did not answer in time", is_away=is_away)
+            return self._core.unreadable()
 
-    def unreadable(self) -> dict[LedgerId, Judgement]:
-        return self._end(dict.fromkeys(self._batch, Judgement(Verdict.UNKNOWN)))
+    def _pause(self, reason: str, *, is_away: bool) -> None:
+        """Look no more for a while. Without ``is_away`` the metadata is not what it was: it may give ids out again."""
+        if self.active and not is_away:
+            self._ledgers.look_again()
+        if self.active:
+            self._events.emit("ledgers not looked at", seconds=PAUSE_S, reason=reason)
+            self.active = False
+            self._ledgers.missed_looks()
+            self._resume = self._loop.call_later(PAUSE_S, self._look_again)
 
-    def _end(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        self._batch = {}
-        return judgements
+    def _look_again(self) -> None:
+        self._ledgers.missed_looks()
+        self.active = True
+
+    async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
+        """Check the judgements by which another ledger has an id: two creations can be compared only if they are of the
+        same metadata.
+
+        If the metadata was copied meanwhile, these ledgers are looked at again. They become AMISS if nobody can say
+        whether it was, and if it was restored from an older copy: that gave the id out twice, and what is stored here
+        is the first ledger's. Of a ledger that an operator gave up nothing is stored, so it is not checked.
+        """
+        others = [
+            ledger for ledger, judgement in judgements.items() if judgement.renew or judgement.verdict is Verdict.AMISS
+        ]
+        if not others:
+            return judgements
+        try:
+            async with running_timeout(ANSWER_S):
+                anchor = await self._metadata.bookie_creation(self._bookie)
+                identities = {ledger: self._ledgers.identity(ledger) for ledger in others}
+                creations = {
+                    ledger: identity.creation
+                    for ledger, identity in identities.items()
+                    if identity and not identity.was_given_up
+                }
+                never_made = await self._metadata.never_made(list(creations.values()))
+        except (MetadataError, TimeoutError):
+            anchor = None
+        if anchor is None:
+            return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
+        if self._ledgers.anchored(anchor):
+            amiss = [ledger for ledger in others if creations.get(ledger) in never_made]
+            return judgements | dict.fromkeys(amiss, Judgement(Verdict.AMISS))
+        self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")
+        for ledger in others:
+            self._core.requested(ledger)
+        return {ledger: judgement for ledger, judgement in judgements.items() if ledger not in others}
+
+    async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
+        """Forget the ledgers whose ids others have now; they become AMISS if the disk is full. Ids for which something
+        came meanwhile, a fence perhaps, are looked at again."""
+        renew = {ledger: judgement.renew for ledger, judgement in judgements.items() if judgement.renew}
+        if not renew:
+            return judgements
+        try:
+            await self._renew(renew)
+        except DiskFull as error:
+            self._events.emit("ledgers not replaced", ledgers=list(renew), reason=str(error))
+            return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
+        used = [ledger for ledger in renew if self._ledgers.identity(ledger) is not None]
+        for ledger in used:
+            self._core.requested(ledger)
+        return {ledger: judgement for ledger, judgement in judgements.items() if ledger not in used}
+
+    async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
+        began = self._loop.time()
+        ends, rest, count = began + TURN_S, list(judgements), 0
+        for count, (ledger, judgement) in enumerate(judgements.items(), 1):
+            requests, verdict = self._requests.pop(ledger, []), judgement.verdict
+            self._count(ledger, verdict, any(adds for *_, adds in requests))
+            for go_on, size, _ in requests:
+                self._reserve(-size)
+                go_on(verdict)
+            if verdict is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
+                self._ledgers.looked(ledger, judgement.creation, written=verdict not in NOT_WRITTEN)
+            if (now := self._loop.time()) >= ends:
+                # While nobody can look, to look again would take the longer.
+                if self.active and now >= began + ANSWERING_S and self._core.another_waits(rest[count:]):
+                    break
+                await asyncio.sleep(0)
+                ends = self._loop.time() + TURN_S
+        self._core.answered(count, rest[count:])
+        self._flush()
+
+    def _count(self, ledger: LedgerId, verdict: Verdict, adds: bool) -> None:
+        if verdict in NOT_WRITTEN and adds:
+            self._counts.looks_refused += 1
+            self._report_refusal(ledger)
+        elif verdict is Verdict.UNKNOWN:
+            self._counts.looks_failed += 1
+        elif verdict is Verdict.AMISS:
+            self._counts.looks_amiss += 1
+            reason = (
+                "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted; "
+                "or that ledger is in the metadata again, and its entries were deleted here"
+            )
+            self._events.emit("requests refused", ledger=ledger, reason=reason)
+
+    def _report_refusal(self, ledger: LedgerId) -> None:
+        self._unreported_ledgers += 1
+        if (now := self._loop.time()) >= self._report_at:
+            reason = "by its metadata nobody writes it"
+            self._events.emit("adds refused", ledger=ledger, ledgers=self._unreported_ledgers, reason=reason)
+            self._unreported_ledgers, self._report_at = 0, now + REPORT_S
+
+    async def close(self) -> None:
+        """Look no more. Requests that are held get no response."""
+        if self._resume is not None:
+            self._resume.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)

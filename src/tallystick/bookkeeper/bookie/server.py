@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore

@@ -20,7 +20,7 @@ from typing import Final
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.looks import NOT_WRITTEN, Verdict
+from tallystick.bookkeeper.bookie.look import NOT_WRITTEN, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.looking import Looks
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, Wire, Wires
 from tallystick.bookkeeper.wire.values import LedgerId

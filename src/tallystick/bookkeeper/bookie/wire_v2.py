@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 
 from tallystick.bookkeeper.bookie import service
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
 from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES, ServeResult
 from tallystick.bookkeeper.wire import v2

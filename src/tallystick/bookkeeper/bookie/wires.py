@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError

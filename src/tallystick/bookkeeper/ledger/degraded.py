@@ -17,7 +17,7 @@ MAX_RETRY_S = 5.0
 FORGET_S = 60.0
 
 
-class QuorumLoss:
+class QuorumLossCore:
     """Measure for how long the oldest entry of a writer has lacked its ack quorum.
 
     It begins when the quorum cannot be met and ends when an entry is confirmed, not when a missing bookie is tried
@@ -81,7 +81,7 @@ class FailedBookies:
         return {bookie: "no answer" if code is None else code.name for bookie, code in self._codes.items()}
 
 
-class Retries:
+class RetryCore:
     """Decide when each missing bookie is tried again, for all writers of a client."""
 
     def __init__(self) -> None:

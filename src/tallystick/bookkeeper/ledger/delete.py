@@ -2,7 +2,7 @@
 
 Before the metadata goes the bookies are fenced: who still writes is refused at once, not when they collect. Until they
 have collected, a new ledger of the same id could be recovered with entries of the old one: our bookies, once they know
-a ledger's creation, tell the two apart (``bookie/looks.py``); the original's do not. Bookies that cannot be reached do
+a ledger's creation, tell the two apart (``bookie/look.py``); the original's do not. Bookies that cannot be reached do
 not hinder a deletion. Whether a new ledger may get an id that they may hold is for its creator to say.
 """
 

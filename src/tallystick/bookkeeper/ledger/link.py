@@ -16,7 +16,7 @@ from typing import cast
 
 from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Outstanding
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
 from tallystick.bookkeeper.ledger.reports import Reports, UnansweredEntries
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
@@ -52,7 +52,7 @@ class BookieLink(asyncio.BufferedProtocol):
         self._time, self._events, self._max_frame, self._ended = RunningTime(clock), events, max_frame_bytes, ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._outstanding: Outstanding[Owner] = Outstanding()
+        self._outstanding: OutstandingCore[Owner] = OutstandingCore()
         self._out = Outgoing()
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused

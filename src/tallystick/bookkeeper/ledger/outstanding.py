@@ -47,7 +47,7 @@ class OverdueRequests(Generic[Requester]):
         return bool(self.entries or self.ownerless)
 
 
-class Outstanding(Generic[Requester]):
+class OutstandingCore(Generic[Requester]):
     """All requests of one connection."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The shell around ``Retries``, one for all writers of a client, gives degraded writers their bookies back.
+"""The shell around ``RetryCore``, one for all writers of a client, gives degraded writers their bookies back.
 
 A round looks at who is registered, asks each missing bookie that is due for a sign of life (one read, for all writers)
 and the metadata who it is, and then lets the writers concerned change their ensembles or send to the bookie again, some
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.degraded import Retries
+from tallystick.bookkeeper.ledger.degraded import RetryCore
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId
@@ -45,7 +45,7 @@ class Restorer:
         self._bookies, self._directory, self._clock, self._events = bookies, directory, clock, events
         self.joined = 0  # how often a writer lost bookies that nothing could replace
         self._writers: dict[DegradedWriter, None] = {}
-        self._retries = Retries()
+        self._retries = RetryCore()
         self._registrations_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         directory.on_change(self._registrations_changed.set)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
-from tallystick.bookkeeper.ledger.degraded import FailedBookies, QuorumLoss
+from tallystick.bookkeeper.ledger.degraded import FailedBookies, QuorumLossCore
 from tallystick.bookkeeper.ledger.identity import ANOTHER_BOOKIE
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
@@ -37,7 +37,7 @@ class Shortage:
         ] = {}  # identities of missing bookies that were reported as not believed
         self._core, self._perform, self._emit = core, perform, emit
         self._placement, self._restorer, self._clock, self._limit_s = placement, restorer, clock, limit_s
-        self._loss = QuorumLoss(limit_s)
+        self._loss = QuorumLossCore(limit_s)
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at: float | None = None
         self._degraded = self._has_ended = False

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tallystick.bookkeeper.ledger.lanes import Topic
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, Report
 from tallystick.bookkeeper.wire import v2
@@ -31,7 +31,7 @@ _FENCE, _HIGH_PRIORITY = int(v2.RequestFlag.FENCE), int(v2.RequestFlag.HIGH_PRIO
 class ClientWireV2:
     """A ``ClientWire``; see the module."""
 
-    def __init__(self, outstanding: Outstanding[Owner], report: Report) -> None:
+    def __init__(self, outstanding: OutstandingCore[Owner], report: Report) -> None:
         self._outstanding, self._report = outstanding, report
         self._batches = 0  # so far: they are numbered
 

@@ -1,8 +1,8 @@
 """The protocol of a connection to a bookie: it makes bytes of requests, and reports of the bytes of responses.
 
-A wire is one protocol on one connection. It names requests by numbers, by which ``Outstanding`` finds who waits, and
-until when: in a protocol whose responses bear the number of their request that is the name; in version 2 it is what the
-request is about. Requests and responses are values of no protocol, so that their owners know none.
+A wire is one protocol on one connection. It names requests by numbers, by which ``OutstandingCore`` finds who waits,
+and until when: in a protocol whose responses bear the number of their request that is the name; in version 2 it is what
+the request is about. Requests and responses are values of no protocol, so that their owners know none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tallystick.bookkeeper.ledger.lanes import Topic
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -87,4 +87,4 @@ class ClientWire(Protocol):
         ...
 
 
-WireFactory = Callable[[Outstanding[Owner], Report], ClientWire]
+WireFactory = Callable[[OutstandingCore[Owner], Report], ClientWire]

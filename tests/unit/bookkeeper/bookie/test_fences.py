@@ -10,7 +10,7 @@ from support.bookies import KEY, OTHER_KEY, Home, adds, read, talking
 from support.waiting import until
 from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.looking import HELD_LEDGERS
+from tallystick.bookkeeper.bookie.looks import HELD_LEDGERS
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code

@@ -12,9 +12,9 @@ from support.bookies import KEY, Home, Peer, adds, read, talking
 from support.waiting import until
 from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.given_up import GivenUp
+from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.looks import Judgement, Verdict, judge
+from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, State
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
@@ -191,7 +191,7 @@ async def test_of_more_than_are_remembered_those_are_forgotten_that_were_given_u
 
 
 def test_the_same_one_counts_once() -> None:
-    given_up = GivenUp({1: (10,), 2: (20,)})
+    given_up = GivenUpLedgers({1: (10,), 2: (20,)})
     given_up.add(1, 10)
     given_up.bound(2)
     assert given_up.copy() == {1: (10,), 2: (20,)} and 1 in given_up and 3 not in given_up

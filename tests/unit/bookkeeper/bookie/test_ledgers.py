@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
-from tallystick.bookkeeper.bookie.looks import Judgement, Verdict, judge
+from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.wire.codes import Code

@@ -11,7 +11,7 @@ from support.looks import looks_at
 from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.looks import (
+from tallystick.bookkeeper.bookie.look import (
     BATCH_LEDGERS,
     MAX_TRIES,
     Judgement,
@@ -272,7 +272,7 @@ async def test_what_cannot_be_read_is_taken_counted_and_looked_at_later(
 async def test_metadata_that_hangs_holds_no_writer_up_for_long(
     bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick.bookkeeper.bookie.looking.ANSWER_S", 0.05)
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looks.ANSWER_S", 0.05)
     driver.gate.clear()
     assert await peer.code(adds(7, [3])) == Code.OK
     assert bookie.counts.looks_failed == 1
@@ -282,7 +282,7 @@ async def test_a_look_has_turns_of_the_loop_however_long_they_are(
     bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of busy connections made each turn as long as the look may take, and the metadata was not to blame."""
-    monkeypatch.setattr("tallystick.bookkeeper.bookie.looking.ANSWER_S", 0.0)
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looks.ANSWER_S", 0.0)
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [3])) == Code.OK
     assert (bookie.counts.looks_failed, len(driver.looked_up), bookie.looks.active) == (0, 1, True)

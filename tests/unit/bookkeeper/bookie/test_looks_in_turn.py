@@ -11,8 +11,8 @@ import pytest
 from support.looks import looks_at
 from support.waiting import until
 from support.watched import Watched
-from tallystick.bookkeeper.bookie.looking import ANSWERING_S
-from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, LEAST_LEDGERS, LookCore, Verdict
+from tallystick.bookkeeper.bookie.look import BATCH_LEDGERS, LEAST_LEDGERS, LookCore, Verdict
+from tallystick.bookkeeper.bookie.looks import ANSWERING_S
 from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Moment
 

@@ -8,7 +8,7 @@ from support.bookies import OTHER_KEY
 from support.stores import KEY, Store, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import (

@@ -13,7 +13,7 @@ import pytest
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES, Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import ServeResult, Wire

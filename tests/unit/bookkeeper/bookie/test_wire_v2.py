@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import AddRunResponse, Service

@@ -9,14 +9,14 @@ from tallystick.bookkeeper.ledger.degraded import (
     FORGET_S,
     MAX_RETRY_S,
     FailedBookies,
-    QuorumLoss,
-    Retries,
+    QuorumLossCore,
+    RetryCore,
 )
 from tallystick.bookkeeper.wire.codes import Code
 
 
 def test_a_quorum_that_is_gone_for_the_limit_is_over_unless_an_entry_was_confirmed() -> None:
-    loss = QuorumLoss(10.0)
+    loss = QuorumLossCore(10.0)
     assert loss.wake_at() is None and not loss.over(1e9)
     loss.observed(True, -1, 100.0)
     loss.observed(True, -1, 105.0)
@@ -30,7 +30,7 @@ def test_a_quorum_that_is_gone_for_the_limit_is_over_unless_an_entry_was_confirm
 
 
 def test_a_bookie_that_is_tried_again_ends_no_loss() -> None:
-    loss = QuorumLoss(10.0)
+    loss = QuorumLossCore(10.0)
     for now in range(100, 110, 2):  # refused each time
         loss.observed(True, 7, now)
         loss.observed(False, 7, now + 1)
@@ -53,7 +53,7 @@ def test_who_failed_is_not_taken_until_an_entry_was_confirmed_or_all_are_tried_a
 
 
 def test_a_missing_bookie_is_tried_at_growing_intervals() -> None:
-    retries, now, tries = Retries(), 0.0, []
+    retries, now, tries = RetryCore(), 0.0, []
     retries.missed("a", now)
     assert retries.take_due(["a"], now) == []
     while now < 60.0:
@@ -66,7 +66,7 @@ def test_a_missing_bookie_is_tried_at_growing_intervals() -> None:
 
 
 def test_a_change_of_the_registered_bookies_makes_all_of_them_due() -> None:
-    retries = Retries()
+    retries = RetryCore()
     for bookie in ("a", "b"):
         retries.missed(bookie, 0.0)
     assert retries.take_due(["a", "b"], FIRST_RETRY_S) == ["a", "b"]
@@ -76,7 +76,7 @@ def test_a_change_of_the_registered_bookies_makes_all_of_them_due() -> None:
 
 
 def test_a_bookie_that_fails_again_and_again_is_not_tried_faster_for_it() -> None:
-    retries, now, tries = Retries(), 0.0, 0
+    retries, now, tries = RetryCore(), 0.0, 0
     while now < 55.0:  # it answers each time and then fails the next entry
         retries.missed("a", now)
         now = retries.wake_at(["a"]) or 0.0
@@ -89,7 +89,7 @@ def test_a_bookie_that_fails_again_and_again_is_not_tried_faster_for_it() -> Non
 
 def test_another_writer_that_misses_it_does_not_put_the_next_try_off() -> None:
     """Thousands of writers lack one bookie, one after another: it is tried all the same."""
-    retries = Retries()
+    retries = RetryCore()
     retries.missed("a", 0.0)
     retries.missed("a", FIRST_RETRY_S / 2)
     assert retries.wake_at(["a"]) == FIRST_RETRY_S

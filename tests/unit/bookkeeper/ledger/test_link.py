@@ -24,7 +24,7 @@ from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCall
 from tallystick.bookkeeper.ledger.lanes import Topic
 from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, Outstanding
+from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, Report
@@ -44,7 +44,7 @@ ANSWER = struct.Struct(">IqI")  # length, number, code; and what is stored
 class Numbered:
     """The toy protocol, as a ``ClientWire``: each lane has a name of its own, and its requests have numbers."""
 
-    def __init__(self, outstanding: Outstanding[Owner], report: Report) -> None:
+    def __init__(self, outstanding: OutstandingCore[Owner], report: Report) -> None:
         self._outstanding, self._report = outstanding, report
         self._lanes, self._numbers = itertools.count(1), itertools.count(1)
         self._in_lanes: dict[int, tuple[Topic, int]] = {}

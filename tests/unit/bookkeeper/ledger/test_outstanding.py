@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tallystick.bookkeeper.ledger.lanes import Lane
-from tallystick.bookkeeper.ledger.outstanding import Outstanding
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 
 TIMEOUT = 10.0
 ADDS = (1, 1)  # opcode and ledger
@@ -62,7 +62,7 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
 
     Returns how many answers were reported, and how many requests were reported as overdue.
     """
-    outstanding: Outstanding[int] = Outstanding()
+    outstanding: OutstandingCore[int] = OutstandingCore()
     twin, lanes = Twin(), [outstanding.lane(ADDS, 0)]
     now, following, reported, overdue = 0.0, 0, 0, 0
     heard: list[tuple[int, int]] = []
@@ -108,7 +108,7 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
 
 
 def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     lane = outstanding.lane(ADDS, "lane")
     assert outstanding.wake_at() is None
     outstanding.sent(lane, [0, 1], 1.0, 5.0)
@@ -126,7 +126,7 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
 
 
 def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     outstanding.sent(outstanding.lane(ADDS, "old"), [5], 0.0, 1.0)
     outstanding.sent(outstanding.lane(ADDS, "young"), [5], 0.9, 1.0)
     assert outstanding.expire(1.0).entries == [("old", [5])]
@@ -138,7 +138,7 @@ def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
 
 
 def test_questions_with_one_key_are_answered_in_turn() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     for owner in ("first", "second", "third"):
         outstanding.add_request((2, 1, 0), 0, owner, 0.0, 5.0)
     expired = outstanding.expire(1.0)
@@ -150,7 +150,7 @@ def test_questions_with_one_key_are_answered_in_turn() -> None:
 
 
 def test_overdue_questions_are_reported_once_and_keep_their_place() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     outstanding.add_request((2, 1, 0), 0, "old", 0.0, 5.0)
     expired = outstanding.expire(5.0)
     assert (expired.entries, expired.since, outstanding.abandoned) == ([("old", [0])], 0.0, 1)
@@ -186,7 +186,7 @@ def test_answers_in_any_order_cost_some_comparisons_each(monkeypatch: pytest.Mon
             random.Random(7).shuffle(entries)
         case "twice":  # two requests about each
             entries = [*reversed(entries[: count // 2])] * 2
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     lane = outstanding.lane(ADDS, "owner")
     outstanding.sent(lane, [Counted(entry) for entry in sorted(entries)], 0.0, 1.0)
     monkeypatch.setattr(Counted, "compared", 0)
@@ -203,7 +203,7 @@ def test_answers_in_any_order_cost_some_comparisons_each(monkeypatch: pytest.Mon
 
 
 def test_what_is_due_is_found_without_a_look_at_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    outstanding: Outstanding[int] = Outstanding()
+    outstanding: OutstandingCore[int] = OutstandingCore()
     for ledger in range(10_000):
         outstanding.sent(outstanding.lane((1, ledger), ledger), [0], ledger * 0.001, 5.0)
     looks: list[int] = []
@@ -221,7 +221,7 @@ def test_what_is_due_is_found_without_a_look_at_every_lane(monkeypatch: pytest.M
 
 
 def test_a_lane_that_was_left_is_due_and_nobody_hears_of_it() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     left, stays = outstanding.lane(ADDS, "left"), outstanding.lane((1, 8), "stays")
     outstanding.sent(left, [0], 0.0, 1.0)
     outstanding.sent(stays, [0], 0.5, 1.0)
@@ -241,7 +241,7 @@ def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
     def lanes() -> int:
         return sum(isinstance(one, Lane) for one in gc.get_objects())
 
-    outstanding, before = Outstanding[str](), lanes()
+    outstanding, before = OutstandingCore[str](), lanes()
     lane = outstanding.lane(ADDS, "a")
     outstanding.sent(lane, [1, 2], 0.0, TIMEOUT)
     outstanding.answered_run(ADDS, [1], lambda *_: None)
@@ -255,7 +255,7 @@ def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
 
 def test_requests_behind_some_that_were_answered_out_of_turn_are_overdue_in_time() -> None:
     """When the deadline of these comes none of them is overdue; that of the ones behind them comes all the same."""
-    outstanding: Outstanding[int] = Outstanding()
+    outstanding: OutstandingCore[int] = OutstandingCore()
     lane = outstanding.lane(ADDS, 7)
     for entry in range(3):
         outstanding.sent(lane, [entry], float(entry), TIMEOUT)
@@ -267,7 +267,7 @@ def test_requests_behind_some_that_were_answered_out_of_turn_are_overdue_in_time
 
 
 def test_answers_out_of_turn_are_found_also_behind_many_that_were_settled() -> None:
-    outstanding: Outstanding[str] = Outstanding()
+    outstanding: OutstandingCore[str] = OutstandingCore()
     lane = outstanding.lane(ADDS, "owner")
     outstanding.sent(lane, range(100), 0.0, TIMEOUT)
     assert outstanding.answered_run(ADDS, list(range(100)), lambda *_: None) == 100

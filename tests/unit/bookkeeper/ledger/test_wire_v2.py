@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.links import KEY, ok
-from tallystick.bookkeeper.ledger.outstanding import Outstanding
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
@@ -22,7 +22,7 @@ class Connection:
     """A wire, what is outstanding, and what was reported."""
 
     def __init__(self) -> None:
-        self.outstanding: Outstanding[Owner] = Outstanding()
+        self.outstanding: OutstandingCore[Owner] = OutstandingCore()
         self.told: list[Told] = []
         self.wire = ClientWireV2(self.outstanding, self._report)
 
