@@ -79,7 +79,7 @@ class BookieSettings:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a bookie listens, what it tells clients, and who it is."""
+    """The address at which a bookie listens, the one that it registers, and its id."""
 
     listen_host: str
     advertised_host: str
@@ -91,7 +91,8 @@ class Addresses:
 
 
 def addresses_of(settings: BookieSettings) -> Addresses:
-    """Raises UsageError: no such interface, or a loopback address that ``allowLoopback=false`` forbids."""
+    """Return the addresses by the settings. Raises UsageError: no such interface, or a loopback address that
+    ``allowLoopback=false`` forbids."""
     host = interface_address(settings.interface) if settings.interface else "127.0.0.1"
     advertised = settings.advertised_host or host
     addresses = Addresses(host, advertised, settings.bookie_id or f"{advertised}:{settings.port}")
@@ -103,7 +104,7 @@ def addresses_of(settings: BookieSettings) -> Addresses:
 
 
 def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface. Raises UsageError."""
+    """Return the IPv4 address of a network interface. Raises UsageError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             interface_data = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))

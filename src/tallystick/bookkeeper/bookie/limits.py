@@ -1,4 +1,4 @@
-"""When a bookie takes no more writes for want of space (``LedgerDirsMonitor``, ``BookieStateManager``)."""
+"""The guard of a bookie's disks: without space no more writes (``LedgerDirsMonitor``, ``BookieStateManager``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DiskGuard:
     """Decide whether the bookie is read-only, by measurements and by writes that found the disk full."""
 
     def __init__(self, threshold: float, spare_bytes: int | None = None) -> None:
-        """A disk of which more than ``threshold`` is used is too full. Recovery may write while ``spare_bytes`` are
-        free; None means a hundredth of the disk, at most 1 GiB."""
+        """Take a disk of which more than ``threshold`` is used for too full. Recovery may write while ``spare_bytes``
+        are free; None means a hundredth of the disk, at most 1 GiB."""
         self._threshold, self._spare_bytes = threshold, spare_bytes
         self._over = False  # by the last measurement
         self._blocked: list[str] = []  # what found no space and is tried again

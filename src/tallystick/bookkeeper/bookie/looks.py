@@ -25,7 +25,7 @@ ANSWERING_S = 0.25  # of what waited for one look, until another host has its tu
 REPORT_S = 60.0  # between two reports that adds are refused: anybody can send such
 
 
-class Metadata(Protocol):
+class LookMetadata(Protocol):
     async def look(self, ledgers: Sequence[LedgerId]) -> Records: ...
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
@@ -57,7 +57,7 @@ class Looks:
     """Hold requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
+        self, metadata: LookMetadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
         reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip

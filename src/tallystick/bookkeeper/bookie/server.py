@@ -49,7 +49,7 @@ class Bounds:
 
     @classmethod
     def of(cls, open_files: int, max_frame_bytes: int) -> Bounds:
-        """For a process that may have so many files open; one frame at least always fits."""
+        """Return the bounds of a process that may have so many files open; one frame at least always fits."""
         room = max(open_files - OTHER_FILES, open_files // 4)
         return cls(min(MAX_CONNECTIONS, room), max(MAX_HELD_BYTES, 2 * max_frame_bytes))
 
@@ -78,7 +78,7 @@ class BookieServer:
         self._listener: Listener | None = None
 
     def session(self) -> Session:
-        """For a new connection."""
+        """Make the session of a new connection."""
         return Session(self._around)
 
     async def serve(self, listener: Listener) -> None:

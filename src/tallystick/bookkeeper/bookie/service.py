@@ -64,7 +64,7 @@ class ReadBatchRequest:
     master_key: bytes | None = field(default=None, repr=False)
 
 
-Request = AddEntryRequest | ReadEntryRequest | ReadBatchRequest
+ServiceRequest = AddEntryRequest | ReadEntryRequest | ReadBatchRequest
 
 
 NOW: Final = 0  # commits are counted from 1
@@ -239,7 +239,7 @@ class Service:
         self._counts.read_bytes += len(frames)
         return frames, count_read
 
-    def refuse(self, request: Request, code: Code) -> ServiceResponse:
+    def refuse(self, request: ServiceRequest, code: Code) -> ServiceResponse:
         """Count a request that is not done, and return the response to it."""
         counts = self._counts
         if isinstance(request, AddEntryRequest):

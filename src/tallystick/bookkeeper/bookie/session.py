@@ -49,7 +49,7 @@ class Crowd(Protocol):
     def closed(self, session: Session) -> None: ...
 
     def refused(self, peer: str, error: RemoteProtocolError) -> None:
-        """The peer is closed for what it sent."""
+        """Hear that a peer is closed for what it sent."""
         ...
 
     def unsent(self, session: Session, size: int, has_taken: bool) -> None:

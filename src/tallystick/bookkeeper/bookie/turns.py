@@ -41,7 +41,7 @@ class TurnsCore(Generic[Peer]):
         return not self._waiting[kind] and self._spent[kind] < self._limit_s
 
     def spent(self, kind: Kind, seconds: float) -> None:
-        """So long a peer was served."""
+        """A peer was served for so long."""
         self._spent[kind] += seconds
 
     def wait(self, kind: Kind, peer: Peer, host: str, *, goes_on: bool = False) -> None:
@@ -59,8 +59,10 @@ class TurnsCore(Generic[Peer]):
         return any(self._waiting)
 
     def begin(self) -> Iterator[tuple[Peer, Kind]]:
-        """A new turn: the peers to serve now, each before the next is asked for; as many as wait when it begins. Who
-        waits again comes behind all other hosts, and behind the others of its own."""
+        """Begin a turn. Yields the peers to serve now, each before the next is drawn; as many as wait when it begins.
+
+        One that waits again comes behind all other hosts, and behind the others of its own.
+        """
         self._spent = [0.0] * len(Kind)
         for kind, order in zip(Kind, self._waiting, strict=True):
             for _ in range(len(order)):

@@ -166,8 +166,10 @@ class WireV2:
                 service_response.commit,
             )
 
-    def _value(self, request: v2.AddFrame | v2.ReadFrame | v2.BatchReadFrame, result: ServeResult) -> service.Request:
-        """What it asks of the service."""
+    def _value(
+        self, request: v2.AddFrame | v2.ReadFrame | v2.BatchReadFrame, result: ServeResult
+    ) -> service.ServiceRequest:
+        """Return the request as the service takes it."""
         if isinstance(request, v2.AddFrame):
             recovery, high = (
                 bool(request.flags & RequestFlag.RECOVERY_ADD),

@@ -20,11 +20,11 @@ class Peer(Protocol):
     """A bookie, as the channels to it see it."""
 
     def link(self) -> BookieLink:
-        """The living connection, a new one that is being made, or one that is about to fail."""
+        """Return the living connection, a new one that is being made, or one that is about to fail."""
         ...
 
     def identify(self, link: BookieLink, callback: IdentityCallback) -> None:
-        """Tell who is at the other end of the living link."""
+        """Call back with the identity at the other end of the living link."""
         ...
 
     def doubted(self, ledger: LedgerId, identity: Identity) -> None:
@@ -64,7 +64,7 @@ class AddChannel:
 
     @property
     def blocked(self) -> bool:
-        """What is sent now will stay in the queue for a while."""
+        """Whether frames that are sent now stay in the queue for a while."""
         return self._link is None or not self._link.alive or self._link.blocked
 
     def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[OutgoingPiece]) -> QueuedFrames:
@@ -89,7 +89,7 @@ class AddChannel:
 
     @property
     def is_quiet(self) -> bool:
-        """The bookie has answered everything that was sent, and was believed."""
+        """Whether the bookie has answered everything that was sent, and was believed."""
         return not self._lane and self.belief.is_quiet
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
@@ -138,7 +138,7 @@ class QueuedFrames(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """They wait for the bookie to take what was queued before. A channel that was closed holds nothing up."""
+        """Whether they wait for the bookie to take what was queued before. A closed channel holds nothing up."""
         return self.link.written_bytes < self.position and self.link.alive and not self.channel.is_closed
 
     def when_written(self, callback: Callable[[], None]) -> None:

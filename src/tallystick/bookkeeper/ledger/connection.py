@@ -94,11 +94,11 @@ class BookieClient:
         return await self._ask(bookie, BatchRequest(ledger, first, max_count, max_bytes))
 
     def now(self) -> float:
-        """The time of this client's clock."""
+        """Return the time of this client's clock."""
         return self._outside.clock.now()
 
     def connection(self, bookie: BookieId) -> int:
-        """The number of the connection that the next request to this bookie goes over, counted from 1."""
+        """Return the number of the connection that the next request to this bookie goes over, counted from 1."""
         peer = self._peer(bookie)
         peer.link()
         return peer.links
@@ -157,7 +157,7 @@ class _BookiePeer:
         self._reason = ""  # why the last attempt failed
 
     def link(self) -> BookieLink:
-        """The living link, a new one that is being connected, or one that is about to fail."""
+        """Return the living link, a new one that is being connected, or one that is about to fail."""
         if self._link is not None and self._link.alive:
             return self._link
         limit = self._settings.max_frame_bytes + RESPONSE_SLACK_BYTES
@@ -173,7 +173,7 @@ class _BookiePeer:
         return link
 
     def identify(self, link: BookieLink, callback: IdentityCallback) -> None:
-        """Tell who is at the other end of the living link."""
+        """Call back with the identity at the other end of the living link."""
         assert link is self._link, "an older link has no channel"
         if self._identify is None:
             callback(None)

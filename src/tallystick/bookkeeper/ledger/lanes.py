@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from tallystick.bookkeeper.wire.values import EntryId
 
 Requester = TypeVar("Requester")  # who hears of the responses
-Topic = tuple[int, int]  # what a lane is about: numbers by which its wire finds it
+LaneName = tuple[int, int]  # what a lane is about: numbers by which its wire finds it
 
 _COMPACT_AT = 8192
 _SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost response is cheap
@@ -67,7 +67,7 @@ class Lane(Generic[Requester]):
         "younger",
     )
 
-    def __init__(self, about: Topic, owner: Requester | None, entries: Sequence[EntryId] = ()) -> None:
+    def __init__(self, about: LaneName, owner: Requester | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
         self.younger: Lane[Requester] | None = None  # the next one about the same
         self.turn = 0  # its place among the deadlines of its connection; 0: it has none

@@ -68,7 +68,7 @@ class BookieLink(asyncio.BufferedProtocol):
     # Requests
 
     def add_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
-        return self._outstanding.lane(self._wire.adds_topic(ledger), owner)
+        return self._outstanding.lane(self._wire.adds_name(ledger), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
@@ -101,7 +101,7 @@ class BookieLink(asyncio.BufferedProtocol):
 
     def send_reads(self, ledger: LedgerId, entries: Sequence[EntryId], owner: Owner, timeout: float) -> Lane[Owner]:
         """Plain reads, all at once; forget the lane when nobody waits any longer."""
-        lane = self._outstanding.lane(self._wire.reads_topic(ledger), owner)
+        lane = self._outstanding.lane(self._wire.reads_name(ledger), owner)
         deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
         self._send((self._wire.reads(lane.about, ledger, entries),), deadline)
         return lane

@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from tallystick.bookkeeper.ledger.lanes import Lane, Requester, Topic
+from tallystick.bookkeeper.ledger.lanes import Lane, LaneName, Requester
 from tallystick.bookkeeper.wire.values import EntryId
 
-Key = tuple[int, int, int]  # the name of a lone request: numbers by which its wire finds it
+RequestKey = tuple[int, int, int]  # the name of a lone request: numbers by which its wire finds it
 
 
 @dataclass(slots=True, eq=False)
 class LoneRequest(Generic[Requester]):
     """One READ, BATCH_READ or single ADD; ``owner`` gets the response, None when it is overdue."""
 
-    key: Key
+    key: RequestKey
     entry: EntryId  # that it is about, or the first one
     owner: Requester | None
     sent_at: float
@@ -51,8 +51,8 @@ class OutstandingCore(Generic[Requester]):
     """All requests of one connection."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Topic, Lane[Requester]] = {}  # the oldest about each; those after it hang on it
-        self._requests: dict[Key, deque[LoneRequest[Requester]]] = {}
+        self._lanes: dict[LaneName, Lane[Requester]] = {}  # the oldest about each; those after it hang on it
+        self._requests: dict[RequestKey, deque[LoneRequest[Requester]]] = {}
         self._deadlines: dict[
             float, deque[LoneRequest[Requester]]
         ] = {}  # by timeout: each queue is in order of its deadlines
@@ -64,8 +64,8 @@ class OutstandingCore(Generic[Requester]):
         self._turns = itertools.count(1)
         self.abandoned = 0  # how many were ever overdue
 
-    def lane(self, about: Topic, owner: Requester) -> Lane[Requester]:
-        """A new lane. Those about the same are matched oldest first."""
+    def lane(self, about: LaneName, owner: Requester) -> Lane[Requester]:
+        """Make a lane. Lanes of one name are matched oldest first."""
         lane: Lane[Requester] = Lane(about, owner)
         older = self._lanes.setdefault(about, lane)
         while older.younger is not None:
@@ -74,8 +74,8 @@ class OutstandingCore(Generic[Requester]):
             older.younger = lane
         return lane
 
-    def _about(self, about: Topic) -> Iterator[Lane[Requester]]:
-        """The lanes, oldest first."""
+    def _about(self, about: LaneName) -> Iterator[Lane[Requester]]:
+        """Return the lanes of a name, oldest first."""
         lane = self._lanes.get(about)
         while lane is not None:
             yield lane
@@ -118,18 +118,18 @@ class OutstandingCore(Generic[Requester]):
         self._drop_if_idle(lane)
 
     def add_request(
-        self, key: Key, entry: EntryId, owner: Requester, now: float, timeout: float
+        self, key: RequestKey, entry: EntryId, owner: Requester, now: float, timeout: float
     ) -> LoneRequest[Requester]:
         request = LoneRequest(key, entry, owner, now, now + timeout)
         self._requests.setdefault(key, deque()).append(request)
         self._deadlines.setdefault(timeout, deque()).append(request)
         return request
 
-    def has_lanes(self, about: Topic) -> bool:
+    def has_lanes(self, about: LaneName) -> bool:
         return about in self._lanes
 
     def answered_run(
-        self, about: Topic, entries: list[EntryId], report: Callable[[Requester, int, int], None], at: int = 0
+        self, about: LaneName, entries: list[EntryId], report: Callable[[Requester, int, int], None], at: int = 0
     ) -> int:
         """Settle a run of responses from the index ``at`` on. Returns the index of the first that belongs to no lane.
 
@@ -153,7 +153,7 @@ class OutstandingCore(Generic[Requester]):
             at += count
         return at
 
-    def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Requester] | None:
+    def answered_in_lane(self, about: LaneName, entry: EntryId) -> Lane[Requester] | None:
         """Settle the entry in the lane that asked for it. Returns that lane, None if there is none."""
         for lane in self._about(about):
             if lane.answered(entry):
@@ -161,7 +161,7 @@ class OutstandingCore(Generic[Requester]):
                 return lane
         return None
 
-    def answered(self, key: Key) -> LoneRequest[Requester] | None:
+    def answered(self, key: RequestKey) -> LoneRequest[Requester] | None:
         """Settle the oldest request with this key. Returns it, None if there is none."""
         queue = self._requests.get(key)
         if not queue:

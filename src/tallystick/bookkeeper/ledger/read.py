@@ -52,7 +52,7 @@ def check_bounds(ledger: LedgerId, first: EntryId, last: EntryId, limit: EntryId
 async def read_entries(
     client: BookieClient, metadata: LedgerMetadata, ledger: LedgerId, first: EntryId, last: EntryId
 ) -> AsyncGenerator[Entry, None]:
-    """The entries ``first`` … ``last``, in order. Raises as ``fetch_runs``.
+    """Read the entries ``first`` … ``last``, in order. Raises as ``fetch_runs``.
 
     The caller knows that ``last`` is confirmed (Q6): it is not checked here.
     """

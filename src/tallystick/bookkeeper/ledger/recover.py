@@ -221,7 +221,7 @@ class _Recovery:
             self._perform(self._core.failed(slot, entry, code))
 
     def moved(self) -> None:
-        """Nobody waits for room here."""
+        """Do nothing: recovery does not wait for room."""
 
     # Tasks
 

@@ -176,7 +176,7 @@ class RecoveryCore:
         return self._decide()
 
     def measured(self, length: int | None) -> list[Action]:
-        """The response to Measure came; None: no bookie has the entry, and the highest known length must do."""
+        """The response to Measure came; None if no bookie has the entry: the highest known length must do."""
         if self.phase is not Phase.MEASURING:
             return []
         notes = list[Action]()
@@ -249,7 +249,7 @@ class RecoveryCore:
         return [*actions, *self._read_on()] if self._head > first else actions
 
     def _verdict(self, entry: EntryId) -> ReplicaResponse | None:
-        """One YES suffices, Qf NO end the ledger, and a rest that decides neither is UNKNOWN (Q14, Q15).
+        """Judge an entry: one YES suffices, Qf NO end the ledger, and anything else is UNKNOWN (Q14, Q15).
 
         Returns None while responses are outstanding that may decide it.
         """

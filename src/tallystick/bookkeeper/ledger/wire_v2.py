@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from tallystick.bookkeeper.ledger.lanes import Topic
+from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
-from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, Report
+from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, ReportResponse
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -31,27 +31,27 @@ _FENCE, _HIGH_PRIORITY = int(v2.RequestFlag.FENCE), int(v2.RequestFlag.HIGH_PRIO
 class ClientWireV2:
     """A ``ClientWire``; see the module."""
 
-    def __init__(self, outstanding: OutstandingCore[Owner], report: Report) -> None:
+    def __init__(self, outstanding: OutstandingCore[Owner], report: ReportResponse) -> None:
         self._outstanding, self._report = outstanding, report
         self._batches = 0  # so far: they are numbered
 
     # Requests
 
-    def adds_topic(self, ledger: LedgerId) -> Topic:
+    def adds_name(self, ledger: LedgerId) -> LaneName:
         return _ADD, ledger
 
-    def reads_topic(self, ledger: LedgerId) -> Topic:
+    def reads_name(self, ledger: LedgerId) -> LaneName:
         return _READ, ledger
 
     def adds(
-        self, about: Topic, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
+        self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
         return frames
 
-    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
+    def reads(self, about: LaneName, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
         return OutgoingPiece.of(encode_reads(ledger, entries))
 
-    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
+    def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
         ledger, entry = request.ledger, request.entry
         if isinstance(request, ReadRequest):
             return (_READ, ledger, entry), OutgoingPiece.of(_read(request))
@@ -62,7 +62,7 @@ class ClientWireV2:
     # Answers
 
     def run(self, buffer: bytearray, start: int, end: int) -> int:
-        """As ``ClientWire`` says."""
+        """Take responses as ``ClientWire`` says."""
         if end - start < _HEAD.size:
             return start
         word, ledger = _HEAD.unpack_from(buffer, start)
@@ -74,7 +74,7 @@ class ClientWireV2:
             self._settle_run((_READ, ledger), entries, data)
         return start
 
-    def _settle_run(self, about: Topic, entries: list[EntryId], data: Sequence[Buffer]) -> None:
+    def _settle_run(self, about: LaneName, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         def report(owner: Owner, start: int, stop: int) -> None:
             self._report(owner, Code.OK, entries[start:stop], data[start:stop])
 
@@ -87,7 +87,7 @@ class ClientWireV2:
                 at += 1
 
     def take_response(self, body: bytes | bytearray) -> None:
-        """As ``ClientWire`` says."""
+        """Take responses as ``ClientWire`` says."""
         response = v2.decode_response(body)
         if isinstance(response, v2.Response):
             data = (response.entry_bytes,) if response.op == _READ and response.code == Code.OK else ()
@@ -103,7 +103,7 @@ class ClientWireV2:
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
 
-    def _settle(self, key: Key, code: Code, entry: EntryId, data: Sequence[Buffer]) -> None:
+    def _settle(self, key: RequestKey, code: Code, entry: EntryId, data: Sequence[Buffer]) -> None:
         request = self._outstanding.answered(key)
         if request is None:
             raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tallystick.bookkeeper.ledger.lanes import Topic
+from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -41,23 +41,23 @@ class BatchRequest:
 
 
 BookieRequest = ReadRequest | BatchRequest
-Report = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see Reports.answered
+ReportResponse = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see Reports.answered
 
 
 class ClientWire(Protocol):
     """One protocol. It settles and reports requests when their responses come; the connection sends them, and reports
     those that are overdue or without a response at its end."""
 
-    def adds_topic(self, ledger: LedgerId) -> Topic:
+    def adds_name(self, ledger: LedgerId) -> LaneName:
         """Name a new lane of adds. Lanes of one name share their responses, the oldest one first."""
         ...
 
-    def reads_topic(self, ledger: LedgerId) -> Topic:
+    def reads_name(self, ledger: LedgerId) -> LaneName:
         """Name a new lane of plain reads."""
         ...
 
     def adds(
-        self, about: Topic, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
+        self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
         """Encode a lane's next requests.
 
@@ -66,11 +66,11 @@ class ClientWire(Protocol):
         """
         ...
 
-    def reads(self, about: Topic, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
+    def reads(self, about: LaneName, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
         """Encode a lane's next requests."""
         ...
 
-    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
+    def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
         """Name and encode a lone request."""
         ...
 
@@ -87,4 +87,4 @@ class ClientWire(Protocol):
         ...
 
 
-WireFactory = Callable[[OutstandingCore[Owner], Report], ClientWire]
+WireFactory = Callable[[OutstandingCore[Owner], ReportResponse], ClientWire]

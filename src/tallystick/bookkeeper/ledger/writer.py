@@ -171,7 +171,7 @@ class LedgerWriter:
             self._writers.ended(self)
 
     def drop_session(self) -> None:
-        """For the other writers of this client, of which many have something under way."""
+        """Do without a session, if nothing is under way: many other writers of this client have one."""
         if self._session is not None and self._session.end_if_quiet():
             self._drop_session()
 

@@ -32,11 +32,13 @@ from tallystick.bookkeeper.wire.values import (
 from tallystick.errors import TallyError
 
 # Sizes, number of the digest type, ensemble, and those of its bookies whose identity is known.
-Shape = tuple[tuple[int, int, int], int, Ensemble, tuple[tuple[BookieId, Creation | None], ...]]
+PackedShape = tuple[tuple[int, int, int], int, Ensemble, tuple[tuple[BookieId, Creation | None], ...]]
 # What most ledgers of a client have alike: state, last entry, length, custom metadata, and how the metadata are kept.
 Common = tuple[int, EntryId, int, tuple[tuple[str, bytes], ...], int, bool, bool]
-Metadata = tuple[tuple[tuple[EntryId, Ensemble], ...], int | None, int, Common]  # fragments, ctime, ctoken
-Packed = tuple[LedgerId, EntryId, int, Metadata, Version, Shape, bytes, tuple[BookieId, ...], TallyError | None]
+PackedMetadata = tuple[tuple[tuple[EntryId, Ensemble], ...], int | None, int, Common]  # fragments, ctime, ctoken
+Packed = tuple[
+    LedgerId, EntryId, int, PackedMetadata, Version, PackedShape, bytes, tuple[BookieId, ...], TallyError | None
+]
 
 _STATES = {state.value: state for state in LedgerState}  # the enumerations' own look-up takes ten times as long
 _DIGEST_TYPES = {digest.value: digest for digest in DigestType}
@@ -52,9 +54,9 @@ class WriterState:
     id: LedgerId
     lac: EntryId
     length: int  # payload bytes up to the LAC
-    _metadata: Metadata
+    _metadata: PackedMetadata
     _version: Version
-    _shape: Shape
+    _shape: PackedShape
     _password: bytes
     failed_bookies: tuple[
         BookieId, ...
@@ -66,7 +68,7 @@ class WriterState:
         """Return the state of a ledger without entries; its bookies had these ``identities`` when they were chosen."""
         metadata = versioned.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
-        shape: Shape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
+        shape: PackedShape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
         state = cls(ledger, NO_ENTRY, 0, _packed(metadata), versioned.version, shape, metadata.password, (), None)
         state.meet(metadata.ensemble, identities)
         return state
@@ -123,7 +125,7 @@ class WriterState:
             self._shape = _shared((*self._shape[:2], ensemble, known_identities))
 
 
-def _packed(metadata: LedgerMetadata) -> Metadata:
+def _packed(metadata: LedgerMetadata) -> PackedMetadata:
     """Pack metadata without what the shape has, and without the password."""
     state, custom = metadata.state.value, tuple(metadata.custom.items())
     form = metadata.format_version, metadata.ctime_stored, metadata.has_password
@@ -135,7 +137,7 @@ def _packed(metadata: LedgerMetadata) -> Metadata:
 
 
 @lru_cache(maxsize=1024)
-def _shared(shape: Shape) -> Shape:
+def _shared(shape: PackedShape) -> PackedShape:
     """Return the same object for all ledgers that are equal in this."""
     return shape
 

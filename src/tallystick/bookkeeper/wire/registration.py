@@ -22,7 +22,7 @@ _BOOKIE_ID = re.compile(r"[A-Za-z0-9:;<=>?@\[\\\]^_.\-]+")
 
 
 def check_bookie_id(bookie: BookieId) -> BookieId:
-    """The id itself. Raises UsageError for one that the original would not take."""
+    """Return the id itself. Raises UsageError for one that the original would not take."""
     if not _BOOKIE_ID.fullmatch(bookie) or bookie in (READ_ONLY_FOLDER, ".", ".."):
         raise UsageError("a bookie id has letters, digits and . : - _ only, and is not 'readonly'", bookie=bookie)
     return bookie
@@ -44,7 +44,7 @@ def encode(info: BookieInfo) -> bytes:
 
 
 def decode(data: bytes, bookie: BookieId) -> BookieInfo:
-    """What ``bookie`` registered. Raises MetadataError for damaged bytes."""
+    """Decode what ``bookie`` registered. Raises MetadataError for damaged bytes."""
     if not data:
         return _from_id(bookie)
     try:

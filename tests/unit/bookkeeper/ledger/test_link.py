@@ -21,13 +21,13 @@ from support.machines import machine
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
 from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
-from tallystick.bookkeeper.ledger.lanes import Topic
+from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
-from tallystick.bookkeeper.ledger.outstanding import Key, OutstandingCore
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
-from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, Report
+from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, ReportResponse
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.frames import Buffer, scan_adds
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout
@@ -44,34 +44,34 @@ ANSWER = struct.Struct(">IqI")  # length, number, code; and what is stored
 class Numbered:
     """The toy protocol, as a ``ClientWire``: each lane has a name of its own, and its requests have numbers."""
 
-    def __init__(self, outstanding: OutstandingCore[Owner], report: Report) -> None:
+    def __init__(self, outstanding: OutstandingCore[Owner], report: ReportResponse) -> None:
         self._outstanding, self._report = outstanding, report
         self._lanes, self._numbers = itertools.count(1), itertools.count(1)
-        self._in_lanes: dict[int, tuple[Topic, int]] = {}
-        self._alone: dict[int, tuple[Key, int]] = {}
+        self._in_lanes: dict[int, tuple[LaneName, int]] = {}
+        self._alone: dict[int, tuple[RequestKey, int]] = {}
 
-    def adds_topic(self, ledger: int) -> Topic:
+    def adds_name(self, ledger: int) -> LaneName:
         return ADD, next(self._lanes)
 
-    def reads_topic(self, ledger: int) -> Topic:
+    def reads_name(self, ledger: int) -> LaneName:
         return READ, next(self._lanes)
 
-    def adds(self, about: Topic, entries: Sequence[int], frames: Iterable[OutgoingPiece]) -> Iterable[OutgoingPiece]:
+    def adds(self, about: LaneName, entries: Sequence[int], frames: Iterable[OutgoingPiece]) -> Iterable[OutgoingPiece]:
         data = b"".join(bytes(part) for piece in frames for part in piece.parts)
         run, end = scan_adds(data, 0, len(data), len(data))
         assert (end, run.entries) == (len(data), list(entries))
         heads = (self._ask(about, ledger, entry) for ledger, entry in zip(run.ledgers, run.entries, strict=True))
         return [OutgoingPiece.of(b"".join(heads))]
 
-    def reads(self, about: Topic, ledger: int, entries: Sequence[int]) -> OutgoingPiece:
+    def reads(self, about: LaneName, ledger: int, entries: Sequence[int]) -> OutgoingPiece:
         return OutgoingPiece.of(b"".join(self._ask(about, ledger, entry) for entry in entries))
 
-    def _ask(self, about: Topic, ledger: int, entry: int) -> bytes:
+    def _ask(self, about: LaneName, ledger: int, entry: int) -> bytes:
         number = next(self._numbers)
         self._in_lanes[number] = about, entry
         return REQUEST.pack(REQUEST.size - 4, number, about[0], ledger, entry)
 
-    def request(self, request: BookieRequest) -> tuple[Key, OutgoingPiece]:
+    def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
         assert not isinstance(request, BatchRequest), "it has none"
         number = next(self._numbers)
         key = 0, 0, number

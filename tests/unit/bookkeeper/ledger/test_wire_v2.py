@@ -32,7 +32,7 @@ class Connection:
 
     def reads(self, ledger: int, *entries: int) -> ReadRun:
         run = ReadRun(entries)
-        self.outstanding.sent(self.outstanding.lane(self.wire.reads_topic(ledger), run), entries, 0.0, 1.0)
+        self.outstanding.sent(self.outstanding.lane(self.wire.reads_name(ledger), run), entries, 0.0, 1.0)
         return run
 
     def ask(self, request: ReadRequest | BatchRequest) -> tuple[ReadRun, bytes]:
@@ -63,7 +63,7 @@ async def test_requests_are_the_references() -> None:
     assert connection.ask(ReadRequest(7, 3, KEY, high_priority=True))[1] == v2.ReadFrame(7, 3, KEY, both).encode()
     for number in (1, 2):
         assert connection.ask(BatchRequest(7, 3, 10, 4096))[1] == v2.BatchReadFrame(7, 3, number, 10, 4096).encode()
-    [piece] = [connection.wire.reads(connection.wire.reads_topic(7), 7, [3, 5])]
+    [piece] = [connection.wire.reads(connection.wire.reads_name(7), 7, [3, 5])]
     assert b"".join(map(bytes, piece.parts)) == v2.ReadFrame(7, 3).encode() + v2.ReadFrame(7, 5).encode()
 
 
