@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from support.message_stores import Shelf
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.admin import admin_rooms
+from tallystick.rocketmq.broker.admin import admin_processors
 from tallystick.rocketmq.broker.clients import ClientsCore
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.lock_file import LockFile
@@ -37,7 +37,7 @@ SLAVE = replace(MASTER, broker_id=1, role=Role.SLAVE)
 
 @dataclass(eq=False)
 class Caller:
-    """As much of a link as those rooms look at. ``sent`` are its answers."""
+    """As much of a link as those processors look at. ``sent`` are its answers."""
 
     peer: str = "127.0.0.1:4711"
     host: str = "127.0.0.1"
@@ -98,7 +98,7 @@ class Desk:
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)}, sliced=self._in_slices,
         )  # fmt: skip
         self.dispatch = Dispatch(self.events, lambda link, command, answer: None)
-        for handlers in admin_rooms(self.parts):
+        for handlers in admin_processors(self.parts):
             self.dispatch.add(handlers)
 
     def _in_slices(

@@ -1,4 +1,4 @@
-"""The tree of commands. A room's commands are imported when one of them is used."""
+"""The tree of commands. Commands are imported when one of them is used."""
 
 from __future__ import annotations
 

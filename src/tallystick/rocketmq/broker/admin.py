@@ -1,4 +1,4 @@
-"""The requests to a broker besides sends, pulls, heartbeats and locks: rooms with their handlers.
+"""The requests to a broker besides sends, pulls, heartbeats and locks: processors with their handlers.
 
 Source: ``AdminBrokerProcessor``, ``ConsumerManageProcessor``, ``QueryMessageProcessor``.
 """
@@ -31,17 +31,17 @@ OF_SLAVES = frozenset(
 )  # fmt: skip
 
 
-_ROOMS = (
+_PROCESSORS = (
     TopicRequests, GroupRequests, OffsetRequests, MessageRequests, BrokerRequests, ResetRequests, UpkeepRequests,
     PageRequests,
 )  # fmt: skip
 
 
-def admin_rooms(parts: Parts) -> Iterator[Mapping[int, Handler]]:
-    """Returns the handlers of each room."""
+def admin_processors(parts: Parts) -> Iterator[Mapping[int, Handler]]:
+    """Returns the handlers of each processor."""
     instance = parts.identity.instance
-    for room in _ROOMS:
-        handlers = room(parts).handlers
+    for processor in _PROCESSORS:
+        handlers = processor(parts).handlers
         yield {
             code: _of_slaves(handler, instance) if code in OF_SLAVES else handler for code, handler in handlers.items()
         }

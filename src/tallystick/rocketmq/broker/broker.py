@@ -20,7 +20,7 @@ from functools import partial
 from msgspec import structs
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.broker.admin import admin_rooms
+from tallystick.rocketmq.broker.admin import admin_processors
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import ClientsCore
 from tallystick.rocketmq.broker.config_files import ConfigFiles
@@ -249,7 +249,7 @@ class Broker:
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
-            self._sends, self._pulls, clients, admin_rooms(parts), self.log.catch_up, parts.saves, parts.clock,
+            self._sends, self._pulls, clients, admin_processors(parts), self.log.catch_up, parts.saves, parts.clock,
             parts.events,
         )  # fmt: skip
         self._stack.callback(self._requests.close)

@@ -1,6 +1,6 @@
 """A broker's settings from keys: those of the original's ``broker.conf``, in its file or in a TOML table ``[broker]``.
 
-Those of the store, of replication and of remoting are in these rooms.
+Those of the store, of replication and of remoting are in these packages.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def check_role(role: Role, broker_id: int) -> None:
 
 
 class Standing:
-    """The role and the id that a broker has now. The broker owns it, and its rooms ask it each time: none keeps what it
-    heard."""
+    """The role and the id that a broker has now. The broker owns it, and its processors ask it each time: none keeps
+    what it heard."""
 
     def __init__(self, role: Role = Role.ASYNC_MASTER, broker_id: int = MASTER_ID) -> None:
         self.become(role, broker_id)

@@ -33,15 +33,15 @@ class Requests:
     """Receives the requests of the first port. No request of a peer makes it raise."""
 
     def __init__(
-        self, sends: Sends, pulls: Pulls, clients: ClientRequests, rooms: Iterable[Mapping[int, Handler]],
+        self, sends: Sends, pulls: Pulls, clients: ClientRequests, processors: Iterable[Mapping[int, Handler]],
         catch_up: Callable[[], None], saves: Saves, clock: Clock, events: Events,
     ) -> None:  # fmt: skip
-        """``rooms`` have the handlers of all else. ``catch_up()`` makes what is stored visible to those who read."""
+        """``processors`` have the handlers of all else. ``catch_up()`` makes what is stored visible to readers."""
         self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
         dispatch = Dispatch(events, self._responded)
         for handlers in (sends.handlers, pulls.handlers):  # they wait for what they have to themselves
             dispatch.add(handlers)
-        for handlers in (clients.handlers, *rooms):
+        for handlers in (clients.handlers, *processors):
             dispatch.add(handlers, partial(SavedReply, saves))
         self._backlog = Backlog(clock, dispatch.serve, catch_up)
         self._sending = Backlog(clock, dispatch.serve, end=sends.put)

@@ -1,8 +1,8 @@
 """Which part of a server handles which request: a table of handlers by request code, and one response to each request.
 
 A handler returns its response; or it returns None, and calls ``reply`` with the response when it has one, as for a pull
-that waits for a message or a send that waits for slaves. A room, which is a part of a server, lists its handlers, and
-the server adds the rooms to the table. Nothing that a peer sends, and no bug of a handler, makes ``serve`` raise: one
+that waits for a message or a send that waits for slaves. A processor is a part of a server: it lists its handlers, and
+the server adds them to the table. Nothing that a peer sends, and no bug of a handler, makes ``serve`` raise: one
 request fails then, and the others of its tick are served.
 """
 
@@ -66,7 +66,7 @@ MakeReply = Callable[[Link, Command, Events], Reply]
 
 
 class Dispatch:
-    """``add`` the rooms, then ``serve`` requests."""
+    """``add`` the handlers of processors, then ``serve`` requests."""
 
     def __init__(self, events: Events, on_response: Callable[[Link, Command, Command], None]) -> None:
         """``on_response`` gets each request with a response that a handler returned, before that is sent."""
@@ -74,14 +74,14 @@ class Dispatch:
         self._table: dict[int, tuple[Handler, MakeReply]] = {}
 
     def add(self, handlers: Mapping[int, Handler], reply: MakeReply = Reply) -> None:
-        """Add the handlers of a room. Raises ValueError if another room has one of its codes."""
+        """Add the handlers of a processor. Raises ValueError if another has one of its codes."""
         for code, handler in handlers.items():
             if code in self._table:
                 raise ValueError(f"two handlers of request code {int(code)}")
             self._table[int(code)] = (handler, reply)
 
     def serve(self, link: Link, command: Command) -> None:
-        """Serve a request; one whose code no room has gets the original's response to that."""
+        """Serve a request; one whose code no processor has gets the original's response to that."""
         handler, make_reply = self._table.get(command.code, _UNKNOWN)
         reply = make_reply(link, command, self._events)
         try:

@@ -1,4 +1,4 @@
-"""Settings of the remoting room, with the original's defaults where it has them."""
+"""Settings of remoting, with the original's defaults where it has them."""
 
 from __future__ import annotations
 

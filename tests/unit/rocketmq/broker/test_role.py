@@ -1,4 +1,4 @@
-"""A broker's rooms ask what it is now: none of them keeps what it was when they were made."""
+"""A broker's processors ask what it is now: none of them keeps what it was when they were made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(topic: str) -> Command:
 
 
 @pytest.mark.parametrize("settings", [MASTER, SLAVE])
-def test_rooms_go_by_what_the_broker_is_now(settings: BrokerSettings) -> None:
+def test_processors_go_by_what_the_broker_is_now(settings: BrokerSettings) -> None:
     desk = Desk(settings)
     topics, groups, offsets = desk.tables.topics, desk.tables.groups, desk.tables.offsets
     for number, role in enumerate((settings.role, OTHER[settings.role], settings.role)):

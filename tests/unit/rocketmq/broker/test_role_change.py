@@ -1,4 +1,4 @@
-"""Running brokers change their roles: the same rooms, and nothing that was promised is lost or given out twice."""
+"""Running brokers change their roles: the same processors, and nothing that was promised is lost or given out twice."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def follow(slave: Broker, master: Broker) -> None:
     slave.sync.master = "{}:{}".format(*master.address)
 
 
-def rooms(broker: Broker) -> list[object]:
+def processors(broker: Broker) -> list[object]:
     return [broker.parts, broker.log, broker.sync, broker.tables, broker.parts.store, broker._sends, broker._pulls]
 
 
 @pytest.mark.rule("H8", "H12")
-async def test_a_slave_becomes_a_master_and_back_in_the_same_rooms(tmp_path: Path) -> None:
+async def test_a_slave_becomes_a_master_and_back_in_the_same_processors(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         master, slave = await pair(bench)
-        before = rooms(slave)
+        before = processors(slave)
         await fill(await bench.peer(master), 5)
         await until(lambda: TOPIC in slave.tables.topics.all and slave.parts.store.reput_offset == master.log.store.end)
         peer = await bench.peer(slave)
@@ -72,7 +72,7 @@ async def test_a_slave_becomes_a_master_and_back_in_the_same_rooms(tmp_path: Pat
         follow(slave, third)
         await fill(await bench.peer(third), 1)
         await until(lambda: slave.parts.store.queue_range(TOPIC, 0)[1] == 7)
-        assert rooms(slave) == before
+        assert processors(slave) == before
         assert bodies(await peer.ask(pull_command(offset=6))) == [b"0"]
 
 

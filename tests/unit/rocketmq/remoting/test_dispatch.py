@@ -140,7 +140,7 @@ def test_nobody_waits_for_the_answer_on_a_connection_that_ended() -> None:
     assert not desk.replies[0].is_wanted
 
 
-def test_two_rooms_with_one_code_are_an_error() -> None:
+def test_two_processors_with_one_code_are_an_error() -> None:
     desk = Desk()
     room: dict[int, Handler] = {OTHER: echo, ECHO: echo}
     with pytest.raises(ValueError, match="two handlers of request code 34"):
