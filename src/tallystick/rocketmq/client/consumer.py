@@ -110,15 +110,19 @@ class Consumer:
         """Join the group and begin to read. Repeated calls are one; it goes on when its caller is cancelled.
 
         Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError (one group twice): then it is closed.
+        Raises UsageError when it was closed before.
         """
-        if self._closing is not None:
-            return
+        self._require_open()
         if self._starting is None:
             self._starting = self._begin(self._start())
         await asyncio.wait([self._starting])
         if not self._starting.cancelled() and (error := self._starting.exception()) is not None:
             await self.close()
             raise error
+
+    def _require_open(self) -> None:
+        if self._closing is not None:
+            raise UsageError("this consumer is closed: make another one with mq.consumer(…)", group=self.group)
 
     async def _start(self) -> None:
         self._begin(self._keep_committing())
@@ -197,7 +201,11 @@ class Consumer:
     # Messages
 
     def __aiter__(self) -> Self:
-        """Begin a loop. What an earlier loop had at hand and did not finish is delivered again first."""
+        """Begin a loop. What an earlier loop had at hand and did not finish is delivered again first.
+
+        Raises UsageError when it is closed.
+        """
+        self._require_open()
         self._core.begin_loop()
         return self
 
@@ -241,10 +249,11 @@ class Consumer:
         """Lists of messages: ``max_messages``, or what has come ``max_wait_s`` after the first, one at least.
 
         When the loop's body has finished a list it is acknowledged, but for what was given back, and committed. Ends
-        and raises as the loop over single messages does. Raises UsageError for an ordered consumer.
+        and raises as the loop over single messages does. Raises UsageError for an ordered consumer and a closed one.
         """
         whole(max_messages, "max_messages", least=1)
         number(max_wait_s, "max_wait_s")
+        self._require_open()
         if self._ordered:
             raise UsageError("an ordered consumer hands out one message of a queue at a time", group=self.group)
         return self._batches(max_messages, max_wait_s)
@@ -356,7 +365,7 @@ class Consumer:
 
     async def _await_ready(self) -> bool:
         """Returns False when the consumer is closed. Raises why it cannot go on."""
-        if self._starting is None or not self._starting.done():
+        if self._closing is None and (self._starting is None or not self._starting.done()):
             await self.start()
         while not self._core.ready or self._closing is not None:
             if self._failure is not None:

@@ -146,7 +146,6 @@ async def test_a_loop_that_was_left_is_gone_on_with_at_the_message_it_did_not_fi
     assert [message.offset async for message in _until(consumer, 6)] == [4, 5, 6]
     await consumer.close()
     assert fake.offsets["g", "T", 0] == 6
-    assert [message async for message in consumer] == []
 
 
 async def _until(consumer: Consumer, offset: int) -> AsyncIterator[ReceivedMessage]:
@@ -388,6 +387,37 @@ async def test_closing_ends_the_iteration(cluster: FakeCluster, mq: RocketMQ) ->
     await until(lambda: consumer.queues)
     await consumer.close()
     assert await waiting is None
+    assert await anext(consumer, None) is None  # a loop that was at a message ends as quietly
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_a_closed_consumer_is_refused_wherever_it_could_begin(
+    cluster: FakeCluster, mq: RocketMQ, started: bool
+) -> None:
+    await cluster.add()
+    consumer = mq.consumer("g", "T")
+    if started:
+        await consumer.start()
+    await consumer.close()
+    with pytest.raises(UsageError, match="this consumer is closed: make another one"):
+        async with consumer:
+            pass
+    with pytest.raises(UsageError, match="is closed"):
+        await consumer.start()
+    with pytest.raises(UsageError, match="is closed"):
+        aiter(consumer)
+    with pytest.raises(UsageError, match="is closed"):
+        consumer.batches()
+    await consumer.close()
+
+
+async def test_who_waits_for_a_start_that_is_closed_meanwhile_gets_no_error(cluster: FakeCluster) -> None:
+    async with topics(cluster.address, settings=BrokerClientSettings()) as mq:
+        consumer = mq.consumer("g", "Unknown")  # whose route it waits for
+        starting = asyncio.ensure_future(consumer.start())
+        await until(lambda: consumer._tasks)
+        await consumer.close()
+        await starting
 
 
 @pytest.mark.parametrize(
