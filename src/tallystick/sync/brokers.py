@@ -53,7 +53,7 @@ class RocketMQ(BlockingClient[client.RocketMQ]):
     """Made by ``topics``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
 
     def producer(self, group: str) -> Producer:
-        """The one of this group. Raises UsageError."""
+        """The one of this group, or another when that was closed. Raises UsageError."""
         loop, mq = self._client()
         return Producer(loop, loop.call(lambda: mq.producer(group)))
 

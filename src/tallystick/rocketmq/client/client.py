@@ -70,6 +70,7 @@ class RocketMQ:
         )
         self._membership = Membership(self._context)
         self._producers: dict[str, Producer] = {}
+        self._closed_producers: WeakSet[Producer] = WeakSet()  # what one still sends holds it
         self._consumers: WeakSet[Consumer] = WeakSet()  # one that is reading is held by its tasks
         upkeep = (self._context.routes.keep_fresh(), self._membership.keep_beating())
         self._tasks = [asyncio.create_task(work) for work in upkeep]
@@ -78,12 +79,15 @@ class RocketMQ:
         self._closing: asyncio.Future[None] | None = None
 
     def producer(self, group: str) -> Producer:
-        """Returns the producer of this group; a group has one in each client."""
+        """Returns the producer of this group; a group has one in each client, and another when that was closed."""
         self._require_open()
-        if group not in self._producers:
-            self._producers[group] = Producer(self._context, _check_group(group))
+        producer = self._producers.get(_check_group(group))
+        if producer is None or producer._closed:
+            if producer is not None:
+                self._closed_producers.add(producer)
+            producer = self._producers[group] = Producer(self._context, group)
             self._membership.add_producer(group)
-        return self._producers[group]
+        return producer
 
     def consumer(
         self,
@@ -183,7 +187,7 @@ class RocketMQ:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        for producer in self._producers.values():
+        for producer in (*self._producers.values(), *self._closed_producers):
             await producer.close()
         closing = [consumer.close() for consumer in tuple(self._consumers)]
         results = await asyncio.gather(*closing, return_exceptions=True)

@@ -13,7 +13,9 @@ from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.ha.settings import HaSettings
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.events import Event, Events
 
 
@@ -33,6 +35,36 @@ async def test_a_client_can_be_awaited_and_closed_twice(cluster: FakeCluster) ->
     for use in (lambda: mq.producer("g"), lambda: mq.consumer("g", "T")):
         with pytest.raises(UsageError):
             use()
+
+
+async def test_a_group_whose_producer_was_closed_gets_another_one(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    closed = mq.producer("g")
+    await closed.close()
+    producer = mq.producer("g")
+    assert producer is not closed and mq.producer("g") is producer
+    await producer.send("T", b"x")
+    with pytest.raises(UsageError, match="closed"):
+        await closed.send("T", b"y")
+
+
+async def test_a_client_waits_for_what_a_producer_sent_that_was_closed_and_replaced(cluster: FakeCluster) -> None:
+    fake = await cluster.add()
+    held: list[tuple[Link, Command]] = []
+    fake.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: held.append((link, command))
+    mq = await topics(cluster.address)
+    replaced = mq.producer("g")
+    sent = replaced.send_nowait("T", b"x")
+    await until(lambda: held)
+    closing = asyncio.ensure_future(replaced.close())
+    await asyncio.sleep(0)
+    mq.producer("g")
+    ending = asyncio.ensure_future(mq.close())
+    await asyncio.wait([ending], timeout=0.1)
+    ((link, command),) = held
+    link.send(fake._send(link, command))
+    await asyncio.gather(closing, ending)
+    assert (await sent).queue_offset == 0
 
 
 async def test_offsets_by_limit_and_time(cluster: FakeCluster, mq: RocketMQ) -> None:
