@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.links import Heard
+from support.links import AddLog
 from support.listening import open_to_others
 from support.spark_failures import failure_of
 from support.waiting import until
@@ -150,7 +150,7 @@ async def damaged_ledger(uri: str) -> int:
         Digest.of(DigestType.CRC32C),
         LedgerMetadata(3, 3, 3, (Fragment(0, ensemble),), DigestType.CRC32C),
     )
-    ledger, stored_there = (await driver.create_ledger(metadata)).value, Heard()
+    ledger, stored_there = (await driver.create_ledger(metadata)).value, AddLog()
     for entry in range(5):
         body = bytearray(digest.encode(EntryHeader(ledger, entry, entry - 1, 7 * (entry + 1)), b"payload"))
         body[-1] ^= entry == 3

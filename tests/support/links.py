@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEY = master_key(b"")
 
 
-class Heard:
+class AddLog:
     """What a channel reported, call by call."""
 
     def __init__(self) -> None:

@@ -68,11 +68,11 @@ class Service:
                 actions = core.listing_ended(began, self.sync(), self.now)
             else:
                 assert isinstance(action, Look)
-                found = {
+                records = {
                     ledger: self.other.get(ledger, OPEN) if ledger in self.records else None
                     for ledger in action.ledgers
                 }
-                actions = core.looked(began, self.sync(), found, self.now)
+                actions = core.looked(began, self.sync(), records, self.now)
         return action
 
 
@@ -107,16 +107,16 @@ def test_ledgers_without_an_entry_do_not_wait_however_many_they_are() -> None:
 
 def test_nor_do_they_hide_how_much_else_is_gone() -> None:
     invented = range(BARE, BARE + 5000)
-    found = Service(*range(100)).run(core_of(), [*range(250), *invented])
-    assert (found.delete, found.waiting) == (tuple(invented), 150)
+    finish = Service(*range(100)).run(core_of(), [*range(250), *invented])
+    assert (finish.delete, finish.waiting) == (tuple(invented), 150)
 
 
 def test_those_that_may_be_invented_wait_and_hold_back_none_of_which_the_metadata_was_seen() -> None:
     """While nobody looks whoever reaches the port can add to ids that nobody made: each deletion waited for a day."""
     unseen = range(SEEN, SEEN + 500)
     core = core_of()
-    found = Service(*range(100, 200)).run(core, [*range(200), *unseen])
-    assert (found.delete, found.waiting) == (tuple(range(100)), 500)
+    finish = Service(*range(100, 200)).run(core, [*range(200), *unseen])
+    assert (finish.delete, finish.waiting) == (tuple(range(100)), 500)
     assert Service(*range(101, 200)).run(core, [*range(200), *unseen]) == Finish((), 601, DAY_S)
     assert Service().run(core, [*range(90), *unseen[:11]]).waiting == 11, "with the others they are many"
 
@@ -136,8 +136,8 @@ def test_a_record_that_cannot_be_read_is_there() -> None:
 
 def test_metadata_that_was_empty_for_a_while_deletes_nothing() -> None:
     service = Service()
-    found = service.run(core_of(), [1, 2], between=lambda: service.have(1, 2))
-    assert found == Finish()
+    finish = service.run(core_of(), [1, 2], between=lambda: service.have(1, 2))
+    assert finish == Finish()
 
 
 def test_a_ledger_that_comes_up_again_in_the_second_listing_stays() -> None:
@@ -157,9 +157,9 @@ def test_a_ledger_whose_record_comes_up_again_stays() -> None:
 def test_metadata_of_another_cluster_is_refused() -> None:
     service = Service(1)
     service.moment = ELSEWHERE
-    found = service.run(core_of(), [1, 2])
-    assert not found.delete
-    assert found.refused and "another cluster" in found.refused
+    finish = service.run(core_of(), [1, 2])
+    assert not finish.delete
+    assert finish.refused and "another cluster" in finish.refused
 
 
 def test_metadata_that_turns_into_another_clusters_is_refused() -> None:
@@ -168,9 +168,9 @@ def test_metadata_that_turns_into_another_clusters_is_refused() -> None:
     def turn() -> None:
         service.moment = ELSEWHERE
 
-    found = service.run(core_of(), [1, 2], between=turn)
-    assert not found.delete
-    assert found.refused and "another cluster" in found.refused
+    finish = service.run(core_of(), [1, 2], between=turn)
+    assert not finish.delete
+    assert finish.refused and "another cluster" in finish.refused
 
 
 @pytest.mark.parametrize("breaks", range(1, MAX_RESTARTS + 1))
@@ -197,9 +197,9 @@ def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_f
 def test_a_connection_that_always_breaks_ends_the_run() -> None:
     service = Service(1)
     service.breaks = 100
-    found = service.run(core_of(), [1, 2])
-    assert not found.delete
-    assert found.refused and "broke again" in found.refused
+    finish = service.run(core_of(), [1, 2])
+    assert not finish.delete
+    assert finish.refused and "broke again" in finish.refused
 
 
 def test_a_wait_that_was_cut_short_goes_on() -> None:
@@ -230,17 +230,17 @@ MANY = list(range(200))
 )
 def test_many_are_a_share_and_more_than_a_hundred(gone: int, stored: int, waits: bool) -> None:
     service = Service(*range(gone, stored))
-    found = service.run(core_of(), list(range(stored)))
-    assert (found.waiting, len(found.delete)) == ((gone, 0) if waits else (0, gone))
+    finish = service.run(core_of(), list(range(stored)))
+    assert (finish.waiting, len(finish.delete)) == ((gone, 0) if waits else (0, gone))
 
 
 def test_many_are_deleted_when_the_same_lacked_for_a_day() -> None:
     service, core = Service(), core_of()
     for hour in range(24):
         service.now = hour * 3600.0
-        found = service.run(core, MANY)
-        assert (found.delete, found.waiting) == ((), 200)
-        assert found.waits_s == pytest.approx(DAY_S - hour * 3600.0)
+        finish = service.run(core, MANY)
+        assert (finish.delete, finish.waiting) == ((), 200)
+        assert finish.waits_s == pytest.approx(DAY_S - hour * 3600.0)
     service.now = DAY_S
     assert service.run(core, MANY) == Finish(tuple(MANY))
 
@@ -253,9 +253,9 @@ def test_those_that_came_back_in_between_wait_anew() -> None:
     service.run(core, MANY)
     service.have()
     service.now = DAY_S
-    found = service.run(core, MANY)
-    assert found.delete == tuple(range(50, 200))
-    assert found.waiting == 50
+    finish = service.run(core, MANY)
+    assert finish.delete == tuple(range(50, 200))
+    assert finish.waiting == 50
 
 
 def test_an_operator_ends_the_wait_and_not_the_proof() -> None:
@@ -272,8 +272,8 @@ def test_a_restart_forgets_no_wait_and_adds_no_time() -> None:
     service.run(core, MANY)
     service.now = 10 * 3600.0
     service.run(core, MANY)
-    kept = WaitingDeletions.decode(core.waiting.encode())
-    service, core = Service(), core_of(kept)  # the clock of another process begins anywhere
+    waiting = WaitingDeletions.decode(core.waiting.encode())
+    service, core = Service(), core_of(waiting)  # the clock of another process begins anywhere
     service.now = 10.0**9
     assert service.run(core, MANY).waits_s == pytest.approx(14 * 3600.0)
     service.now += 15 * 3600.0
@@ -319,8 +319,8 @@ def test_only_what_lacked_everywhere_is_deleted(
     def change() -> None:
         service.listing = set(second)
 
-    found = service.run(core_of(), sorted(stored), between=change)
-    assert set(found.delete) == stored - first - second - records
+    finish = service.run(core_of(), sorted(stored), between=change)
+    assert set(finish.delete) == stored - first - second - records
 
 
 def test_a_record_that_the_answer_does_not_name_is_there() -> None:
@@ -381,14 +381,14 @@ def test_what_is_in_the_metadata_again_is_ahead_no_more() -> None:
 
 def test_what_is_ahead_is_known_after_a_restart() -> None:
     core = ahead_of((2, 101), (5, 1 << 62))
-    kept = WaitingDeletions.decode(core.waiting.encode())
-    assert kept.ahead == {2: 101, 5: 1 << 62}
-    assert Service().run(core_of(kept), [2, 5, 6]) == Finish((6,), ahead=2)
+    waiting = WaitingDeletions.decode(core.waiting.encode())
+    assert waiting.ahead == {2: 101, 5: 1 << 62}
+    assert Service().run(core_of(waiting), [2, 5, 6]) == Finish((6,), ahead=2)
 
 
 def test_the_file_of_the_version_before_is_read() -> None:
     data = bytes.fromhex(
         "54414c4c594743310004000000016f7572730000000000000000000000000000000200000000000000010000000000000002"
     )
-    kept = WaitingDeletions.decode(data + crc32c(data).to_bytes(4, "big"))
-    assert (kept.instance, kept.groups, kept.ahead) == ("ours", [(0.0, array("q", [1, 2]))], {})
+    waiting = WaitingDeletions.decode(data + crc32c(data).to_bytes(4, "big"))
+    assert (waiting.instance, waiting.groups, waiting.ahead) == ("ours", [(0.0, array("q", [1, 2]))], {})

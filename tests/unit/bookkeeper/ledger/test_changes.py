@@ -58,19 +58,19 @@ async def test_p2_no_ensemble_changes_once_another_client_recovers_the_ledger(
     driver: ClusterMetadata, states: tuple[LedgerMetadata, ...]
 ) -> None:
     """Else the writer goes on at bookies that nobody has fenced: an entry is acknowledged behind the end."""
-    ledger, known = await stored(driver, *states)
+    ledger, versioned = await stored(driver, *states)
     with pytest.raises(LedgerFenced):
-        await changes.change_ensemble(driver, ledger, known, ["c"], 10, d_for_failed)
+        await changes.change_ensemble(driver, ledger, versioned, ["c"], 10, d_for_failed)
     assert (await driver.read_ledger(ledger)).value == states[-1]
 
 
 @pytest.mark.rule("Q8")
 async def test_q8_a_change_is_made_on_what_is_stored_now(driver: ClusterMetadata) -> None:
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")), Fragment(5, ("a", "b", "c"))))
-    ledger, known = await stored(driver, OPEN, moved)
-    changed = await changes.change_ensemble(driver, ledger, known, ["c"], 7, d_for_failed)
+    ledger, versioned = await stored(driver, OPEN, moved)
+    changed = await changes.change_ensemble(driver, ledger, versioned, ["c"], 7, d_for_failed)
     assert changed.value.fragments == (*moved.fragments, Fragment(7, ("a", "b", "d")))
-    again = await changes.change_ensemble(driver, ledger, known, ["c"], 7, d_for_failed)
+    again = await changes.change_ensemble(driver, ledger, versioned, ["c"], 7, d_for_failed)
     assert again == await driver.read_ledger(ledger), "nothing is left to replace"
 
 
@@ -79,38 +79,38 @@ async def test_q8_a_change_is_made_on_what_is_stored_now(driver: ClusterMetadata
 async def test_p3_a_writer_closes_no_ledger_that_another_client_recovers(
     driver: ClusterMetadata, states: tuple[LedgerMetadata, ...]
 ) -> None:
-    ledger, known = await stored(driver, *states)
+    ledger, versioned = await stored(driver, *states)
     with pytest.raises(LedgerFenced):
-        await changes.close_written(driver, ledger, known, 7, 70)
+        await changes.close_written(driver, ledger, versioned, 7, 70)
     assert (await driver.read_ledger(ledger)).value == states[-1]
 
 
 @pytest.mark.rule("P3")
 async def test_p3_an_end_that_is_the_writers_own_is_a_success(driver: ClusterMetadata) -> None:
-    ledger, known = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
-    assert (await changes.close_written(driver, ledger, known, 9, 90)).value == CLOSED
+    ledger, versioned = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
+    assert (await changes.close_written(driver, ledger, versioned, 9, 90)).value == CLOSED
 
 
 @pytest.mark.rule("P3", "Q13")
 async def test_p3_recovery_never_opens_a_closed_ledger_again(driver: ClusterMetadata) -> None:
-    ledger, known = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
-    assert (await changes.begin_recovery(driver, ledger, known)).value == CLOSED
+    ledger, versioned = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
+    assert (await changes.begin_recovery(driver, ledger, versioned)).value == CLOSED
     assert (await driver.read_ledger(ledger)).value == CLOSED
 
 
 @pytest.mark.rule("P3", "Q16")
 async def test_q16_who_closes_first_wins_and_the_other_takes_that_end(driver: ClusterMetadata) -> None:
-    ledger, known = await stored(driver, IN_RECOVERY, CLOSED)
+    ledger, versioned = await stored(driver, IN_RECOVERY, CLOSED)
     own = (Fragment(3, ("a", "b", "d")),)
-    assert (await changes.close_recovered(driver, ledger, known, 4, 40, own)).value == CLOSED
+    assert (await changes.close_recovered(driver, ledger, versioned, 4, 40, own)).value == CLOSED
 
 
 @pytest.mark.rule("Q16")
 @pytest.mark.parametrize("now", [OPEN, IN_RECOVERY.with_fragment(4, ("a", "b", "d"))], ids=str)
 async def test_q16_an_end_found_in_another_ensemble_is_not_stored(driver: ClusterMetadata, now: LedgerMetadata) -> None:
-    ledger, known = await stored(driver, IN_RECOVERY, now)
+    ledger, versioned = await stored(driver, IN_RECOVERY, now)
     with pytest.raises(RecoveryIncomplete):
-        await changes.close_recovered(driver, ledger, known, 4, 40, ())
+        await changes.close_recovered(driver, ledger, versioned, 4, 40, ())
     assert (await driver.read_ledger(ledger)).value == now
 
 
@@ -167,9 +167,9 @@ async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_i
     driver: ClusterMetadata, made: list[bool]
 ) -> None:
     """Another choice would be believed to have the identity of the first."""
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
     losing, spares = Losing(driver, made), Spares("d", "e", "f")
-    changed = await changes.change_ensemble(losing, ledger, known, ["c"], 7, spares.replace)
+    changed = await changes.change_ensemble(losing, ledger, versioned, ["c"], 7, spares.replace)
     assert changed == await driver.read_ledger(ledger)
     assert changed.value.fragments == (*OPEN.fragments, Fragment(7, ("a", "b", "d")))
     assert spares.names == ["e", "f"] and len({metadata.ensemble for metadata in losing.asked}) == 1
@@ -179,9 +179,9 @@ async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_i
 async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(driver: ClusterMetadata) -> None:
     """One spare for two that failed: to ask for another, get none and go on without would confirm what the metadata
     does not name."""
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
     changed = await changes.change_ensemble(
-        Losing(driver, [True]), ledger, known, ["b", "c"], 7, Spares("d").replace
+        Losing(driver, [True]), ledger, versioned, ["b", "c"], 7, Spares("d").replace
     )  # fmt: skip
     assert changed.value.ensemble == ("a", "d", "c")
 
@@ -191,51 +191,51 @@ async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(drive
 async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(
     driver: ClusterMetadata, made: list[bool]
 ) -> None:
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
     losing = Losing(driver, made, unreadable=len(made) == 1)
     with pytest.raises(MetadataUncertain):
-        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)
+        await changes.change_ensemble(losing, ledger, versioned, ["c"], 7, d_for_failed)
 
 
 @pytest.mark.rule("P8")
 async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_doubt(driver: ClusterMetadata) -> None:
     """Somebody else moved an older bookie: the change has to be decided anew, and cannot be."""
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")),))
     with pytest.raises(MetadataUncertain):
         await changes.change_ensemble(
-            Losing(driver, [False], moved), ledger, known, ["c"], 7, Spares("d").replace
+            Losing(driver, [False], moved), ledger, versioned, ["c"], 7, Spares("d").replace
         )  # fmt: skip
 
 
 @pytest.mark.rule("P2", "P3")
 @pytest.mark.parametrize("made", [True, False])
 async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: ClusterMetadata, made: bool) -> None:
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
     losing = Losing(driver, [made], IN_RECOVERY)
     with pytest.raises(LedgerFenced):
-        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)
+        await changes.change_ensemble(losing, ledger, versioned, ["c"], 7, d_for_failed)
     assert (await driver.read_ledger(ledger)).value == IN_RECOVERY
 
 
 @pytest.mark.rule("P3")
 @pytest.mark.parametrize("made", [True, False])
 async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: ClusterMetadata, made: bool) -> None:
-    ledger, known = await stored(driver, OPEN)
-    closed = await changes.close_written(Losing(driver, [made]), ledger, known, 9, 90)
+    ledger, versioned = await stored(driver, OPEN)
+    closed = await changes.close_written(Losing(driver, [made]), ledger, versioned, 9, 90)
     assert (closed.value.last_entry, closed.value.length) == (9, 90)
-    assert closed == await driver.read_ledger(ledger) and closed.version == known.version + 1
+    assert closed == await driver.read_ledger(ledger) and closed.version == versioned.version + 1
 
 
 async def test_who_only_could_not_read_has_changed_nothing(driver: ClusterMetadata) -> None:
     """A service that is silent says of a read too that it is uncertain."""
-    ledger, known = await stored(driver, OPEN)
+    ledger, versioned = await stored(driver, OPEN)
 
     async def unread(failed: Collection[str], stored: LedgerMetadata) -> Ensemble:
         raise MetadataUncertain("no answer", waited_s=30)
 
     with pytest.raises(MetadataUnavailable, match="waited_s=30") as caught:
-        await changes.change_ensemble(driver, ledger, known, ["c"], 7, unread)
+        await changes.change_ensemble(driver, ledger, versioned, ["c"], 7, unread)
     assert not caught.value.ambiguous
 
 

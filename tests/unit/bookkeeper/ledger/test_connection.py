@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.links import KEY, Heard, add_frame, answering, entry_of, ok
+from support.links import KEY, AddLog, add_frame, answering, entry_of, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.owners import BookieResponse
@@ -55,38 +55,38 @@ async def test_batch_reads_and_long_answers(bench: Bench) -> None:
 
 async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Bench) -> None:
     await bench.bookie("b1")
-    heard, client = Heard(), bench.client()
+    listener, client = AddLog(), bench.client()
     await client.read("b1", 1, 0)
-    channel = client.adds("b1", 1, heard)
+    channel = client.adds("b1", 1, listener)
     for first in range(0, 100, 10):
         entries = list(range(first, first + 10))
         channel.send(entries, b"".join(add_frame(bench, 1, entry) for entry in entries))
-    assert heard.acked == []
-    await until(lambda: len(heard.all_acked) == 100)
-    assert heard.acked == [list(range(100))]  # one write each way, and everything of the read in one call
-    assert heard.failed == []
+    assert listener.acked == []
+    await until(lambda: len(listener.all_acked) == 100)
+    assert listener.acked == [list(range(100))]  # one write each way, and everything of the read in one call
+    assert listener.failed == []
 
 
 async def test_a_connection_with_more_than_a_slice_in_its_queue_is_blocked_until_that_is_written(bench: Bench) -> None:
     """Also before the transport says so: what is queued then is kept as it is, not joined into copies."""
     await bench.bookie("b1")
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client()
+    channel = client.adds("b1", 1, listener)
     channel.send([0], add_frame(bench, 1, 0))
-    await until(lambda: heard.all_acked == [0])
+    await until(lambda: listener.all_acked == [0])
     payload = bytes(100 * 1024)
     for entry in range(1, 12):
         assert not channel.blocked
         channel.send([entry], add_frame(bench, 1, entry, payload))
     assert channel.blocked
-    await until(lambda: len(heard.all_acked) == 12)
+    await until(lambda: len(listener.all_acked) == 12)
     assert not channel.blocked
 
 
 async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    one, two, client = Heard(), Heard(), bench.client()
+    one, two, client = AddLog(), AddLog(), bench.client()
     first, second = client.adds("b1", 1, one), client.adds("b1", 2, two)
     first.send([0, 3, 6, 9], b"".join(add_frame(bench, 1, entry) for entry in (0, 3, 6, 9)))
     second.send([0, 1], b"".join(add_frame(bench, 2, entry) for entry in (0, 1)))
@@ -103,17 +103,17 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
 async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = answering(Code.FENCED)
-    heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard).send(list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50)))
-    await until(lambda: len(heard.all_failed) == 50)
-    assert heard.failed == [(list(range(50)), Code.FENCED)]
+    listener, client = AddLog(), bench.client()
+    client.adds("b1", 1, listener).send(list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50)))
+    await until(lambda: len(listener.all_failed) == 50)
+    assert listener.failed == [(list(range(50)), Code.FENCED)]
 
 
 async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Bench) -> None:
     """A replaced by B replaced by A again: the first attempt's answers must not count for the second (attempt tags)."""
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    old, new, client = Heard(), Heard(), bench.client()
+    old, new, client = AddLog(), AddLog(), bench.client()
     channel = client.adds("b1", 1, old)
     channel.send([5, 6], add_frame(bench, 1, 5) + add_frame(bench, 1, 6))
     await until(lambda: len(bookie.requests) == 2)
@@ -192,18 +192,18 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
     bookie.script = lambda request: None
     client = bench.client()
 
-    class Closing(Heard):
+    class Closing(AddLog):
         def on_acked(self, slot: int, entries: list[int]) -> None:
             super().on_acked(slot, entries)
             channel.close()
 
-    heard = Closing()
-    channel = client.adds("b1", 1, heard)
+    listener = Closing()
+    channel = client.adds("b1", 1, listener)
     channel.send([0, 1, 2], b"".join(add_frame(bench, 1, entry) for entry in range(3)))
     await until(lambda: len(bookie.requests) == 3)
     bookie.say(ok(1, 0) + ok(1, 1, Code.FENCED) + ok(1, 2))
     await client_round_trip(client, bookie)
-    assert (heard.acked, heard.failed) == ([[0]], [])
+    assert (listener.acked, listener.failed) == ([[0]], [])
 
 
 @pytest.mark.parametrize(
@@ -223,14 +223,14 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
 async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench: Bench, garbage: bytes) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    listener, client = AddLog(), bench.client()
+    client.adds("b1", 1, listener).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.say(ok(1, 0) + garbage)
     with pytest.raises(BookieUnavailable):
         await read
-    assert (heard.acked, heard.failed) == ([[0]], [([1], None)])
+    assert (listener.acked, listener.failed) == ([[0]], [([1], None)])
     assert "bookie broke the protocol" in bench.kinds()
     bookie.script = None
     assert (await client.read("b1", 1, 0)).code == Code.NO_LEDGER
@@ -240,8 +240,8 @@ async def test_answers_in_any_pieces(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     bookie.entries[1, 0] = bench.entry(1, 0, b"y" * 1000)
-    heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    listener, client = AddLog(), bench.client()
+    client.adds("b1", 1, listener).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     answers = ok(1, 0) + v2.encode_response(v2.ReadFrame(1, 0), Code.OK, bookie.entries[1, 0]) + ok(1, 1)
@@ -249,7 +249,7 @@ async def test_answers_in_any_pieces(bench: Bench) -> None:
         bookie.say(answers[at : at + 7])
         await asyncio.sleep(0)
     assert bytes((await read).entry) == bookie.entries[1, 0]
-    await until(lambda: heard.all_acked == [0, 1])
+    await until(lambda: listener.all_acked == [0, 1])
 
 
 async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Bench) -> None:
@@ -270,13 +270,13 @@ async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Bench) -> None
 async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client()
+    channel = client.adds("b1", 1, listener)
     channel.send([0], add_frame(bench, 1, 0))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 2)
     await client.close()
-    assert heard.failed == [([0], None)]
+    assert listener.failed == [([0], None)]
     for attempt in (read, client.read("b1", 1, 0), client.read("b2", 1, 0)):
         with pytest.raises(BookieUnavailable, match="closed"):
             await attempt
@@ -291,8 +291,8 @@ def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
         [bookie] = await bench.bookie("b1")
         for entry in range(300):
             bookie.entries[1, entry] = bench.entry(1, entry, bytes([entry % 256]) * (entry * 37 % 9000))
-        heard, client = Heard(), bench.client()
-        channel = client.adds("b1", 2, heard)
+        listener, client = AddLog(), bench.client()
+        channel = client.adds("b1", 2, listener)
         for first in range(0, 1000, 100):
             entries = list(range(first, first + 100))
             channel.send(entries, b"".join(add_frame(bench, 2, entry, b"p" * 1000) for entry in entries))
@@ -303,8 +303,8 @@ def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
         expected = [bookie.entries[1, entry] for entry in range(300)]
         assert [bytes(entry) for entry in whole.entries] == expected
         assert [bytes(answer.entry) for answer in singles] == expected
-        await until(lambda: len(heard.all_acked) == 1000)
-        assert heard.all_acked == list(range(1000))
+        await until(lambda: len(listener.all_acked) == 1000)
+        assert listener.all_acked == list(range(1000))
         await bench.close()
 
     factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop

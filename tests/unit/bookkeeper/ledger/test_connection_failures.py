@@ -11,7 +11,7 @@ import pytest
 
 from support.black_hole import BlackHole
 from support.fake_bookie import FakeBookie
-from support.links import Heard, add_frame, entry_of, holding, ok
+from support.links import AddLog, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    listener, client = AddLog(), bench.client()
+    client.adds("b1", 1, listener).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.connections[0].abort()
     with pytest.raises(BookieUnavailable) as caught:
         await read
     assert caught.value.ambiguous
-    assert heard.failed == [([0, 1], None)]
+    assert listener.failed == [([0, 1], None)]
     assert "bookie connection ended" in bench.kinds()
     bookie.script = None
     assert (await client.read("b1", 1, 0)).code == Code.NO_LEDGER  # reconnects by itself
@@ -48,15 +48,15 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
 
 async def test_a_channel_outlives_its_connection(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client()
+    channel = client.adds("b1", 1, listener)
     channel.send([0], add_frame(bench, 1, 0))
-    await until(lambda: heard.all_acked == [0])
+    await until(lambda: listener.all_acked == [0])
     bookie.connections[0].abort()
     await until(lambda: "bookie connection ended" in bench.kinds())
     channel.send([1], add_frame(bench, 1, 1))
-    await until(lambda: heard.all_acked == [0, 1])
-    assert (heard.failed, bookie.opened) == ([], 2)
+    await until(lambda: listener.all_acked == [0, 1])
+    assert (listener.failed, bookie.opened) == ([], 2)
     assert list(map(entry_of, bookie.requests)) == [0, 1], "what was answered is not sent again"
 
 
@@ -72,11 +72,11 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Bench, monke
         return host, port
 
     monkeypatch.setattr(bench, "resolve", resolve)
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client()
+    channel = client.adds("b1", 1, listener)
     channel.send([0], add_frame(bench, 1, 0))
-    assert heard.failed == []  # never inside send
-    await until(lambda: heard.failed == [([0], None)])
+    assert listener.failed == []  # never inside send
+    await until(lambda: listener.failed == [([0], None)])
     for _ in range(20):
         with pytest.raises(BookieUnavailable):
             await client.read("b1", 1, 0)
@@ -89,9 +89,9 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     network = BlackHole()
     client = BookieClient(bench.outside(network=network), bench.resolve, ClientSettings(add_timeout_s=0.05))
     bench.clients.append(client)
-    heard = Heard()
-    client.adds("b1", 1, heard).send([0], add_frame(bench, 1, 0))
-    await until(lambda: heard.failed == [([0], None)])  # by its time-out
+    listener = AddLog()
+    client.adds("b1", 1, listener).send([0], add_frame(bench, 1, 0))
+    await until(lambda: listener.failed == [([0], None)])  # by its time-out
     assert "bookie not reached" in bench.kinds()
     network.passes = True
 
@@ -175,12 +175,12 @@ async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Ben
 async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
-    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    listener, client = AddLog(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
+    client.adds("b1", 1, listener).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     with pytest.raises(BookieUnavailable, match="silent"):
         await read  # with the connection, long before its own time
-    assert heard.failed == [([0, 1], None)]
+    assert listener.failed == [([0, 1], None)]
 
 
 async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(bench: Bench) -> None:
@@ -247,8 +247,8 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         bench = make_bench()
         [bookie] = await bench.bookie("b1")
         bookie.script = lambda request: None
-        heard, client = Heard(), bench.client(add_timeout_s=60.0, read_timeout_s=60.0)
-        client.adds("b1", 1, heard).send([0], add_frame(bench, 1, 0))
+        listener, client = AddLog(), bench.client(add_timeout_s=60.0, read_timeout_s=60.0)
+        client.adds("b1", 1, listener).send([0], add_frame(bench, 1, 0))
         read = asyncio.ensure_future(client.read("b1", 1, 0))
         await until(lambda: len(bookie.requests) == 2)
 
@@ -259,7 +259,7 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         bookie.say(ok(1, 0))
         with pytest.raises(BookieUnavailable, match="a bug"):
             await asyncio.wait_for(read, 5)
-        assert heard.failed == [([0], None)]
+        assert listener.failed == [([0], None)]
         assert bench.kinds() == ["bookie connection failed", "bookie connection ended"]
         await bench.close()
 
@@ -268,7 +268,7 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         runner.run(scenario())
 
 
-class Faulty(Heard):
+class Faulty(AddLog):
     """Raises when it is told of acks; ``fails``: of failures too."""
 
     def __init__(self, *, fails: bool = False) -> None:
@@ -287,7 +287,7 @@ class Faulty(Heard):
 async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    first, second, client = Faulty(), Heard(), bench.client(add_timeout_s=60.0)
+    first, second, client = Faulty(), AddLog(), bench.client(add_timeout_s=60.0)
     client.adds("b1", 1, first).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     client.adds("b1", 2, second).send([0], add_frame(bench, 2, 0))
     await until(lambda: len(bookie.requests) == 3)
@@ -301,29 +301,29 @@ async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(b
 async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client(add_timeout_s=0.05)
+    listener, client = AddLog(), bench.client(add_timeout_s=0.05)
     client.adds("b1", 1, Faulty(fails=True)).send([0], add_frame(bench, 1, 0))
-    client.adds("b1", 2, heard).send([0], add_frame(bench, 2, 0))
-    await until(lambda: heard.failed)
-    assert heard.failed == [([0], None)]
+    client.adds("b1", 2, listener).send([0], add_frame(bench, 2, 0))
+    await until(lambda: listener.failed)
+    assert listener.failed == [([0], None)]
     assert bench.kinds()[0] == "failure not taken"
 
 
 async def test_adds_time_out_while_others_are_answered(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
-    heard, client = Heard(), bench.client(add_timeout_s=0.1)
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client(add_timeout_s=0.1)
+    channel = client.adds("b1", 1, listener)
     channel.send([0, 1, 2, 3], b"".join(add_frame(bench, 1, entry) for entry in range(4)))
     number = 3
-    while not heard.failed:
+    while not listener.failed:
         number += 1
         channel.send([number], add_frame(bench, 1, number))
         await asyncio.sleep(0.005)
-    assert heard.failed == [([2], None)]
+    assert listener.failed == [([2], None)]
     bookie.say(ok(1, 2))  # late
-    await until(lambda: len(heard.all_acked) == number)
-    assert 2 not in heard.all_acked
+    await until(lambda: len(listener.all_acked) == number)
+    assert 2 not in listener.all_acked
     assert bookie.opened == 1
 
 
@@ -342,8 +342,8 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
     clock = Clock()
     client = BookieClient(bench.outside(clock=clock), bench.resolve, ClientSettings())
     bench.clients.append(client)
-    heard = Heard()
-    channel = client.adds("b1", 1, heard)
+    listener = AddLog()
+    channel = client.adds("b1", 1, listener)
     channel.send([0], add_frame(bench, 1, 0))
     await until(lambda: held)
     clock.stood_still_s += 1000.0
@@ -351,8 +351,8 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
     time = channel._link._time
     await until(lambda: time.now() < clock.now() - 900)
     bookie.say(v2.encode_response(held[0], Code.OK))
-    await until(lambda: heard.acked == [[0]])
-    assert heard.failed == []
+    await until(lambda: listener.acked == [[0]])
+    assert listener.failed == []
 
 
 class Turns:
@@ -409,22 +409,22 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
 async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(bench: Bench) -> None:
     await bench.bookie("b1")
     bench.bookies["b1"].script = lambda request: None
-    client, heard = bench.client(), Heard()
+    client, listener = bench.client(), AddLog()
     for ledger in range(1000):
-        channel = client.adds("b1", ledger, heard)
+        channel = client.adds("b1", ledger, listener)
         channel.send([0], add_frame(bench, ledger, 0))
     await until(lambda: len(bench.bookies["b1"].requests) == 1000)
     await client.close()
-    assert heard.failed == [([0], None)] * 1000
+    assert listener.failed == [([0], None)] * 1000
 
 
 @pytest.mark.real_time  # a turn takes no virtual time
 async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
-    count, heard = 1000, Heard()
-    bookie, held, channels = await held_adds(bench, heard, count)
+    count, listener = 1000, AddLog()
+    bookie, held, channels = await held_adds(bench, listener, count)
     bookie.say(b"".join(v2.encode_response(request, Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None
     await until(lambda: link._reports.is_reporting)
     link.end("the test ends it while acks wait to be told")
-    assert (len(heard.acked), heard.failed) == (count, [])
+    assert (len(listener.acked), listener.failed) == (count, [])

@@ -43,12 +43,12 @@ def store(bench: Bench, ensemble: tuple[str, ...], write_quorum: int, first: int
 
 async def collect(client: Any, *ranges: Range) -> list[int]:
     """Ids in the order they came; payloads checked."""
-    seen: list[int] = []
+    results: list[int] = []
     async with aclosing(fetch_runs(client, ranges)) as runs:
         async for run in runs:
             assert [bytes(data) for data in run.payloads] == [payload(e) for e in range(run.first, run.last + 1)]
-            seen += range(run.first, run.last + 1)
-    return seen
+            results += range(run.first, run.last + 1)
+    return results
 
 
 def asked(bookie: Any, kind: type) -> list[Any]:
@@ -59,9 +59,9 @@ def asked(bookie: Any, kind: type) -> list[Any]:
 @pytest.mark.parametrize(("size", "quorum"), [(1, 1), (3, 3), (3, 2), (3, 1), (2, 1)])
 async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Bench, size: int, quorum: int) -> None:
     await bench.bookie(*NAMES[:size])
-    wanted = store(bench, NAMES[:size], quorum, 0, 399)
+    stored_range = store(bench, NAMES[:size], quorum, 0, 399)
     client = bench.client()
-    assert await collect(client, wanted) == list(range(400))
+    assert await collect(client, stored_range) == list(range(400))
     for bookie in bench.bookies.values():
         for request in asked(bookie, v2.ReadFrame):
             assert bookie.entries.get((LEDGER, request.entry)), "asked a bookie that does not hold it"
@@ -70,8 +70,8 @@ async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Bench, size
 @pytest.mark.rule("Q17")
 async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 4999)
-    assert await collect(bench.client(), wanted) == list(range(5000))
+    stored_range = store(bench, NAMES, 3, 0, 4999)
+    assert await collect(bench.client(), stored_range) == list(range(5000))
     requests = [request for bookie in bench.bookies.values() for request in bookie.requests]
     assert all(isinstance(request, v2.BatchReadFrame) for request in requests)
     assert len(requests) < 12
@@ -79,9 +79,9 @@ async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Bench) ->
 
 async def test_a_read_in_batches_goes_on_at_one_replica(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 1, 999)
+    stored_range = store(bench, NAMES, 3, 1, 999)
     small = bench.client(read_window_bytes=8192)
-    assert await collect(small, wanted) == list(range(1, 1000))
+    assert await collect(small, stored_range) == list(range(1, 1000))
     b1, b2, b3 = (len(asked(bench.bookies[name], v2.BatchReadFrame)) for name in NAMES)
     assert b2 > 10 and b1 == b3 == 0, "entry 1 is on b2 first"
 
@@ -91,9 +91,9 @@ async def test_a_read_in_batches_goes_on_at_one_replica(bench: Bench) -> None:
 async def test_q17_replicas_are_tried_until_one_succeeds(bench: Bench, quorum: int) -> None:
     """One bookie is dead, another has lost some entries and damaged others: whatever one replica has is found."""
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, quorum, 0, 299)
+    stored_range = store(bench, NAMES, quorum, 0, 299)
     b1, b2, b3 = (bench.bookies[name] for name in NAMES)
-    striping = wanted.striping
+    striping = stored_range.striping
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -106,29 +106,29 @@ async def test_q17_replicas_are_tried_until_one_succeeds(bench: Bench, quorum: i
             elif chance.random() < 0.3:
                 bookie.entries[LEDGER, entry] = bookie.entries[LEDGER, entry][:-1] + b"\x00"
     await b1.stop()
-    assert await collect(bench.client(), wanted) == list(range(300))
+    assert await collect(bench.client(), stored_range) == list(range(300))
     assert b2.requests and b3.requests
 
 
 async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 2, 0, 999)
+    stored_range = store(bench, NAMES, 2, 0, 999)
     bench.bookies["b1"].script = lambda request: b"x" * 50  # every connection to it ends
-    assert await collect(bench.client(), wanted) == list(range(1000))
+    assert await collect(bench.client(), stored_range) == list(range(1000))
     assert bench.bookies["b1"].opened <= 2
 
 
 @pytest.mark.rule("Q17")
 async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 4)
+    stored_range = store(bench, NAMES, 3, 0, 4)
     one_more = Range(LEDGER, 0, 5, NAMES, 3, DigestType.CRC32C)
     client = bench.client()
-    seen: list[int] = []
+    results: list[int] = []
     with pytest.raises(NoSuchEntry) as caught:
-        async for run in fetch_runs(client, [wanted, one_more]):
-            seen += range(run.first, run.last + 1)
-    assert seen == [0, 1, 2, 3, 4]
+        async for run in fetch_runs(client, [stored_range, one_more]):
+            results += range(run.first, run.last + 1)
+    assert results == [0, 1, 2, 3, 4]
     assert caught.value.entry == 5
     causes = [f"{name}: it does not have the entry" for name in NAMES]
     assert sorted(caught.value.fields["replicas"].split("; ")) == causes
@@ -159,7 +159,7 @@ async def test_q17_any_failure_wins_over_no(
     store(bench, NAMES, 3, 0, 1)
     if quorum == 2 and position == 2:
         position = 1
-    wanted = Range(LEDGER, 3, 3, NAMES, quorum, DigestType.CRC32C)
+    stored_range = Range(LEDGER, 3, 3, NAMES, quorum, DigestType.CRC32C)
     odd = bench.bookies[NAMES[position]]
     if answer == "dead":
         await odd.stop()
@@ -170,11 +170,11 @@ async def test_q17_any_failure_wins_over_no(
     else:
         odd.script = answering(answer)
     with pytest.raises(error) as caught:
-        await collect(bench.client(), wanted)
+        await collect(bench.client(), stored_range)
     fields = caught.value.fields
     assert (fields["ledger"], fields["entry"]) == (LEDGER, 3)
     causes = dict(cause.split(": ", 1) for cause in fields["replicas"].split("; "))
-    assert set(causes) == {wanted.bookies[slot] for slot in wanted.striping.slots(3)}
+    assert set(causes) == {stored_range.bookies[slot] for slot in stored_range.striping.slots(3)}
     damaged = "bytes that do not match their digest"
     said = {"dead": "cannot be reached", "bad bytes": damaged, "another entry": damaged}
     assert said.get(answer, "it ") in causes[NAMES[position]]
@@ -183,10 +183,10 @@ async def test_q17_any_failure_wins_over_no(
 @pytest.mark.parametrize("quorum", [3, 2])
 async def test_a_silent_replica_is_overtaken(bench: Bench, quorum: int) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, quorum, 0, 199)
+    stored_range = store(bench, NAMES, quorum, 0, 199)
     bench.bookies["b1"].script = lambda request: None
     client = bench.client(speculative_read_s=0.05, read_timeout_s=60.0)
-    assert await collect(client, wanted) == list(range(200))
+    assert await collect(client, stored_range) == list(range(200))
     assert len(asked(bench.bookies["b1"], v2.BatchReadFrame)) <= 1  # not asked again
     assert len(asked(bench.bookies["b1"], v2.ReadFrame)) <= 16
 
@@ -195,17 +195,17 @@ async def test_a_silent_replica_is_overtaken(bench: Bench, quorum: int) -> None:
 async def test_a_replica_that_timed_out_is_asked_last_for_the_rest_of_the_read(bench: Bench, quorum: int) -> None:
     """Its time-out may be shorter than the silence after which another one is asked."""
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, quorum, 0, 199)
+    stored_range = store(bench, NAMES, quorum, 0, 199)
     bench.bookies["b1"].script = lambda request: None
     client = bench.client(speculative_read_s=60.0, read_timeout_s=0.1)
-    assert await collect(client, wanted) == list(range(200))
+    assert await collect(client, stored_range) == list(range(200))
     assert len(asked(bench.bookies["b1"], v2.BatchReadFrame)) <= 1
     assert len(asked(bench.bookies["b1"], v2.ReadFrame)) <= 16
 
 
 async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> None:
     await bench.bookie("b1", "b2")
-    wanted = store(bench, ("b1", "b2"), 2, 0, 0)
+    stored_range = store(bench, ("b1", "b2"), 2, 0, 0)
     b1, b2 = bench.bookies["b1"], bench.bookies["b2"]
     b1.script = lambda request: None
 
@@ -214,23 +214,23 @@ async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> 
         return v2.encode_response(request, Code.IO_ERROR)
 
     b2.script = refuse
-    assert await collect(bench.client(speculative_read_s=0.02), wanted) == [0]
+    assert await collect(bench.client(speculative_read_s=0.02), stored_range) == [0]
 
 
 @pytest.mark.rule("Q17")
 async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 499)
+    stored_range = store(bench, NAMES, 3, 0, 499)
     for bookie in bench.bookies.values():  # an original before 4.17: closes the connection
         bookie.script = lambda request, bookie=bookie: (
             bookie.CLOSE if isinstance(request, v2.BatchReadFrame) else bookie.default(request)
         )
     client = bench.client()
-    assert await collect(client, wanted) == list(range(500))
-    assert await collect(client, wanted) == list(range(500))
+    assert await collect(client, stored_range) == list(range(500))
+    assert await collect(client, stored_range) == list(range(500))
     batch_reads = sum(len(asked(bookie, v2.BatchReadFrame)) for bookie in bench.bookies.values())
     assert 0 < batch_reads <= 3 * CLOSED_CONNECTIONS
-    assert await collect(client, wanted) == list(range(500))
+    assert await collect(client, stored_range) == list(range(500))
     assert batch_reads == sum(len(asked(bookie, v2.BatchReadFrame)) for bookie in bench.bookies.values())
 
 
@@ -238,7 +238,7 @@ async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(benc
 async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: Bench) -> None:
     """Many are in flight over the connection that is reset: all of them are one piece of evidence."""
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 499)
+    stored_range = store(bench, NAMES, 3, 0, 499)
     client = bench.client(read_window_bytes=4096)
     for round_ in range(CLOSED_CONNECTIONS + 2):
         left = 1
@@ -253,7 +253,7 @@ async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: 
         for bookie in bench.bookies.values():
             bookie.script = lambda request, bookie=bookie: reset_once(request, bookie)
             bookie.requests.clear()
-        assert await collect(client, wanted) == list(range(500))
+        assert await collect(client, stored_range) == list(range(500))
         assert not left, round_
         singles = sum(len(asked(bookie, v2.ReadFrame)) for bookie in bench.bookies.values())
         assert singles <= 20, "the rest is read in batches"
@@ -262,16 +262,16 @@ async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: 
 async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Bench) -> None:
     """A batch answer is good up to its first bad entry; the rest is asked for again, from another replica."""
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 99)
+    stored_range = store(bench, NAMES, 3, 0, 99)
     for name, entry in (("b1", 10), ("b2", 20), ("b3", 30), ("b1", 40)):
         data = bench.bookies[name].entries[LEDGER, entry]
         bench.bookies[name].entries[LEDGER, entry] = data[:40] + bytes([data[40] ^ 1]) + data[41:]
-    assert await collect(bench.client(), wanted) == list(range(100))
+    assert await collect(bench.client(), stored_range) == list(range(100))
 
 
 async def test_more_than_was_asked_for_is_not_taken(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
-    wanted = store(bench, ("b1",), 1, 0, 99)
+    stored_range = store(bench, ("b1",), 1, 0, 99)
 
     def generous(request: Any) -> bytes | None:
         more = v2.BatchReadFrame(LEDGER, request.first, request.request_id, 1000, 1 << 20)
@@ -279,7 +279,7 @@ async def test_more_than_was_asked_for_is_not_taken(bench: Bench) -> None:
 
     bookie.script = generous
     client = bench.client()
-    assert await collect(client, wanted) == list(range(100))
+    assert await collect(client, stored_range) == list(range(100))
     assert await collect(client, Range(LEDGER, 3, 8, ("b1",), 1, DigestType.CRC32C)) == list(range(3, 9))
 
 
@@ -288,11 +288,11 @@ async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Bench) -
     sizes = [0, 1, 300_000, 5_000_000, 10, 100_000, 0, 4_000_000, *([50] * 300), 1_000_000, *([50] * 30)]
     for entry, size in enumerate(sizes):
         bookie.entries[1, entry] = bench.entry(1, entry, b"z" * size)
-    seen = []
-    wanted = Range(1, 0, len(sizes) - 1, ("b1",), 1, DigestType.CRC32C)
-    async for run in fetch_runs(bench.client(), [wanted]):
-        seen += [len(data) for data in run.payloads]
-    assert seen == sizes
+    results = []
+    stored_range = Range(1, 0, len(sizes) - 1, ("b1",), 1, DigestType.CRC32C)
+    async for run in fetch_runs(bench.client(), [stored_range]):
+        results += [len(data) for data in run.payloads]
+    assert results == sizes
     assert max(request.max_bytes for request in asked(bookie, v2.BatchReadFrame)) <= 5_242_876
 
 
@@ -313,9 +313,11 @@ async def test_what_is_not_taken_bounds_what_is_asked(bench: Bench) -> None:
 
 async def test_leaving_early_leaves_nothing_behind(bench: Bench) -> None:
     await bench.bookie(*NAMES)
-    wanted = store(bench, NAMES, 3, 0, 4999)
+    stored_range = store(bench, NAMES, 3, 0, 4999)
     before = len(asyncio.all_tasks())
-    async with aclosing(fetch_runs(bench.client(read_timeout_s=1000.0, speculative_read_s=1000.0), [wanted])) as runs:
+    async with aclosing(
+        fetch_runs(bench.client(read_timeout_s=1000.0, speculative_read_s=1000.0), [stored_range])
+    ) as runs:
         await anext(runs)
         for bookie in bench.bookies.values():
             bookie.requests.clear()
@@ -358,10 +360,10 @@ async def test_all_digests(bench: Bench, kind: DigestType) -> None:
     digest = Digest.of(kind, b"secret")
     for entry in range(30):
         bookie.entries[1, entry] = digest.encode(EntryHeader(1, entry, entry - 1, entry), b"%d" % entry)
-    seen = []
+    results = []
     async for run in fetch_runs(bench.client(), [Range(1, 0, 29, ("b1",), 1, kind, b"secret")]):
-        seen += [bytes(data) for data in run.payloads]
-    assert seen == [b"%d" % entry for entry in range(30)]
+        results += [bytes(data) for data in run.payloads]
+    assert results == [b"%d" % entry for entry in range(30)]
     if kind is DigestType.HMAC:
         with pytest.raises(DigestMismatch):
             await collect(bench.client(), Range(1, 0, 29, ("b1",), 1, kind, b"wrong"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tallystick
-from support.links import Heard, add_frame
+from support.links import AddLog, add_frame
 from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
@@ -99,7 +99,7 @@ def send(bench: Any, channel: Any, *entries: int) -> None:
 
 async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, one, two = Metadata(), Heard(), Heard()
+    metadata, one, two = Metadata(), AddLog(), AddLog()
     opened = asyncio.Event()
 
     async def gate() -> None:
@@ -125,19 +125,19 @@ async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: A
 
 async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, heard, new = Metadata(), Heard(), Heard()
+    metadata, listener, new = Metadata(), AddLog(), AddLog()
     client = bench.client(metadata.identify)
-    channel = client.adds("b1", 7, heard)
+    channel = client.adds("b1", 7, listener)
     send(bench, channel, 0)
-    await until(lambda: heard.all_acked == [0])
+    await until(lambda: listener.all_acked == [0])
     bookie.connections[0].abort()
     await until(lambda: "bookie connection ended" in bench.kinds())
     metadata.creation = 2
     send(bench, channel, 1, 2)
-    await until(lambda: heard.failed)
+    await until(lambda: listener.failed)
     send(bench, channel, 3)
-    await until(lambda: heard.all_failed == [1, 2, 3])
-    assert (heard.all_acked, {code for _, code in heard.failed}) == ([0], {None})
+    await until(lambda: listener.all_failed == [1, 2, 3])
+    assert (listener.all_acked, {code for _, code in listener.failed}) == ([0], {None})
     [event] = [event for event in bench.events if event.kind == "bookie not believed"]
     assert "another bookie took its id" in event.fields["reason"]
     fresh = client.adds("b1", 8, new)  # which never wrote to the old one
@@ -147,23 +147,23 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
 
 async def test_after_a_reconnect_the_same_bookie_is_believed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, heard = Metadata(), Heard()
-    channel = bench.client(metadata.identify).adds("b1", 7, heard)
+    metadata, listener = Metadata(), AddLog()
+    channel = bench.client(metadata.identify).adds("b1", 7, listener)
     for entry in range(3):
         send(bench, channel, entry)
-        await until(lambda: len(heard.all_acked) == entry + 1)  # noqa: B023  # awaited at once
+        await until(lambda: len(listener.all_acked) == entry + 1)  # noqa: B023  # awaited at once
         bookie.connections[0].abort()
         await until(lambda: not bookie.connections)
         await until(lambda: bench.kinds().count("bookie connection ended") == entry + 1)  # noqa: B023
     assert metadata.asked == 3
-    assert heard.failed == []
+    assert listener.failed == []
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, hangs: bool) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.entries[9, 0] = bench.entry(9, 0, b"x")
-    metadata, heard, later = Metadata(), Heard(), Heard()
+    metadata, listener, later = Metadata(), AddLog(), AddLog()
 
     async def gate() -> None:
         if not hangs:
@@ -172,9 +172,9 @@ async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, ha
 
     metadata.gate = gate
     client = bench.client(metadata.identify, add_timeout_s=0.3 if hangs else 30.0)
-    channel = client.adds("b1", 7, heard)
+    channel = client.adds("b1", 7, listener)
     send(bench, channel, 0, 1)
-    await until(lambda: heard.all_failed == [0, 1])
+    await until(lambda: listener.all_failed == [0, 1])
     assert (await client.read("b1", 9, 0)).code == 0
     assert bookie.opened == 1
     metadata.gate = None
@@ -185,37 +185,37 @@ async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, ha
 
 async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, heard, asking = Metadata(), Heard(), asyncio.Event()
+    metadata, listener, asking = Metadata(), AddLog(), asyncio.Event()
 
     async def gate() -> None:
         asking.set()
         await asyncio.Event().wait()
 
     metadata.gate = gate
-    channel = bench.client(metadata.identify).adds("b1", 7, heard)
+    channel = bench.client(metadata.identify).adds("b1", 7, listener)
     bookie.script = lambda request: None
     send(bench, channel, 0)
     await asking.wait()
     bookie.connections[0].abort()
-    await until(lambda: heard.all_failed == [0])
-    assert heard.acked == []
+    await until(lambda: listener.all_failed == [0])
+    assert listener.acked == []
 
 
 async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, heard = Metadata(), Heard()
+    metadata, listener = Metadata(), AddLog()
 
     async def gate() -> None:
         await asyncio.Event().wait()
 
     metadata.gate = gate
     client = bench.client(metadata.identify)
-    channel = client.adds("b1", 7, heard)
+    channel = client.adds("b1", 7, listener)
     send(bench, channel, 0)
     await client.read("b1", 9, 0)  # the ack is here
     bookie.connections[0].abort()
-    await until(lambda: heard.all_failed == [0])
-    assert heard.acked == []
+    await until(lambda: listener.all_failed == [0])
+    assert listener.acked == []
     assert bookie.opened == 1, "nothing was sent again"
 
 

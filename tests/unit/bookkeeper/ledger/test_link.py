@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.bookies import adds as add_frames
-from support.links import Heard, add_frame
+from support.links import AddLog, add_frame
 from support.machines import machine
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
@@ -137,8 +137,8 @@ class Connected:
     def doubted(self, ledger: int, identity: Identity) -> None:
         raise AssertionError
 
-    def channel(self, ledger: int, heard: Heard, timeout_s: float = 5.0) -> AddChannel:
-        return AddChannel(self, ledger, heard, 0, timeout_s, Belief())
+    def channel(self, ledger: int, listener: AddLog, timeout_s: float = 5.0) -> AddChannel:
+        return AddChannel(self, ledger, listener, 0, timeout_s, Belief())
 
     async def asked(self, count: int) -> list[tuple[int, int, int]]:
         """(operation, ledger, entry) of the requests; they are numbered from 1."""
@@ -156,7 +156,7 @@ class Connected:
 
 async def test_answers_are_told_apart_by_the_numbers_of_their_requests() -> None:
     """In any order, though all are about the same entry: version 2 has the oldest request answered first."""
-    peer, old, new, run = Connected(), Heard(), Heard(), ReadRun([5, 6])
+    peer, old, new, run = Connected(), AddLog(), AddLog(), ReadRun([5, 6])
     peer.channel(1, old).send([5, 6], add_frames(1, [5, 6]))
     peer.channel(1, new).send([5], add_frames(1, [5]))
     peer.link().send_reads(1, run.entries, run, 5.0)
@@ -173,7 +173,7 @@ async def test_answers_are_told_apart_by_the_numbers_of_their_requests() -> None
 
 
 async def test_a_late_answer_is_that_of_its_own_request() -> None:
-    peer, slow, again = Connected(), Heard(), Heard()
+    peer, slow, again = Connected(), AddLog(), AddLog()
     peer.channel(1, slow, 0.05).send([5], add_frames(1, [5]))
     waiter = peer.link().ask(ReadRequest(1, 5), 0.05)
     other = peer.link().ask(ReadRequest(1, 6), 9.0)
@@ -190,15 +190,15 @@ async def test_a_late_answer_is_that_of_its_own_request() -> None:
 
 @pytest.mark.rule("Q15")
 async def test_q15_what_has_no_answer_is_unknown_in_any_protocol() -> None:
-    peer, heard, run = Connected(), Heard(), ReadRun([7])
-    peer.channel(1, heard).send([5, 6], add_frames(1, [5, 6]))
+    peer, listener, run = Connected(), AddLog(), ReadRun([7])
+    peer.channel(1, listener).send([5, 6], add_frames(1, [5, 6]))
     peer.link().send_reads(1, run.entries, run, 5.0)
     waiter = peer.link().ask(ReadRequest(1, 5), 5.0)
     await peer.asked(4)
     peer.say((2, Code.OK, b""), (77, Code.OK, b""))  # the latter nobody asked for
     with pytest.raises(BookieUnavailable, match="nobody asked"):
         await waiter
-    assert (heard.acked, heard.failed, list(run.errors)) == ([[6]], [([5], None)], [7])
+    assert (listener.acked, listener.failed, list(run.errors)) == ([[6]], [([5], None)], [7])
     assert [event.kind for event in peer.events] == ["bookie broke the protocol"]
 
 
@@ -206,8 +206,8 @@ async def test_q15_what_has_no_answer_is_unknown_in_any_protocol() -> None:
 async def test_a_connection_that_has_ended_is_held_by_nothing(bench: Bench) -> None:
     """Also in no cycle: a server freezes what lives long, and then nobody looks for those any more."""
     [bookie] = await bench.bookie("b1")
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard)
+    listener, client = AddLog(), bench.client()
+    channel = client.adds("b1", 1, listener)
     gc.collect()
     gc.disable()
     try:

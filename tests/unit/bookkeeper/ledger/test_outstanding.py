@@ -65,11 +65,11 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
     outstanding: OutstandingCore[int] = OutstandingCore()
     twin, lanes = Twin(), [outstanding.lane(ADDS, 0)]
     now, following, reported, overdue = 0.0, 0, 0, 0
-    heard: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     answers: list[int] = []
 
     def hear(owner: int, start: int, stop: int) -> None:
-        heard.extend((owner, entry) for entry in answers[start:stop])
+        reports.extend((owner, entry) for entry in answers[start:stop])
 
     for _ in range(60):
         action = chance.random()
@@ -84,10 +84,10 @@ def run_schedule(chance: random.Random) -> tuple[int, int]:
             if chance.random() < 0.3:
                 chance.shuffle(answers)
             expected = [(lane, entry) for entry in answers if (lane := twin.answered(entry)) is not None]
-            heard.clear()
+            reports.clear()
             assert outstanding.answered_run(ADDS, answers, hear) == len(answers)
-            assert heard == expected
-            reported += len(heard)
+            assert reports == expected
+            reported += len(reports)
         elif action < 0.85:
             now += chance.choice([1.0, 5.0, 11.0])
             expired = [(owner, entry) for owner, entries in outstanding.expire(now).entries for entry in entries]
@@ -130,10 +130,10 @@ def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
     outstanding.sent(outstanding.lane(ADDS, "old"), [5], 0.0, 1.0)
     outstanding.sent(outstanding.lane(ADDS, "young"), [5], 0.9, 1.0)
     assert outstanding.expire(1.0).entries == [("old", [5])]
-    heard: list[str] = []
+    reports: list[str] = []
     for expected in ([], ["young"]):
-        assert outstanding.answered_run(ADDS, [5], lambda owner, start, stop: heard.append(owner)) == 1
-        assert heard == expected
+        assert outstanding.answered_run(ADDS, [5], lambda owner, start, stop: reports.append(owner)) == 1
+        assert reports == expected
     assert outstanding.answered_run(ADDS, [5], lambda *_: None) == 0
 
 
@@ -190,15 +190,15 @@ def test_answers_in_any_order_cost_some_comparisons_each(monkeypatch: pytest.Mon
     lane = outstanding.lane(ADDS, "owner")
     outstanding.sent(lane, [Counted(entry) for entry in sorted(entries)], 0.0, 1.0)
     monkeypatch.setattr(Counted, "compared", 0)
-    heard: list[int] = []
+    reports: list[int] = []
     for first in range(0, count, 1000):
         part = entries[first : first + 1000]
 
         def hear(owner: str, start: int, stop: int, part: list[int] = part) -> None:
-            heard.extend(part[start:stop])
+            reports.extend(part[start:stop])
 
         assert outstanding.answered_run(ADDS, part, hear) == len(part)
-    assert heard == entries and not len(lane)
+    assert reports == entries and not len(lane)
     assert Counted.compared < 20 * count
 
 

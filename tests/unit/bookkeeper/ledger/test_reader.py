@@ -95,11 +95,11 @@ def payload(entry: int) -> bytes:
 
 
 async def ids(entries: AsyncIterator[Any]) -> list[int]:
-    seen = []
+    entry_ids = []
     async for entry in entries:
         assert entry.data == payload(entry.id)
-        seen.append(entry.id)
-    return seen
+        entry_ids.append(entry.id)
+    return entry_ids
 
 
 def no_fences(bench: Bench) -> bool:
@@ -263,21 +263,23 @@ async def test_a_read_that_fails_looks_for_newer_metadata(cluster: Cluster) -> N
 async def test_q6_a_tail_ends_with_the_closed_ledger(cluster: Cluster) -> None:
     await cluster.create()
     cluster.append(0, 4)
-    seen: list[int] = []
+    entry_ids: list[int] = []
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
 
         async def follow() -> None:
             async for entry in reader.tail(2):
                 assert entry.data == payload(entry.id)
-                seen.append(entry.id)
+                entry_ids.append(entry.id)
 
         following = asyncio.create_task(follow())
-        await until(lambda: seen == [2, 3])  # entry 4 is known to be confirmed only when 5 is sent, or at the close
+        await until(
+            lambda: entry_ids == [2, 3]
+        )  # entry 4 is known to be confirmed only when 5 is sent, or at the close
         cluster.append(5, 9)
-        await until(lambda: seen == [2, 3, 4, 5, 6, 7, 8])
+        await until(lambda: entry_ids == [2, 3, 4, 5, 6, 7, 8])
         await cluster.close(9)
         await following
-    assert seen == list(range(2, 10))
+    assert entry_ids == list(range(2, 10))
     assert no_fences(cluster.bench)
 
 
@@ -341,16 +343,16 @@ async def test_a_reader_iterates_over_all_that_there_is(cluster: Cluster, last: 
 async def test_a_tail_loses_nothing_to_a_refresh_beside_it(cluster: Cluster) -> None:
     await cluster.create()
     cluster.append(0, 9)
-    seen: list[int] = []
+    entry_ids: list[int] = []
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
         async for entry in reader.tail(0):
-            seen.append(entry.id)
+            entry_ids.append(entry.id)
             if entry.id == 4:
                 cluster.append(10, 19)
                 await reader.refresh()
             if entry.id == 12:
                 await cluster.close(19)
-    assert seen == list(range(20))
+    assert entry_ids == list(range(20))
 
 
 async def test_a_tail_may_start_beyond_the_end(cluster: Cluster) -> None:

@@ -40,12 +40,12 @@ async def degraded(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter
     """A writer of three bookies that lost one after entry 0, and confirmed entry 1 without it."""
     writer = await cluster.client(**settings).create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
-    gone = writer.metadata.ensemble[1]
-    await until(lambda: gone in cluster.holders(writer.id, 0))
-    await cluster.down(gone)
+    missing_bookie = writer.metadata.ensemble[1]
+    await until(lambda: missing_bookie in cluster.holders(writer.id, 0))
+    await cluster.down(missing_bookie)
     await writer.append(b"1")
-    await until(lambda: writer.missing == (gone,) or writer._failure is not None)
-    return writer, gone
+    await until(lambda: writer.missing == (missing_bookie,) or writer._failure is not None)
+    return writer, missing_bookie
 
 
 @pytest.mark.rule("Q5", "Q7")
@@ -53,14 +53,14 @@ async def test_q7_with_three_bookies_one_death_does_not_end_the_writer(cluster: 
     client = cluster.client()
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
-    gone = writer.metadata.ensemble[1]
-    await cluster.down(gone)
+    missing_bookie = writer.metadata.ensemble[1]
+    await cluster.down(missing_bookie)
     for number in range(1, 50):
         assert await writer.append(b"%d" % number) == number
-    assert writer.missing == (gone,) and client.degraded() == {writer.id: (gone,)}
+    assert writer.missing == (missing_bookie,) and client.degraded() == {writer.id: (missing_bookie,)}
     assert all(len(cluster.holders(writer.id, entry)) >= 2 for entry in range(50))
     told = next(event for event in cluster.events if event.kind == "ledger degraded")
-    assert told.fields["missing"] == (gone,) and told.fields["ledger"] == writer.id
+    assert told.fields["missing"] == (missing_bookie,) and told.fields["ledger"] == writer.id
     await writer.close()
     assert client.degraded() == {}
     assert (writer.metadata.state, writer.metadata.last_entry) == (LedgerState.CLOSED, 49)
@@ -71,7 +71,7 @@ async def test_q7_with_three_bookies_one_death_does_not_end_the_writer(cluster: 
 
 @pytest.mark.rule("Q8")
 async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: SmallCluster) -> None:
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     new = await cluster.add()
     await until(lambda: writer.missing == ())
     assert writer.metadata.fragments[-1].bookies[1] == new.id
@@ -79,26 +79,28 @@ async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: Small
     await until(lambda: new.id in cluster.holders(writer.id, 2))
     assert "ledger restored" in cluster.kinds()
     assert writer._writers.restorer.writers == ()
-    await cluster.up(gone)  # changes nothing any more
+    await cluster.up(missing_bookie)  # changes nothing any more
     assert await writer.append(b"3") == 3
-    assert gone not in cluster.holders(writer.id, 3)
+    assert missing_bookie not in cluster.holders(writer.id, 3)
     assert cluster.kinds().count("ledger restored") == 1
     await writer.close()
 
 
 @pytest.mark.rule("P1")
 async def test_p1_the_bookie_itself_comes_back_with_a_gap_that_nobody_counts(cluster: SmallCluster) -> None:
-    writer, gone = await degraded(cluster)
-    assert gone not in cluster.holders(writer.id, 1)
-    await cluster.up(gone)
+    writer, missing_bookie = await degraded(cluster)
+    assert missing_bookie not in cluster.holders(writer.id, 1)
+    await cluster.up(missing_bookie)
     await until(lambda: writer.missing == ())
     await writer.append(b"2")
-    await until(lambda: gone in cluster.holders(writer.id, 2))
-    assert gone not in cluster.holders(writer.id, 1), "an entry that was confirmed without it is not sent again"
-    others = [bookie for bookie in writer.metadata.ensemble if bookie != gone]
+    await until(lambda: missing_bookie in cluster.holders(writer.id, 2))
+    assert missing_bookie not in cluster.holders(writer.id, 1), (
+        "an entry that was confirmed without it is not sent again"
+    )
+    others = [bookie for bookie in writer.metadata.ensemble if bookie != missing_bookie]
     await cluster.down(others[0])  # now each entry but 1 is on two bookies, and 1 on one
     assert await writer.append(b"3") == 3
-    assert cluster.holders(writer.id, 3) == {gone, others[1]}
+    assert cluster.holders(writer.id, 3) == {missing_bookie, others[1]}
     writer.abort()
     await cluster.up(others[0])
     reader = await cluster.client().open_ledger(writer.id, recover=True)
@@ -126,12 +128,12 @@ async def test_a_connection_that_was_reset_costs_its_bookie_a_moment(cluster: Sm
 async def test_q5_where_the_quorum_needs_the_missing_bookie_appends_wait_for_it(cluster: SmallCluster) -> None:
     writer = await cluster.client().create_ledger(3, write_quorum=2, ack_quorum=2)
     await writer.append(b"0")
-    gone = writer.metadata.ensemble[2]
-    await cluster.down(gone)
+    missing_bookie = writer.metadata.ensemble[2]
+    await cluster.down(missing_bookie)
     futures = [writer.append_nowait(b"x") for _ in range(9)]
-    await until(lambda: writer.missing == (gone,))
+    await until(lambda: writer.missing == (missing_bookie,))
     assert not futures[0].done()  # entry 1 is on that bookie and one other
-    await cluster.up(gone)
+    await cluster.up(missing_bookie)
     assert [await future for future in futures] == list(range(1, 10))
     await writer.close()
 
@@ -159,9 +161,9 @@ async def test_a_bookie_that_hangs_is_missing_after_its_time_out_and_is_sent_not
 async def test_p8_recovery_of_a_degraded_ledger_finds_all_of_it_with_the_bookie_still_gone(
     cluster: SmallCluster,
 ) -> None:
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     acked = await writer.append_batch([b"%d" % number for number in range(2, 40)])
-    left = [cluster.bookies[name] for name in writer.metadata.ensemble if name != gone]
+    left = [cluster.bookies[name] for name in writer.metadata.ensemble if name != missing_bookie]
     for bookie in left:
         bookie.held = []
     writer.append_nowait(b"sent and not confirmed")
@@ -199,14 +201,14 @@ async def test_while_the_metadata_service_is_away_the_writer_goes_on_and_changes
         raise MetadataUnavailable("away")
 
     monkeypatch.setattr(driver, "write_ledger", away)
-    gone = writer.metadata.ensemble[0]
-    await cluster.down(gone)
+    missing_bookie = writer.metadata.ensemble[0]
+    await cluster.down(missing_bookie)
     for number in range(1, 10):
         assert await writer.append(b"x") == number
-    await until(lambda: writer.missing == (gone,))
+    await until(lambda: writer.missing == (missing_bookie,))
     monkeypatch.setattr(driver, "write_ledger", write)
     await until(lambda: writer.missing == ())
-    assert gone not in writer.metadata.ensemble
+    assert missing_bookie not in writer.metadata.ensemble
     await writer.close()
 
 
@@ -242,20 +244,20 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes back under the same id and address with nothing of what was acknowledged."""
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     bookies = writer._writers.context.bookies
 
     async def another(bookie: str) -> int:
         return 10_000
 
-    monkeypatch.setattr(bookies._peers[gone], "_identify", another)
-    cluster.bookies[gone].clear()
-    slow = next(cluster.bookies[name] for name in writer.metadata.ensemble if name != gone)
+    monkeypatch.setattr(bookies._peers[missing_bookie], "_identify", another)
+    cluster.bookies[missing_bookie].clear()
+    slow = next(cluster.bookies[name] for name in writer.metadata.ensemble if name != missing_bookie)
     slow.held = []
     pending = writer.append_nowait(b"on one bookie, and on one that is not believed")
-    await cluster.up(gone)
-    await until(lambda: "bookie not believed" in cluster.kinds() and writer.missing == (gone,))
-    assert cluster.holders(writer.id, 2) >= {gone} and not pending.done()
+    await cluster.up(missing_bookie)
+    await until(lambda: "bookie not believed" in cluster.kinds() and writer.missing == (missing_bookie,))
+    assert cluster.holders(writer.id, 2) >= {missing_bookie} and not pending.done()
     slow.release()
     assert await pending == 2
 
@@ -265,28 +267,28 @@ async def test_p1_a_place_is_not_given_to_another_bookie_again_and_again(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers reads, so it seems to be back; but its acks would not count. The bookie itself gets its place."""
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     driver = writer._writers.context.driver
     creation, is_another = driver.bookie_creation, True
 
     async def who(bookie: str) -> int | None:
-        return 10_000 if is_another and bookie == gone else await creation(bookie)
+        return 10_000 if is_another and bookie == missing_bookie else await creation(bookie)
 
     monkeypatch.setattr(driver, "bookie_creation", who)
-    impostor = cluster.bookies[gone]
+    impostor = cluster.bookies[missing_bookie]
     impostor.requests.clear()
-    await cluster.up(gone)
+    await cluster.up(missing_bookie)
     await until(lambda: sum(isinstance(request, v2.ReadFrame) for request in impostor.requests) >= 4)
     await writer.append(b"2")
     assert not any(isinstance(request, v2.AddFrame) for request in impostor.requests)
     assert cluster.kinds().count("bookie not believed") == 1
-    assert (writer.missing, "ledger restored" in cluster.kinds()) == ((gone,), False)
+    assert (writer.missing, "ledger restored" in cluster.kinds()) == ((missing_bookie,), False)
     is_another = False
-    await cluster.down(gone)
-    await cluster.up(gone)
+    await cluster.down(missing_bookie)
+    await cluster.up(missing_bookie)
     await until(lambda: writer.missing == ())
     await writer.append(b"3")
-    await until(lambda: gone in cluster.holders(writer.id, 3))
+    await until(lambda: missing_bookie in cluster.holders(writer.id, 3))
     await writer.close()
 
 
@@ -294,16 +296,16 @@ async def test_a_bug_in_a_round_is_said_and_does_not_end_the_rounds(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restorer, "FAILED_S", 0.01)
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     lives = writer._writers.restorer._lives
 
     async def bug(bookie: str) -> bool:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(writer._writers.restorer, "_lives", bug)
-    await cluster.up(gone)
+    await cluster.up(missing_bookie)
     await until(lambda: "degraded ledgers not restored" in cluster.kinds())
-    assert writer.missing == (gone,)
+    assert writer.missing == (missing_bookie,)
     monkeypatch.setattr(writer._writers.restorer, "_lives", lives)
     await until(lambda: writer.missing == ())
     entry = await writer.append(b"all of them")
@@ -319,14 +321,14 @@ def restoring() -> int:
 async def test_one_loop_looks_after_all_degraded_writers_of_a_client_and_ends_with_it(cluster: SmallCluster) -> None:
     client = cluster.client()
     writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(3)]
-    gone = writers[0].metadata.ensemble[1]
+    missing_bookie = writers[0].metadata.ensemble[1]
     for writer in writers:
         await writer.append(b"0")
-    await cluster.down(gone)
+    await cluster.down(missing_bookie)
 
     async def goes_without(writer: LedgerWriter) -> bool:
         await writer.append(b"1")  # a loss that comes behind the quorum is looked at with the next one (Q7)
-        return writer.missing == (gone,)
+        return writer.missing == (missing_bookie,)
 
     for writer in writers:
         await until(partial(goes_without, writer))
@@ -337,15 +339,15 @@ async def test_one_loop_looks_after_all_degraded_writers_of_a_client_and_ends_wi
 
 @pytest.mark.rule("Q8")
 async def test_q8_who_loses_a_bookie_again_gets_it_back_again(cluster: SmallCluster) -> None:
-    writer, gone = await degraded(cluster)
+    writer, missing_bookie = await degraded(cluster)
     for entry in range(2, 4):
-        await cluster.up(gone)
+        await cluster.up(missing_bookie)
         await until(lambda: writer.missing == ())
         await until(lambda: restoring() == 0)
         assert await writer.append(b"with it") == 2 * entry - 2
-        await cluster.down(gone)
+        await cluster.down(missing_bookie)
         assert await writer.append(b"without it") == 2 * entry - 1
-        await until(lambda: writer.missing == (gone,))
+        await until(lambda: writer.missing == (missing_bookie,))
     await writer.close()
 
 

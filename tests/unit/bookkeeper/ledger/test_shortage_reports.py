@@ -24,9 +24,9 @@ async def test_a_ledger_that_loses_another_bookie_is_told_of_again(cluster: Smal
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=1)
     await writer.append(b"0")
     first, second, _ = writer.metadata.ensemble
-    for gone in (first, second):
-        await cluster.down(gone)
-        while gone not in writer.missing:
+    for missing_bookie in (first, second):
+        await cluster.down(missing_bookie)
+        while missing_bookie not in writer.missing:
             await writer.append(b"more")
             await asyncio.sleep(0.01)
     told = [event.fields["missing"] for event in cluster.events if event.kind == "ledger degraded"]
@@ -39,17 +39,17 @@ async def test_a_ledger_is_restored_when_its_bookie_takes_entries_though_nobody_
 ) -> None:
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
-    gone = writer.metadata.ensemble[1]
-    await until(lambda: gone in cluster.holders(writer.id, 0))
-    await cluster.down(gone)
+    missing_bookie = writer.metadata.ensemble[1]
+    await until(lambda: missing_bookie in cluster.holders(writer.id, 0))
+    await cluster.down(missing_bookie)
     await writer.append(b"1")
-    await until(lambda: writer.missing == (gone,))
-    slow, other = (cluster.bookies[name] for name in writer.metadata.ensemble if name != gone)
-    back = cluster.bookies[gone]
+    await until(lambda: writer.missing == (missing_bookie,))
+    slow, other = (cluster.bookies[name] for name in writer.metadata.ensemble if name != missing_bookie)
+    back = cluster.bookies[missing_bookie]
     slow.held, back.held = [], []
     pending = writer.append_nowait(b"2")
     await until(lambda: other.id in cluster.holders(writer.id, 2))
-    await cluster.up(gone)
+    await cluster.up(missing_bookie)
     await until(lambda: writer.missing == () and bool(back.held))
     slow.release()
     assert await pending == 2
@@ -64,30 +64,30 @@ async def test_p1_another_bookie_in_a_missing_ones_place_is_told_of_again_when_t
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
-    gone, is_another = writer.metadata.ensemble[1], False
+    missing_bookie, is_another = writer.metadata.ensemble[1], False
     driver = writer._writers.context.driver
     creation = driver.bookie_creation
 
     async def who(bookie: str) -> int | None:
-        return 10_000 if is_another and bookie == gone else await creation(bookie)
+        return 10_000 if is_another and bookie == missing_bookie else await creation(bookie)
 
     def stores(entry: int) -> bool:
-        return gone in cluster.holders(writer.id, entry)
+        return missing_bookie in cluster.holders(writer.id, entry)
 
     monkeypatch.setattr(driver, "bookie_creation", who)
     for times in (1, 2):
         entry = await writer.append(b"x")
         await until(partial(stores, entry))
-        await cluster.down(gone)
+        await cluster.down(missing_bookie)
         await writer.append(b"without it")
-        await until(lambda: writer.missing == (gone,))
+        await until(lambda: writer.missing == (missing_bookie,))
         is_another = True
-        await cluster.up(gone)
+        await cluster.up(missing_bookie)
         await until(lambda: "bookie not believed" in cluster.kinds())
         await asyncio.sleep(60)  # it is tried again and again
         assert cluster.kinds().count("bookie not believed") == times
         is_another = False
-        await cluster.down(gone)
-        await cluster.up(gone)
+        await cluster.down(missing_bookie)
+        await cluster.up(missing_bookie)
         await until(lambda: writer.missing == ())
     await writer.close()
