@@ -247,9 +247,11 @@ async def test_h12_a_message_on_the_slave_brings_its_topic_and_a_restart_makes_g
         slave.tables.topics.delete("Later")
         await slave.stop()
         again = await bench.broker(slave.settings)
+        assert again.tables.topics.get(TOPIC) is not None and again.tables.topics.get("Later") is None
         again.sync.master = "{}:{}".format(*master.address)
         again.log.follow("{}:{}".format(*master.ha_address or ()))
         await until(lambda: again.tables.topics.get("Later") is not None)
+        assert again.tables.topics.all == master.tables.topics.all
 
 
 @pytest.mark.rule("H13")

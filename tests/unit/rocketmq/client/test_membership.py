@@ -103,10 +103,13 @@ async def test_a_broker_that_comes_into_a_route_hears_of_the_member_at_once(clus
     await cluster.add(queues=1)
     async with mq.consumer("g", "T"):
         await asyncio.sleep(5)
-        for added in (await cluster.add(broker_id=1, queues=1), await cluster.add("c", queues=1)):
+        for name, broker_id in (("b", 1), ("c", 0)):
+            added = await cluster.add(name, broker_id, queues=1)
+            assert not added.members
             await mq.topic("T")
             async with asyncio.timeout(1):
                 await until(lambda added=added: added.members.get("g"))  # type: ignore[misc]
+            assert [group.name for group in added.heartbeats[-1].consumers] == ["g"]
 
 
 async def test_a_route_that_changes_nothing_for_a_member_costs_no_heartbeat(cluster: FakeCluster, mq: RocketMQ) -> None:
