@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -209,14 +209,22 @@ async def changed(driver: Held, directory: BookieDirectory) -> None:
     await until(lambda: bool(heard))
 
 
-async def test_who_asks_behind_a_change_hears_what_was_read_behind_it(held: tuple[Held, BookieDirectory]) -> None:
-    """A bookie that comes back at the same address may be another one: entries sent to it would count as stored."""
-    driver, directory = held
+async def read_around_a_change(
+    driver: Held, directory: BookieDirectory
+) -> list[asyncio.Task[Mapping[str, int | None]]]:
+    """One bookie is looked up before a change and behind it; neither has a response yet."""
     before = asyncio.create_task(directory.identities(("a",)))
     await until(lambda: len(driver.readings) == 1)
     await changed(driver, directory)
     behind = asyncio.create_task(directory.identities(("a",)))
     await until(lambda: len(driver.readings) == 2)
+    return [before, behind]
+
+
+async def test_who_asks_behind_a_change_hears_what_was_read_behind_it(held: tuple[Held, BookieDirectory]) -> None:
+    """A bookie that comes back at the same address may be another one: entries sent to it would count as stored."""
+    driver, directory = held
+    before, behind = await read_around_a_change(driver, directory)
     driver.readings[0][1].set_result(1)
     await before
     also_behind = asyncio.create_task(directory.identities(("a",)))
@@ -230,11 +238,7 @@ async def test_who_asks_behind_a_change_hears_what_was_read_behind_it(held: tupl
 
 async def test_a_late_answer_of_before_a_change_replaces_none_of_behind_it(held: tuple[Held, BookieDirectory]) -> None:
     driver, directory = held
-    before = asyncio.create_task(directory.identities(("a",)))
-    await until(lambda: len(driver.readings) == 1)
-    await changed(driver, directory)
-    behind = asyncio.create_task(directory.identities(("a",)))
-    await until(lambda: len(driver.readings) == 2)
+    before, behind = await read_around_a_change(driver, directory)
     driver.readings[1][1].set_result(2)
     assert await behind == {"a": 2}
     driver.readings[0][1].set_result(1)

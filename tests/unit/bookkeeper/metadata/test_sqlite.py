@@ -278,7 +278,9 @@ async def test_nobody_polls_when_nobody_watches(driver: ClusterMetadata, monkeyp
         return 0, 1
 
     monkeypatch.setattr(store_of(driver)._tree.file, "data_version", version)
-    await asyncio.sleep(0.2)
+    store_of(driver)._thread._poll_at = 0.0
+    for _ in range(2):  # between two calls the thread polls if it has to
+        await driver.instance_id()
     assert not asked
     watch = driver.watch_bookies(lambda: None)
     await until(lambda: len(asked) > 2)

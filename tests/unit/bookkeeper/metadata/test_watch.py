@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from support.waiting import until
 from tallystick.bookkeeper.metadata.watch import Watchers, take_place
 from tallystick.errors import MetadataConflict
 
@@ -55,22 +56,21 @@ def test_a_watcher_whose_loop_is_closed_is_forgotten() -> None:
 
 async def test_a_place_is_taken_when_it_becomes_free() -> None:
     watchers = Watchers()
-    free: list[bool] = []
+    free, attempts = list[bool](), list[bool]()
 
     async def take() -> bool:
-        return bool(free)
+        attempts.append(bool(free))
+        return attempts[-1]
 
     taking = asyncio.ensure_future(take_place("bookie-1", take, lambda changed: watchers.add("/1", changed), 10.0))
-    watchers_seen = False
-    while not watchers_seen:
-        await asyncio.sleep(0)
-        watchers_seen = watchers.keys() == ["/1"]
+    await until(lambda: watchers.keys() == ["/1"] and attempts == [False])
     watchers.notify("/1")
-    await asyncio.sleep(0.01)
+    await until(lambda: attempts == [False, False])
     assert not taking.done()
     free.append(True)
     watchers.notify("/1")
     await taking
+    assert attempts == [False, False, True]
     assert watchers.keys() == []
 
 

@@ -48,6 +48,15 @@ async def commit_five(fake: FakeBroker, consumer: Consumer) -> None:
     assert fake.offsets[COMMITTED] == 5
 
 
+async def commit_asks(fake: FakeBroker, consumer: Consumer) -> tuple[HeldResponse, asyncio.Task[None]]:
+    """A connection was lost, and a commit is under way that asks first where others are."""
+    await lose_connection(fake)
+    held = HeldResponse(fake, QUERY)
+    committing = asyncio.create_task(consumer.commit())
+    await held.arrived()
+    return held, committing
+
+
 async def test_a_seek_while_a_commit_is_under_way_is_not_confirmed_by_its_response(
     cluster: FakeCluster, mq: RocketMQ
 ) -> None:
@@ -75,10 +84,7 @@ async def test_a_seek_while_it_is_asked_where_others_are_counts_more_than_they(
     fake = await cluster.add(queues=1)
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         await commit_five(fake, consumer)
-        await lose_connection(fake)
-        held = HeldResponse(fake, QUERY)
-        committing = asyncio.create_task(consumer.commit())
-        await held.arrived()
+        held, committing = await commit_asks(fake, consumer)
         consumer.seek(QUEUE, 6)
         held.release({"offset": "7"})
         await committing
@@ -93,10 +99,7 @@ async def test_what_is_acknowledged_while_it_is_asked_where_others_are_counts(
     async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
         await commit_five(fake, consumer)
         messages = await take(consumer, 3)
-        await lose_connection(fake)
-        held = HeldResponse(fake, QUERY)
-        committing = asyncio.create_task(consumer.commit())
-        await held.arrived()
+        held, committing = await commit_asks(fake, consumer)
         for message in messages:
             consumer.ack(message)
         held.release({"offset": "6"})
