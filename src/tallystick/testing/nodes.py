@@ -268,7 +268,7 @@ class BrokerNode(Node):
 
     def _is_known(self, broker: Broker) -> bool:
         settings, server = broker.parts.settings, self._names.server
-        return server is None or settings.broker_id in server.routes.members(settings.name)
+        return server is None or settings.broker_id in server.routes.sets.members(settings.name)
 
     @property
     def is_settled(self) -> bool:

@@ -24,12 +24,14 @@ class _Collector:
 
         routes, server = self._routes, self._server
         brokers = GaugeMetricFamily("nameserver_brokers", "Registered brokers", labels=["role"])
-        masters, slaves = routes.broker_counts
+        masters, slaves = routes.sets.broker_counts
         brokers.add_metric(["master"], masters)
         brokers.add_metric(["slave"], slaves)
         yield brokers
         yield GaugeMetricFamily(
-            "nameserver_brokers_displaced", "Living brokers whose name and id another one has", routes.displaced_count
+            "nameserver_brokers_displaced",
+            "Living brokers whose name and id another one has",
+            routes.sets.displaced_count,
         )
         yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", routes.topic_count)
         yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)

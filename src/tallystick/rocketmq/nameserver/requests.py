@@ -115,7 +115,7 @@ class NameRequests:
 
     def _members(self, link: Hashable, command: Command) -> Command:
         header = headers.MemberGroupHeader.of(command)
-        addresses = self._routes.members(header.broker_name)
+        addresses = self._routes.sets.members(header.broker_name)
         group = MemberGroup(BrokerMembers(header.cluster_name, header.broker_name, addresses))
         return command.response(OK, "not set any response code", body=dialect.write(group))
 
@@ -146,12 +146,12 @@ class NameRequests:
 
     def _clusters(self, link: Hashable, command: Command) -> Steps[Command]:
         """``ClusterInfo``, broker set by broker set."""
-        sets, least = self._routes.broker_sets(), 0
+        sets, least = self._routes.sets.routes(), 0
         for count, (name, brokers) in enumerate(sets.items(), 1):
             least += 3 * len(name) + len(brokers.cluster) + sum(map(len, brokers.addresses.values()))
             if count % STEP_SETS == 0:
                 yield
-        return (yield from _list_response(command, least, _cluster_info(sets, self._routes.clusters())))
+        return (yield from _list_response(command, least, _cluster_info(sets, self._routes.sets.clusters())))
 
     def _all_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_all_topics:
@@ -174,11 +174,11 @@ class NameRequests:
     def _system_topics(self, link: Hashable, command: Command) -> Steps[Command]:
         """Respond with the names of clusters and broker sets, which are topics too, and the address of some broker."""
         names: dict[str, None] = {}
-        for count, (cluster, sets) in enumerate(self._routes.clusters().items(), 1):
+        for count, (cluster, sets) in enumerate(self._routes.sets.clusters().items(), 1):
             names.update(dict.fromkeys((cluster, *sets)))
             if count % STEP_CLUSTERS == 0:
                 yield
-        pieces = _topic_names(list(names), self._routes.first_address())
+        pieces = _topic_names(list(names), self._routes.sets.first_address())
         return (yield from _list_response(command, sum(map(len, names)), pieces))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:

@@ -26,6 +26,7 @@ from itertools import islice
 
 import msgspec
 
+from tallystick.rocketmq.nameserver.broker_sets import BrokerSets
 from tallystick.rocketmq.nameserver.live_brokers import Announcement, LiveBroker, LiveBrokers
 from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
 from tallystick.rocketmq.wire.steps import Steps, finished
@@ -74,8 +75,7 @@ class RoutesCore:
         self._host_of, self._later = host_of, later
         self._delete_missing, self._acting_masters = delete_missing_topics, acting_masters
         self._queues = TopicQueues(later)
-        self._sets: dict[str, BrokerSet] = {}
-        self._clusters: dict[str, dict[str, None]] = {}  # broker names, in order of registration
+        self.sets = BrokerSets()
         self._live = LiveBrokers(host_of)
 
     # Brokers come
@@ -92,7 +92,7 @@ class RoutesCore:
             self.unregister(announcement.cluster, before.announcement.name, announcement.address)
         if self.is_full(link, announcement):
             return None
-        brokers = self._set_of(announcement, self._host_of(link))
+        brokers = self.sets.enter(announcement, self._host_of(link))
         if brokers.acting_master != bool(announcement.acting_master):
             brokers.acting_master = not brokers.acting_master
             brokers.changes += 1
@@ -153,31 +153,11 @@ class RoutesCore:
         """Whether there are too many brokers, or ids of this name, for one more over this connection."""
         if self._live.get(announcement.cluster, announcement.address) is None and not self._live.has_room(link):
             return True
-        brokers = self._sets.get(announcement.name)
+        brokers = self.sets.get(announcement.name)
         if brokers is None or announcement.broker_id in brokers.addresses or announcement.broker_id == MASTER_ID:
             return False
         others = sum(holder != announcement.address for id, holder in brokers.addresses.items() if id != MASTER_ID)
         return others >= MAX_SET_IDS
-
-    def _set_of(self, announcement: Announcement, host: str) -> BrokerSet:
-        """Returns a broker's set, which is in the cluster that its last registration named."""
-        brokers = self._sets.get(announcement.name)
-        if brokers is None:
-            brokers = self._sets[announcement.name] = BrokerSet(
-                announcement.cluster, announcement.name, host, {}, False
-            )
-        elif brokers.cluster != announcement.cluster:
-            self._leave_cluster(brokers)
-            brokers.cluster = announcement.cluster
-            brokers.changes += 1
-        self._clusters.setdefault(announcement.cluster, {})[announcement.name] = None
-        return brokers
-
-    def _leave_cluster(self, brokers: BrokerSet) -> None:
-        names = self._clusters.get(brokers.cluster, {})
-        names.pop(brokers.name, None)
-        if not names:
-            self._clusters.pop(brokers.cluster, None)
 
     def _outranked(self, brokers: BrokerSet, announcement: Announcement) -> bool:
         holder = brokers.addresses.get(announcement.broker_id)
@@ -242,7 +222,7 @@ class RoutesCore:
             announcement = live.announcement
             names = announcement.cluster, announcement.address, announcement.name, announcement.ha_address
             size += sum(map(sys.getsizeof, names))
-            brokers = self._sets.get(announcement.name)
+            brokers = self.sets.get(announcement.name)
             if brokers is not None and announcement.broker_id == min(brokers.addresses, default=None):
                 size += brokers.topic_bytes
         return size
@@ -251,7 +231,7 @@ class RoutesCore:
 
     def unregister(self, cluster: str, name: str, address: str) -> None:
         self._live.forget(cluster, address)
-        brokers = self._sets.get(name)
+        brokers = self.sets.get(name)
         if brokers is None:
             return
         brokers.leave_displaced(address)
@@ -282,8 +262,7 @@ class RoutesCore:
         return announcement
 
     def _drop_set(self, brokers: BrokerSet) -> None:
-        del self._sets[brokers.name]
-        self._leave_cluster(brokers)
+        self.sets.remove(brokers)
         self._queues.drop_all(brokers)
 
     # What an operator changes
@@ -291,7 +270,7 @@ class RoutesCore:
     def set_writeable(self, name: str, writeable: bool) -> Steps[int]:
         """Change the permission of all queues of a broker set, until its master registers a change. Returns how many
         topics it has."""
-        brokers = self._sets.get(name)
+        brokers = self.sets.get(name)
         return (yield from self._queues.set_writeable(brokers, writeable)) if brokers is not None else 0
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -328,40 +307,9 @@ class RoutesCore:
         }
         return msgspec.structs.replace(broker, addresses=addresses_shown)
 
-    def first_address(self) -> str | None:
-        """Returns the address of some broker, or None if there is none."""
-        first = next(iter(self._sets.values()), None)
-        return first.first_address() if first is not None else None
-
-    def broker_sets(self) -> dict[str, BrokerRoute]:
-        return {name: brokers.route() for name, brokers in self._sets.items()}
-
-    def clusters(self) -> dict[str, list[str]]:
-        """Returns the names of clusters with those of their broker sets."""
-        return {cluster: list(names) for cluster, names in self._clusters.items()}
-
-    def members(self, name: str) -> dict[int, str]:
-        """Returns the addresses of a broker set by id; it is empty for a set that is not registered."""
-        return self._sets[name].route().addresses if name in self._sets else {}
-
     @property
     def topic_count(self) -> int:
         return self._queues.topic_count
-
-    @property
-    def set_count(self) -> int:
-        return len(self._sets)
-
-    @property
-    def broker_counts(self) -> tuple[int, int]:
-        """Returns how many masters and slaves are registered."""
-        masters = sum(MASTER_ID in brokers.addresses for brokers in self._sets.values())
-        return masters, sum(len(brokers.addresses) for brokers in self._sets.values()) - masters
-
-    @property
-    def displaced_count(self) -> int:
-        """Returns how many ids two living brokers take from each other."""
-        return sum(len(brokers.displaced) for brokers in self._sets.values())
 
     def topics(self, cluster: str | None = None) -> Steps[list[str]]:
         """Returns the topics of all clusters or one."""

@@ -74,11 +74,11 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 async def test_a_broker_is_known_at_once_and_gone_when_it_stops(server: Server) -> None:
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
-    await until(lambda: server.routes.members("b0") == {0: MASTER.address})
+    await until(lambda: server.routes.sets.members("b0") == {0: MASTER.address})
     assert "TBW102" in finished(server.routes.topics())
     await until(lambda: broker.registrar.registered == {server.address: ""})
     await broker.close()
-    assert server.routes.members("b0") == {}
+    assert server.routes.sets.members("b0") == {}
 
 
 async def test_two_masters_of_one_name_hear_of_each_other_and_of_the_end(server: Server) -> None:
@@ -91,9 +91,9 @@ async def test_two_masters_of_one_name_hear_of_each_other_and_of_the_end(server:
     await until(lambda: new.registrar.rival == MASTER.address)
     for _ in range(3):
         old.registrar.changed()  # as every 30 s
-        await until(lambda: server.routes.members("b0") == {0: MASTER.address})
+        await until(lambda: server.routes.sets.members("b0") == {0: MASTER.address})
         new.registrar.changed()
-        await until(lambda: server.routes.members("b0") == {0: promoted.address})
+        await until(lambda: server.routes.sets.members("b0") == {0: promoted.address})
     assert old.registrar.rival == promoted.address
     (told,) = [event for event in old.events if event.kind == "another broker of this id"]
     assert (told.fields["other"], told.fields["broker"], told.fields["id"]) == (promoted.address, "b0", 0)
@@ -193,7 +193,7 @@ async def test_a_name_server_that_is_away_is_tried_again_and_complained_about_on
     port = int(server.address.rpartition(":")[2])
     again = Server(tmp_path, port)
     await again.listen()
-    await until(lambda: again.routes.members("b0") == {0: MASTER.address})
+    await until(lambda: again.routes.sets.members("b0") == {0: MASTER.address})
     await until(lambda: broker.registrar.registered == {server.address: ""})
     assert [event.kind for event in broker.events if "name server" in event.kind] == [
         "cannot register with a name server",
@@ -209,13 +209,13 @@ async def test_a_name_server_that_was_restarted_knows_the_broker_at_once(tmp_pat
     await server.listen()
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
-    await until(lambda: server.routes.members("b0") == {0: MASTER.address})
+    await until(lambda: server.routes.sets.members("b0") == {0: MASTER.address})
     port = int(server.address.rpartition(":")[2])
     await server.close()
     again = Server(tmp_path, port)
     await again.listen()
-    assert again.routes.members("b0") == {}
-    await until(lambda: again.routes.members("b0") == {0: MASTER.address})
+    assert again.routes.sets.members("b0") == {}
+    await until(lambda: again.routes.sets.members("b0") == {0: MASTER.address})
     assert "TBW102" in finished(again.routes.topics())
     await broker.close()
     await again.close()
@@ -255,7 +255,7 @@ async def test_a_name_server_that_is_down_keeps_nobody_waiting(server: Server) -
     known = []
     broker.registrar.announced(lambda: known.append("T" in finished(server.routes.topics())))
     await until(lambda: known == [True])
-    assert server.routes.members("b0") == {0: MASTER.address}
+    assert server.routes.sets.members("b0") == {0: MASTER.address}
     failed = [event for event in broker.events if event.kind == "cannot register with a name server"]
     assert [event.fields["name_server"] for event in failed] == ["127.0.0.1:1"]
     await broker.close()
@@ -268,7 +268,7 @@ async def test_a_name_server_that_hangs_is_waited_for_as_long_as_the_time_out(se
     broker = Announced(MASTER, address, server.address, timeout_s=0.3)
     broker.registrar.start()
     known = []
-    broker.registrar.announced(lambda: known.append(server.routes.members("b0")))
+    broker.registrar.announced(lambda: known.append(server.routes.sets.members("b0")))
     await until(lambda: bool(known))
     assert known == [{0: MASTER.address}], "the other one was told meanwhile"
     await broker.close()

@@ -231,7 +231,7 @@ async def test_it_registers_as_what_it_is(tmp_path: Path) -> None:
             if broker.standing.role is not role:
                 await broker.take_role(role, broker_id)
             address = f"127.0.0.1:{broker.address[1]}"
-            await until(lambda known=broker_id, at=address: server.routes.members("b0") == {known: at})  # type: ignore[misc]
+            await until(lambda known=broker_id, at=address: server.routes.sets.members("b0") == {known: at})  # type: ignore[misc]
     await server.close()
 
 

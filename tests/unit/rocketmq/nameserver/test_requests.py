@@ -250,9 +250,9 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
         finished(routes.register(announcement(0, ["A", "B", "Ü"], name=f"b{number}"), number, 0))
     finished(routes.register(announcement(0, [f"T{number}" for number in range(1200)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
-    info = ClusterInfo(routes.broker_sets(), routes.clusters())
+    info = ClusterInfo(routes.sets.routes(), routes.sets.clusters())
     names = TopicNames(["A", "B", "Ü", *(f"T{number}" for number in range(1200))])
-    system = TopicNames(["c", *(f"b{number}" for number in range(120)), "b"], routes.first_address())
+    system = TopicNames(["c", *(f"b{number}" for number in range(120)), "b"], routes.sets.first_address())
     for code, body in (
         (RequestCode.GET_BROKER_CLUSTER_INFO, dialect.write(info)),
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, dialect.write_strict(names)),

@@ -50,7 +50,7 @@ def test_a_master_brings_its_topics_and_a_slave_only_its_address() -> None:
     register(routes, announcement(1, ["T1", "T2", "T3"]), "slave", 0)
     assert topics(routes) == ["T1", "T2"]
     assert addresses(routes) == {0: "b-0:10911", 1: "b-1:10911"}
-    assert routes.clusters() == {"c": ["b"]}
+    assert routes.sets.clusters() == {"c": ["b"]}
 
 
 def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
 def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
     routes = RoutesCore()
     assert register(routes, announcement(0, ["T1"]), "master", 0) is None
-    assert (routes.broker_sets(), routes.clusters(), topics(routes)) == ({}, {}, [])
+    assert (routes.sets.routes(), routes.sets.clusters(), topics(routes)) == ({}, {}, [])
     assert register(routes, announcement(0, []), "master", 0) is not None
     assert register(routes, announcement(0, ["T1"], version=2), "master", 0) is not None
     assert topics(routes) == ["T1"]
@@ -118,7 +118,12 @@ def test_the_last_broker_takes_its_topics_along() -> None:
     assert addresses(routes) == {1: "b-1:10911"}
     assert perm(routes) == 6
     routes.unregister("c", "b", "b-1:10911")
-    assert (finished(routes.route("T1")), topics(routes), routes.broker_sets(), routes.clusters()) == (None, [], {}, {})
+    assert (finished(routes.route("T1")), topics(routes), routes.sets.routes(), routes.sets.clusters()) == (
+        None,
+        [],
+        {},
+        {},
+    )
     routes.unregister("c", "b", "b-1:10911")
 
 
@@ -130,7 +135,7 @@ def test_topics_of_two_broker_sets_have_both() -> None:
     assert [queue.broker for queue in route.queues] == ["b", "d"]
     assert topics(routes, "c") == ["T1", "T2", "T3"]
     assert topics(routes, "nope") == []
-    assert routes.clusters() == {"c": ["b", "d"]}
+    assert routes.sets.clusters() == {"c": ["b", "d"]}
     routes.delete_topic("T2", "nope")
     assert "T2" in topics(routes)
     routes.delete_topic("T2", "c")
@@ -154,10 +159,10 @@ def test_brokers_of_a_connection_that_ended_go_one_by_one_and_who_moved_meanwhil
         register(routes, announcement(0, name=name), "gone", 0)
     steps = routes.closed("gone")
     assert next(steps).name == "b0"
-    assert routes.set_count == 3
+    assert len(routes.sets) == 3
     register(routes, announcement(0, name="b2"), "back", 1)
     assert [gone.name for gone in steps] == ["b1", "b3"]
-    assert list(routes.broker_sets()) == ["b2"] and list(routes.closed("gone")) == []
+    assert list(routes.sets.routes()) == ["b2"] and list(routes.closed("gone")) == []
     assert [gone.name for gone in routes.closed("back")] == ["b2"]
 
 
@@ -186,7 +191,7 @@ def test_acting_masters_lose_write_permission() -> None:
     list(routes.closed("master"))
     assert perm(routes) == 4
     assert addresses(routes) == {0: "b-1:10911"}  # shown in the master's place
-    assert routes.members("b") == {1: "b-1:10911"}
+    assert routes.sets.members("b") == {1: "b-1:10911"}
     register(routes, announcement(1, ["T1", "T5"], version=2, acting_master=True), "slave", 1)
     assert perm(routes, "T5") == 4  # the slave with the lowest id says what the topics are
 
@@ -215,9 +220,9 @@ def test_a_set_is_in_the_cluster_of_its_last_registration() -> None:
     routes = RoutesCore()
     for number in range(3):
         register(routes, replace(announcement(0), cluster=f"c{number}"), "link", 0)
-    assert routes.clusters() == {"c2": ["b"]}
+    assert routes.sets.clusters() == {"c2": ["b"]}
     routes.unregister("whichever", "b", announcement(0).address)
-    assert routes.clusters() == {} and topics(routes) == []
+    assert routes.sets.clusters() == {} and topics(routes) == []
 
 
 def test_what_is_kept_for_a_connection_is_counted_until_it_goes() -> None:
@@ -240,9 +245,9 @@ def test_a_broker_that_changes_its_name_leaves_no_set_behind() -> None:
     routes = RoutesCore()
     for number in range(3):
         register(routes, announcement(0, name=f"b{number}", address="b:10911"), "link", 0)
-    assert list(routes.broker_sets()) == ["b2"]
+    assert list(routes.sets.routes()) == ["b2"]
     list(routes.closed("link"))
-    assert not routes.broker_sets() and not topics(routes) and not routes.clusters()
+    assert not routes.sets.routes() and not topics(routes) and not routes.sets.clusters()
 
 
 MANY = [f"T{number}" for number in range(3 * queues_module.STEP_TOPICS)]

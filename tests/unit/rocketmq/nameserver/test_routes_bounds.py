@@ -31,10 +31,10 @@ def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch
     for number in range(5):
         one = replace(announcement(0), name=f"b{number}", cluster=f"c{number}", address=f"h:{number}")
         assert (register(routes, one, "stranger", 0) is None) == (number >= 3)
-    assert len(routes.broker_sets()) == 3 and list(routes.clusters()) == ["c0", "c1", "c2"]
+    assert len(routes.sets.routes()) == 3 and list(routes.sets.clusters()) == ["c0", "c1", "c2"]
     assert len(routes._queues) == 5
     list(routes.closed("stranger"))
-    assert (routes.broker_sets(), routes.clusters(), topics(routes)) == ({}, {}, [])
+    assert (routes.sets.routes(), routes.sets.clusters(), topics(routes)) == ({}, {}, [])
     assert (routes._live._live, routes._live._links, len(routes._queues)) == ({}, {}, 0)
     monkeypatch.setattr(live_brokers, "MAX_LINK_BROKERS", 2)
     taken = [register(routes, replace(announcement(0), name=f"b{n}", address=f"h:{n}"), "one", 0) for n in range(3)]
@@ -102,13 +102,13 @@ def test_the_ids_of_a_name_are_bounded_and_its_master_always_has_one(monkeypatch
     routes = RoutesCore()
     taken = [register(routes, announcement(number), number, 0) for number in (1, 2, 3, 4, 0)]
     assert [one is not None for one in taken] == [True, True, True, False, True]
-    assert list(routes.members("b")) == [0, 1, 2, 3]
+    assert list(routes.sets.members("b")) == [0, 1, 2, 3]
     assert register(routes, announcement(9, address="b-2:10911"), 2, 0) is not None, "it leaves another id"
     assert register(routes, announcement(3, address="new:10911"), 5, 0) is not None, "it takes the id of another"
     assert register(routes, announcement(4), 4, 0) is None
     list(routes.closed(5))
     assert register(routes, announcement(4), 4, 0) is not None
-    assert list(routes.members("b")) == [0, 1, 4, 9]
+    assert list(routes.sets.members("b")) == [0, 1, 4, 9]
     assert register(routes, announcement(0, name="other"), 6, 0) is not None
     assert register(routes, announcement(5, address="b-0:10911"), 0, 0) is None, "a master that is none is one more"
 

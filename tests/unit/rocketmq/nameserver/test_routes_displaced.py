@@ -31,12 +31,12 @@ def test_two_of_one_id_hear_of_each_other_and_it_begins_once(broker_id: int) -> 
     routes = RoutesCore()
     assert come(routes, "old:1", broker_id) == (None, False)
     assert come(routes, "new:1", broker_id) == ("old:1", True)
-    assert routes.displaced_count == 1
+    assert routes.sets.displaced_count == 1
     for _ in range(2):
         assert come(routes, "old:1", broker_id) == ("new:1", False)
         assert come(routes, "new:1", broker_id) == ("old:1", False)
     assert come(routes, "new:1", broker_id) == ("old:1", False), "it goes on, though nothing changes"
-    assert routes.displaced_count == 1
+    assert routes.sets.displaced_count == 1
 
 
 @pytest.mark.parametrize("gone", ["old:1", "new:1"])
@@ -47,7 +47,7 @@ def test_it_ends_with_one_of_them(gone: str) -> None:
     list(routes.closed(gone))
     for _ in range(2):
         assert come(routes, "new:1" if gone == "old:1" else "old:1") == (None, False)
-    assert routes.displaced_count == 0
+    assert routes.sets.displaced_count == 0
     assert come(routes, gone)[1], "it begins again"
 
 
@@ -57,9 +57,9 @@ def test_of_ids_that_nobody_holds_nothing_is_kept() -> None:
     for number in range(3):
         come(routes, f"stays:{number}", number)
         come(routes, "h:1", number)
-    assert routes.displaced_count == 1, "it left the others"
+    assert routes.sets.displaced_count == 1, "it left the others"
     routes.unregister("c", "b", "h:1")
-    assert (routes.displaced_count, routes.broker_counts) == (0, (0, 0))
+    assert (routes.sets.displaced_count, routes.sets.broker_counts) == (0, (0, 0))
 
 
 def test_one_that_comes_back_as_a_slave_or_is_outranked_takes_nothing_from_anyone() -> None:
@@ -67,10 +67,10 @@ def test_one_that_comes_back_as_a_slave_or_is_outranked_takes_nothing_from_anyon
         routes = RoutesCore()
         come(routes, "old:1")
         finished(routes.register(announcement(0, address="new:1", state=state), "new", 0))
-        assert routes.displaced_count == 1
+        assert routes.sets.displaced_count == 1
         come(routes, "old:1", 0 if state else 1)
-        assert routes.displaced_count == 0
-        assert routes.members("b")[0] == "new:1"
+        assert routes.sets.displaced_count == 0
+        assert routes.sets.members("b")[0] == "new:1"
 
 
 def test_who_says_the_same_again_hears_of_it_too() -> None:

@@ -104,8 +104,8 @@ async def test_brokers_of_connections_that_end_together_are_unregistered_over_ma
             finished(server.routes.register(announcement(0, name=f"b{number}-{one}"), link, 1e9))
     for link in links:
         server.closed(link)
-    assert server.routes.set_count == len(links) * 20 - 10
-    await until(lambda: not server.routes.set_count)
+    assert len(server.routes.sets) == len(links) * 20 - 10
+    await until(lambda: not len(server.routes.sets))
     told = [event.fields["broker"] for event in bench.told if event.kind == "broker unregistered"]
     assert told == [f"b{number}-{one}" for number in range(5) for one in range(20)]
 
@@ -288,7 +288,7 @@ async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, m
     await client.close()
     await asyncio.gather(work, return_exceptions=True)
     await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._slices._task)
-    assert (bench.server.routes.broker_sets(), bench.server.kept_bytes) == ({}, 0)
+    assert (bench.server.routes.sets.routes(), bench.server.kept_bytes) == ({}, 0)
 
 
 async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
