@@ -33,6 +33,7 @@ from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.metrics import BrokerCounts, BrokerReadings, registry
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.ports import STORE_SHARE, Address, BrokerPorts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registered_topics import permitted
@@ -43,8 +44,8 @@ from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.send_checks import SendChecks
 from tallystick.rocketmq.broker.sendback import SendBack
-from tallystick.rocketmq.broker.server import BrokerServer, Requests
-from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
+from tallystick.rocketmq.broker.server import Requests
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -57,14 +58,10 @@ from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.runtime.folders import make_folder
-from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 
-Address = tuple[str, int]
-
-STORE_SHARE = 4  # this part of the process's open files is the store's, at most
-OTHER_FILES = 512  # of the process's open files: slaves, HTTP, connections that are closed again, what is saved
 LEAST_FILES = 1024  # with fewer a crowd would take those of the store, and a broker that cannot open these stops
 
 
@@ -91,16 +88,21 @@ class Broker:
         self._registrar: Registrar | None = None
         self.counts = BrokerCounts()
         self._ready = False
-        # Before anything is written: a broker whose ports are taken leaves no folder.
-        self._reserved = outside.network.reserve(
-            settings.host, -FAST_PORT_BELOW, port=settings.port, purpose=" for clients"
-        )
-        self._stack.callback(self._reserved.close)
-        self.address: Address = (settings.host, self._reserved.port)
-        self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
+        self._ports = BrokerPorts(settings, outside)
+        self._stack.callback(self._ports.close)
         self.ha_address: Address | None = None
         self.http_address: Address | None = None
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    @property
+    def address(self) -> Address:
+        """The host and port for clients."""
+        return self._ports.address
+
+    @property
+    def fast_address(self) -> Address:
+        """The host and port for all requests of clients but pulls."""
+        return self._ports.fast_address
 
     @property
     def memory(self) -> Memory:
@@ -123,7 +125,7 @@ class Broker:
             remark = f"a broker must be allowed {LEAST_FILES} open files (ulimit -Hn)"
             raise UsageError(remark, open_files=outside.open_files)
         if not self.standing.is_slave:
-            self._look_for_ha_port()
+            self._ports.check_ha_port()
         make_folder(outside.disk, settings.store_dir)
         lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
         self._stack.callback(lock.release)
@@ -184,12 +186,6 @@ class Broker:
             saver.start()
             watch(saver.tasks, self._fail)
 
-    def _look_for_ha_port(self) -> None:
-        """Raises UsageError if another process listens at the HA port."""
-        settings = self.settings
-        if settings.listen_ha_port:
-            self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
-
     async def take_role(self, role: Role, broker_id: int) -> None:
         """Become a master, or a slave: at the start, and when the broker was the other one.
 
@@ -198,7 +194,7 @@ class Broker:
         that may not become a master goes on as a slave.
         """
         if role is not Role.SLAVE and self.standing.is_slave:
-            self._look_for_ha_port()  # its store is a master's, durably, before it listens
+            self._ports.check_ha_port()  # its store is a master's, durably, before it listens
         self.ha_address = await self._roles.take(role, broker_id)
         if self._registrar is not None:
             await self._registrar.become(self._member())
@@ -255,23 +251,9 @@ class Broker:
         self._stack.callback(self._requests.close)
 
     async def _listen(self) -> None:
-        settings, outside = self.settings, self._outside
-        store = outside.open_files // STORE_SHARE
-        room = (outside.open_files - store - OTHER_FILES) // 2  # for each of two ports
-        remoting = replace(settings.remoting, max_connections=min(settings.remoting.max_connections, room))
-        self._server = BrokerServer(outside, self._requests, remoting, self._server_requests)
+        self._server = self._ports.make_server(self._requests, self._server_requests)
         self._stack.push_async_callback(self._server.close)
-        try:
-            await self._server.start(*self.address)
-        except OSError as error:
-            ports = f"{self.address[1]} and {self.fast_address[1]}"
-            raise UsageError(f"cannot listen for clients: {error.strerror}", ports=ports) from error
-        self._reserved.close()
-        if not settings.is_loopback:
-            outside.events.emit(
-                "listening beyond this machine", host=self.address[0], port=self.address[1],
-                reason="bindAddress says so; whoever reaches the ports can read and write",
-            )  # fmt: skip
+        await self._ports.listen(self._server)
 
     def _register(self) -> None:
         settings, outside = self.settings, self._outside
@@ -285,21 +267,16 @@ class Broker:
         watch(self._registrar.tasks, self._fail)
 
     async def _listen_http(self) -> None:
-        settings, store = self.settings, self.parts.store
+        name, store = self.settings.name, self.parts.store
         view = BrokerReadings(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held_count, self.parts.locks, lambda: self._server.malformed, self._server.memory,
             self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
-            lambda: {"broker": settings.name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
+            lambda: {"broker": name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
         )  # fmt: skip
-        try:
-            dashboard = DashboardCollector(self.parts, self.counts)
-            pages = HealthPages(registry(view, dashboard), self._state)
-            listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
-        except OSError as error:
-            reason = f"cannot listen for HTTP: {error.strerror}"
-            raise UsageError(reason, metricsPromExporterPort=settings.http_port) from error
+        dashboard = DashboardCollector(self.parts, self.counts)
+        listener = await self._ports.listen_http(HealthPages(registry(view, dashboard), self._state))
         self._stack.push_async_callback(listener.close)
         self.http_address = listener.address
 
