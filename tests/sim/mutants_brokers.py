@@ -111,7 +111,7 @@ BROKER_MUTANTS = (
     ),
     _planted(
         "reput does not hear of deletions (B9)",
-        "store/store.py",
+        "store/replicated_queues.py",
         "        deleted_topics.add(deletions)\n",
         "",
     ),

@@ -144,7 +144,7 @@ class Node(Shelf):
         assert sum(len(run[1]) for run in held if run is not None) <= MOST_HELD * len(held)
         assert len(parts.queues._leaving) <= len(TOPICS) * len(QUEUES)
         assert len(self.store._borders) <= 64
-        assert len(self.store.next_offsets) <= len(TOPICS) * len(QUEUES)
+        assert len(self.store.replicated.next_offsets) <= len(TOPICS) * len(QUEUES)
 
 
 class Schedule:
@@ -201,14 +201,14 @@ class Schedule:
     def tell(self) -> None:
         """Ends and deletions, as a slave's round copies them."""
         master, slave = self.master, self.slave
-        deletion = slave.store.learn_deletions(master.store.deletions)
-        for topic, offset in master.store.deletions.items():
+        deletion = slave.store.replicated.learn_deletions(master.store.replicated.deletions)
+        for topic, offset in master.store.replicated.deletions.items():
             if offset > max(slave.store.first, slave.deleted.get(topic, 0)):
                 slave.deleted[topic] = offset
         if deletion is not None:
             deletion.run()
-        slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
-        slave.told, slave.told_at = dict(master.store.next_offsets), master.store.end
+        slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end)
+        slave.told, slave.told_at = dict(master.store.replicated.next_offsets), master.store.end
         slave.ends_known = slave.store.end > 0 or self.slave.store.first > 0 or slave.ends_known
 
     def delete(self) -> None:

@@ -137,7 +137,7 @@ class Expectation:
     def deletion_told(self, topic: str) -> None:
         """The operator was told that it is made."""
         if self.master.broker is not None:  # else nobody can tell where in the log
-            self.deleted[topic] = store_of(self.master).deletions.get(topic, 0)
+            self.deleted[topic] = store_of(self.master).replicated.deletions.get(topic, 0)
             self._deleting[topic] -= 1
 
     def was_set_back(self, group: str, topic: str) -> None:
@@ -167,7 +167,8 @@ class Expectation:
         self._lose(end)
         durable = node.durable
         self.acks = [replace(ack, is_synced=ack.at < durable, holders=()) for ack in self.acks if ack.at >= store.first]
-        self.deleted = {topic: at for topic, at in self.deleted.items() if store.deletions.get(topic, 0) >= at}
+        deletions = store.replicated.deletions
+        self.deleted = {topic: at for topic, at in self.deleted.items() if deletions.get(topic, 0) >= at}
 
     def begins_anew(self, node: BrokerView) -> None:
         """This slave, whose log does not fit, is about to get an empty directory."""

@@ -211,7 +211,7 @@ class BrokersJudge:
         """The master is about to go for good, and this slave takes its place."""
         sync = broker_of(node).sync
         has_all = sync.status.synced_ms and not sync.status.failures
-        if has_all and not store_of(node).ends_known:
+        if has_all and not store_of(node).replicated.ends_known:
             self.fail("B4", f"{node.id} has copied all tables, and does not know where its master's queues end")
         self.expectation.promoted(node)
         self.tables.another_master()

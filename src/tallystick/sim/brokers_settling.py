@@ -96,8 +96,8 @@ class Settling:
             return f"{node.id} has other {why} than its master"
         slave_store = slave.parts.store
         if any(
-            at > max(slave_store.first, slave_store.deletions.get(topic, 0))
-            for topic, at in master.parts.store.deletions.items()
+            at > max(slave_store.first, slave_store.replicated.deletions.get(topic, 0))
+            for topic, at in master.parts.store.replicated.deletions.items()
         ):
             return f"{node.id} does not know of deletions"
         return None

@@ -148,9 +148,8 @@ class Broker:
         self._load_tables(store)
         self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(self._client.close)
-        self.sync = MetadataSync(
-            self._client, outside.clock, outside.events, self.tables, self.log.follow_status, store, self._worker
-        )
+        clock, events, queues = outside.clock, outside.events, store.replicated
+        self.sync = MetadataSync(self._client, clock, events, self.tables, self.log.follow_status, queues, self._worker)
         self._stack.push_async_callback(self.sync.close)
         self._roles = RoleTaking(
             self.standing, self.log, self.sync, self.tables, self._saver, self._lock_file, self._lock_saver,

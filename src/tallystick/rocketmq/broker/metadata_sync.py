@@ -48,7 +48,7 @@ _SETTLED = (
 
 
 class MasterQueues(Protocol):
-    """The part that stores where the master's queues end: see ``MessageStore``."""
+    """The part that stores where the master's queues end: see ``ReplicatedQueues``."""
 
     def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None: ...
 

@@ -40,16 +40,16 @@ class QueuePages:
 
     def page(self, start: int) -> Page:
         store, first = self._store, 0 if start < _DELETION_PLACES else _DELETION_PLACES
-        index = max(0, start - first - store.removals)
+        index = max(0, start - first - store.replicated.removals)
         ends: list[tuple[str, int, int]] = []
         deleted: dict[str, int] = {}
         if first:
-            deleted = dict(islice(store.deletions.items(), index, index + PAGE_ENTRIES))
+            deleted = dict(islice(store.replicated.deletions.items(), index, index + PAGE_ENTRIES))
         else:
-            some = islice(store.next_offsets.items(), index, index + PAGE_ENTRIES)
+            some = islice(store.replicated.next_offsets.items(), index, index + PAGE_ENTRIES)
             ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
         index += len(ends) + len(deleted)
-        at: int | None = first + index + store.removals
-        if index >= len(store.deletions if first else store.next_offsets):
-            at = None if first or not store.deletions else _DELETION_PLACES
+        at: int | None = first + index + store.replicated.removals
+        if index >= len(store.replicated.deletions if first else store.replicated.next_offsets):
+            at = None if first or not store.replicated.deletions else _DELETION_PLACES
         return Page(dialect.write_strict(QueueEndsPage(store.end, ends, deleted, store.first)), at)

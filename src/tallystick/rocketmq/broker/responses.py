@@ -50,7 +50,7 @@ def respond_unchanged(command: Command) -> Command:
 
 def check_deletions(parts: Parts) -> None:
     """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
-    if parts.deletions.pending_count >= MAX_DELETIONS or parts.store.remembers_no_more:
+    if parts.deletions.pending_count >= MAX_DELETIONS or parts.store.replicated.is_full:
         remark = "too many deletions wait for the disk: ask again later"
         raise refusal(ResponseCode.SYSTEM_BUSY, remark)
 

@@ -13,16 +13,16 @@ the real disk holds its lock first (``Disk.lock_file`` of ``checkpoint.LOCK``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.deletion import Deletion
-from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import StoreOpening, StoreParts
 from tallystick.rocketmq.store.promotion import check_promotion
 from tallystick.rocketmq.store.reads import Reads, marked_offset
+from tallystick.rocketmq.store.replicated_queues import ReplicatedQueues
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.takeover import take_over
 from tallystick.rocketmq.store.units import UNIT
@@ -58,6 +58,7 @@ class MessageStore:
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
         self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
+        self.replicated = ReplicatedQueues(parts, self._appender, self._upkeep, events)
         self._slave = False  # see ``take_role``
 
     @classmethod
@@ -209,94 +210,18 @@ class MessageStore:
         return arrivals
 
     def delete_topics(self, topics: Iterable[str]) -> Deletion:
-        """Their queues are gone at once, and durably when the deletion is noted; their messages go with their files.
-
-        A topic made anew begins at queue offset 0.
-        """
-        return self._delete(dict.fromkeys(topics, self.end))
-
-    def learn_deletions(self, deletions: Mapping[str, int]) -> Deletion | None:
-        """As a slave: which topics the master deleted, and where in the log. Returns None when all were known."""
-        deleted_topics = self._reput.deleted_topics
-        first = max(self.first, deleted_topics.forgotten_up_to)
-        new = {topic: offset for topic, offset in deletions.items() if offset > max(first, deleted_topics.get(topic))}
-        if not new:
-            return None
-        self._events.emit("deletions copied", topics=len(new))
-        return self._delete(new)
-
-    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int, first: int | None = None) -> None:
-        """THREAD. As a slave: where the master's queues end; all records before ``at`` count. ``first``: where its log
-        begins; None: it did not say. Raises StorageError."""
-        self._upkeep.note(
-            ends=[(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)], ends_at=at,
-            master_first=first,
-        )  # fmt: skip
-
-    @property
-    def ends_known(self) -> bool:
-        """Of a slave: whether it could be opened as a master without the ``ends_may_be_unknown`` setting."""
-        state = self._parts.state.state
-        assert state is not None, "a store opens with a batch"
-        return state.ends_known
+        """Delete topics: their queues are gone at once, and durably when the deletion is noted; their messages go with
+        their files. A topic that is made anew begins at queue offset 0."""
+        return self.replicated.delete(dict.fromkeys(topics, self.end))
 
     def lacks_beginning(self, topic: str, queue_id: int) -> bool:
-        """Of a slave: whether the queue's first messages are, or may be, in a part of the master's log that it does not
-        have: it was never copied, or went here sooner. What the master had when it last said so it may have still."""
-        state = self._parts.state.state
-        assert state is not None, "a store opens with a batch"
-        outlived = self.first <= state.begin_offset if state.master_first is None else state.master_first < self.first
-        if not self._slave or (self.end and not (self.first and outlived)):
-            return False
-        first, end = self.queue_range(topic, queue_id)
-        if end:
-            return first > 0
-        if state.ends_at < state.begin_offset:  # what there was before is not known
-            return True
-        return state.ends.get((topic, queue_id), 0) > 0 and self._reput.deleted_topics.get(topic) < state.ends_at
-
-    @property
-    def next_offsets(self) -> Mapping[tuple[str, int], int]:
-        """By queue the next queue offset, in the order in which the queues came."""
-        return self._appender.next_offsets
+        """Whether this is a slave's and lacks first messages of the queue: see ``ReplicatedQueues.lacks_beginning``."""
+        return self._slave and self.replicated.lacks_beginning(topic, queue_id)
 
     def may_hold(self, topic: str) -> bool:
         """Whether there is a queue of a topic, a deletion of it, or the log has records that are not dispatched."""
         is_behind = self._reput.offset < self.end
         return is_behind or topic in self._reput.deleted_topics.offsets or self._queues.has_topic(topic)
-
-    @property
-    def deletions(self) -> Mapping[str, int]:
-        """By deleted topic the physical offset of the deletion, rising."""
-        return self._reput.deleted_topics.offsets
-
-    @property
-    def removals(self) -> int:
-        """How many entries of ``next_offsets`` and ``deletions`` went, in this process."""
-        return self._appender.removals + self._reput.deleted_topics.removals
-
-    @property
-    def remembers_no_more(self) -> bool:
-        """Whether so many topics were deleted that the next deletion waits for a checkpoint."""
-        return self._reput.deleted_topics.is_full(self._dispatched_for_good)
-
-    @property
-    def _dispatched_for_good(self) -> int:
-        """No start dispatches what is before this physical offset again; 0 while lost queues are built again."""
-        sync_record = self._parts.sidecar.value
-        return 0 if sync_record is None or self.rebuilding else sync_record.dispatched
-
-    def _delete(self, deletions: Mapping[str, int]) -> Deletion:
-        """By topic the physical offset of the deletion."""
-        deleted_topics = self._reput.deleted_topics
-        deleted_topics.forget_before(self.first)
-        deleted_topics.make_room(self._dispatched_for_good)
-        deleted_topics.add(deletions)
-        with self._reput.lock:
-            detached_queues = self._queues.detach_topics(deletions)
-        for topic in deletions:
-            self._appender.forget(topic, self._queues.of_topic(topic))
-        return Deletion(self._upkeep, self._queues, deletions, detached_queues)
 
     # What was lost.
 

@@ -57,7 +57,7 @@ async def test_a_queue_offset_that_jumps_is_reached_in_several_turns(
         peer, store = await bench.peer(broker), broker.parts.store
         await peer.ask(send_command())
         await until(lambda: store.reput_offset == store.end)
-        [queue] = store.next_offsets
+        [queue] = store.replicated.next_offsets
         store._appender.next_offsets[queue] += 1000
         await peer.ask(send_command())
         await until(lambda: store.reput_offset == store.end)

@@ -56,7 +56,7 @@ async def test_a_slave_carries_out_what_its_master_deleted(
         steps.append("learned")
         return Deletion()
 
-    monkeypatch.setattr(slave.shelf.store, "learn_deletions", learned)
+    monkeypatch.setattr(slave.shelf.store.replicated, "learn_deletions", learned)
     slave.copy_queues()
     assert await slave.copy(master) == {}
     assert steps == ["learned", "run"]
@@ -83,7 +83,7 @@ async def test_no_page_has_more_than_its_share_of_deletions(
         start = page.next
     assert all(len(page.ends) + len(page.deleted) <= 2 for page in pages)
     assert await slave.copy(master) == {}
-    assert list(slave.shelf.store.deletions) == gone
+    assert list(slave.shelf.store.replicated.deletions) == gone
     assert not any(slave.shelf.bodies(topic) for topic in gone) and slave.shelf.bodies("Topic5") == [b"m"]
 
 

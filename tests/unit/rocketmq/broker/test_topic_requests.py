@@ -122,7 +122,7 @@ def test_h12_a_slave_makes_no_topics_and_deletes_none_by_itself() -> None:
     assert (answer.code, answer.remark) == (0, "This is a slave: it deletes what its master deletes.")
     assert desk.tables.topics.get("T") is not None and desk.tables.topics.version == masters.version
     assert desk.tables.offsets.get("T", "g", 0) == 1
-    assert desk.shelf.bodies("T") == [b"acknowledged"] and not desk.shelf.store.deletions
+    assert desk.shelf.bodies("T") == [b"acknowledged"] and not desk.shelf.store.replicated.deletions
 
 
 def test_with_a_topic_go_its_offsets_and_queues() -> None:
@@ -140,7 +140,7 @@ def test_with_a_topic_go_its_offsets_and_queues() -> None:
     assert desk.ask(DELETE, {"topic": "Topic"}).code == 0  # there is none
     assert len(desk.said("topic deleted")) == 1
     assert desk.ask(DELETE, {"topic": "Nobody's"}).code == 0
-    assert list(desk.shelf.store.deletions) == ["Topic"], "a name that nobody used is not noted"
+    assert list(desk.shelf.store.replicated.deletions) == ["Topic"], "a name that nobody used is not noted"
     assert desk.ask(DELETE, {"topic": "b0"}).remark == "The topic[b0] is conflict with system topic."
     assert desk.ask(DELETE, {"topic": " "}).remark == "The specified topic is blank."
 
@@ -166,7 +166,7 @@ def test_a_deletion_is_refused_while_many_wait_for_the_disk(code: int) -> None:
     cast("Any", desk.parts.deletions).pending_count = MAX_DELETIONS
     answer = desk.ask(code, {"topic": "T"})
     assert (answer.code, answer.remark) == (2, "too many deletions wait for the disk: ask again later")
-    assert desk.tables.topics.get("T") is not None and not desk.shelf.store.deletions
+    assert desk.tables.topics.get("T") is not None and not desk.shelf.store.replicated.deletions
 
 
 def test_a_topic_by_itself() -> None:

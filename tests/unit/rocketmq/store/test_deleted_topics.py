@@ -48,9 +48,9 @@ def test_a_store_forgets_the_oldest_and_brings_none_back() -> None:
     for number in range(30):
         shelf.send(b"%03d" % number, topic=f"T{number}")
         shelf.settle()
-        assert not shelf.store.remembers_no_more
+        assert not shelf.store.replicated.is_full
         shelf.store.delete_topics([f"T{number}"]).run()
-        assert len(shelf.store.deletions) <= 8
+        assert len(shelf.store.replicated.deletions) <= 8
     shelf.disk.power_loss()
     shelf.open()
     assert [number for number in range(30) if shelf.bodies(f"T{number}")] == []
@@ -65,9 +65,9 @@ def test_without_a_checkpoint_none_is_forgotten() -> None:
         shelf.send(b"x", topic=f"T{number}")
         shelf.store.reput()
         shelf.store.delete_topics([f"T{number}"]).run()
-    assert shelf.store.remembers_no_more
+    assert shelf.store.replicated.is_full
     shelf.settle()
-    assert not shelf.store.remembers_no_more and len(shelf.store.deletions) == 8
+    assert not shelf.store.replicated.is_full and len(shelf.store.replicated.deletions) == 8
 
 
 @pytest.mark.usefixtures("few")
@@ -79,11 +79,11 @@ def test_a_slave_takes_what_it_forgot_for_no_news() -> None:
     slave.store.append_raw(0, master.log())
     slave.settle()
     told = {f"T{number}": 100 * number + 100 for number in range(12)}
-    deletion = slave.store.learn_deletions(told)
+    deletion = slave.store.replicated.learn_deletions(told)
     assert deletion is not None
     deletion.run()
     slave.store.delete_topics(["other"]).run()  # makes room
-    assert slave.store.learn_deletions(told) is None
+    assert slave.store.replicated.learn_deletions(told) is None
 
 
 def test_a_deletion_is_noted_by_itself_not_with_all_that_were() -> None:
@@ -99,7 +99,7 @@ def test_a_deletion_is_noted_by_itself_not_with_all_that_were() -> None:
         sizes.append((shelf.disk.size(f"{ROOT}/{QUEUE_STATE}") or 0) - before)
     assert max(sizes) < 200
     known = read_queue_state(shelf.disk, ROOT)
-    assert known.deletions == shelf.store.deletions and {"A", "B"} <= known.deletions.keys()
+    assert known.deletions == shelf.store.replicated.deletions and {"A", "B"} <= known.deletions.keys()
 
 
 def test_a_note_drops_what_is_forgotten_from_time_to_time() -> None:

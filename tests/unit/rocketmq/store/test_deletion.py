@@ -119,7 +119,7 @@ def test_two_deletions_noted_in_the_other_order_are_both_noted() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert (shelf.bodies(), shelf.bodies("Other")) == ([], [])
-    assert set(shelf.store.deletions) == {"Topic", "Other"}
+    assert set(shelf.store.replicated.deletions) == {"Topic", "Other"}
 
 
 def test_a_deletion_that_cannot_be_noted_takes_the_files_all_the_same() -> None:
@@ -146,7 +146,7 @@ def test_a_checkpoint_syncs_what_is_there_of_a_queue_that_lost_a_file(lost: int)
     slave.disk.kill()
     slave.disk.unlink(f"{ROOT}/consumequeue/Topic/0/{lost:020}")
     slave.open()
-    deletion = slave.store.learn_deletions({"Topic": master.store.end - 500})
+    deletion = slave.store.replicated.learn_deletions({"Topic": master.store.end - 500})
     assert deletion is not None
     deletion.run()
     slave.settle()

@@ -30,7 +30,7 @@ def partial() -> tuple[Shelf, Shelf]:
 
 
 def copy_deletions(master: Shelf, slave: Shelf) -> None:
-    if (deletion := slave.store.learn_deletions(master.store.deletions)) is not None:
+    if (deletion := slave.store.replicated.learn_deletions(master.store.replicated.deletions)) is not None:
         deletion.run()
 
 
@@ -43,10 +43,10 @@ def promoted(slave: Shelf) -> Shelf:
 
 def test_queue_offsets_go_on_where_the_masters_ended() -> None:
     master, slave = partial()
-    assert not slave.store.ends_known
-    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
-    assert slave.store.ends_known
-    assert dict(master.store.next_offsets) == ENDS
+    assert not slave.store.replicated.ends_known
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end)
+    assert slave.store.replicated.ends_known
+    assert dict(master.store.replicated.next_offsets) == ENDS
     promoted(slave)
     for (topic, queue_id), end in ENDS.items():
         assert slave.store.queue_range(topic, queue_id)[1] == end
@@ -82,8 +82,8 @@ def test_without_the_ends_it_is_refused_and_says_what_to_do() -> None:
 
 def test_ends_from_before_the_copy_began_do_not_count() -> None:
     master, slave = partial()
-    slave.store.learn_ends(dict(master.store.next_offsets), 4000)
-    assert not slave.store.ends_known
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), 4000)
+    assert not slave.store.replicated.ends_known
     with pytest.raises(UsageError, match="queueEndsMayBeUnknown"):
         promoted(slave)
 
@@ -92,7 +92,7 @@ def test_a_slave_with_the_whole_log_needs_no_ends() -> None:
     master, slave = Shelf(), Shelf(seed=2, slave=True)
     master.send(b"a", b"b")
     slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
-    assert slave.store.ends_known
+    assert slave.store.replicated.ends_known
     promoted(slave)
     assert slave.send(b"new")[0].queue_offset == 2
 
@@ -221,7 +221,7 @@ def test_a_deletion_that_a_slave_hears_of_late_holds_for_what_is_built_again(fir
 
 def test_a_promoted_store_that_lost_the_end_of_tally_queues_goes_on_as_a_master() -> None:
     master, slave = partial()
-    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end)
     promoted(slave)
     slave.send(b"new", topic="Old")
     slave.settle()
@@ -314,7 +314,7 @@ def test_a_slave_that_lost_its_first_file_goes_on_behind_it_and_needs_the_ends()
     master.send(*numbers)
     for at in (0, 4096):
         slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
-    slave.store.learn_ends({}, 0, master.store.first)
+    slave.store.replicated.learn_ends({}, 0, master.store.first)
     slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
     slave.store._log.files.files[1].file.sync()
     slave.disk.sync_dir(LOG)

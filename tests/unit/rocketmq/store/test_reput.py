@@ -274,7 +274,7 @@ def test_no_name_in_a_log_makes_a_folder_elsewhere(topic: str, queue_id: int) ->
     shelf.send(b"evil", topic=topic, queue_id=queue_id)
     shelf.send(b"after")
     shelf.store.reput()
-    shelf.store.learn_ends({(topic, queue_id): 5}, shelf.store.end)
+    shelf.store.replicated.learn_ends({(topic, queue_id): 5}, shelf.store.end)
     shelf.settle()
     assert shelf.bodies() == [b"before", b"after"]
     assert shelf.store.queues() == {"Topic": [0]}
@@ -367,13 +367,13 @@ def test_a_queue_of_which_a_slave_with_a_part_of_the_log_has_nothing_is_not_empt
     slave.store.append_raw(start, master.store.slice(start, 1000))
     slave.settle()
     assert slave.store.lacks_beginning("none", 0), "nobody told it yet"
-    slave.store.learn_ends(master.store.next_offsets, master.store.end)
+    slave.store.replicated.learn_ends(master.store.replicated.next_offsets, master.store.end)
     for _ in range(2):
         lacks = {topic: slave.store.lacks_beginning(topic, 0) for topic in ("Old", "Gone", "New", "none")}
         assert lacks == {"Old": True, "Gone": True, "New": False, "none": False}
         slave.store.close()
         slave.open()
-    deletion = slave.store.learn_deletions({"Gone": master.store.end})
+    deletion = slave.store.replicated.learn_deletions({"Gone": master.store.end})
     assert deletion is not None
     deletion.run()
     assert not slave.store.lacks_beginning("Gone", 0), "made anew, it would be here from its first message on"
@@ -392,7 +392,7 @@ def test_what_a_slave_gave_up_before_its_master_did_is_not_expired(start: int) -
     while offset < master.store.end:
         offset = slave.store.append_raw(offset, master.store.slice(offset, 1000))
     slave.settle()
-    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
+    slave.store.replicated.learn_ends(master.store.replicated.next_offsets, master.store.end, master.store.first)
     assert slave.store.lacks_beginning("Topic", 0) == (start > 0)
     _expire(slave)
     assert slave.store.first > start
@@ -401,7 +401,7 @@ def test_what_a_slave_gave_up_before_its_master_did_is_not_expired(start: int) -
         slave.store.close()
         slave.open()
     _expire(master)
-    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
+    slave.store.replicated.learn_ends(master.store.replicated.next_offsets, master.store.end, master.store.first)
     assert not slave.store.lacks_beginning("Topic", 0), "there is none any more"
 
 

@@ -83,7 +83,7 @@ def test_a_crash_at_any_operation_leaves_a_store_that_opens_in_either_role(kind:
             slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
             slave.store.append_raw(start + 4096, bytes(master.store.slice(start + 4096, 300)))
             slave.settle()
-            slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+            slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end)
             slave.disk.crash_at = slave.disk.operations + step
             try:
                 take_over(slave)
@@ -94,7 +94,7 @@ def test_a_crash_at_any_operation_leaves_a_store_that_opens_in_either_role(kind:
             getattr(slave.disk, kind)()
             slave.open(slave=slave_again)
             if slave_again:
-                assert slave.store.ends_known
+                assert slave.store.replicated.ends_known
                 take_over(slave)
             assert slave.send(b"new", topic="Old")[0].queue_offset == 40
             assert slave.send(b"new")[0].queue_offset == len(BODIES)
@@ -129,7 +129,7 @@ def test_a_deletion_that_the_log_did_not_reach_takes_nothing_new() -> None:
     master, slave = copied()
     master.send(b"more")
     master.store.delete_topics(["Topic"]).run()
-    deletion = slave.store.learn_deletions(master.store.deletions)
+    deletion = slave.store.replicated.learn_deletions(master.store.replicated.deletions)
     assert deletion is not None
     deletion.run()
     take_over(slave)
@@ -161,7 +161,7 @@ def test_where_the_log_of_its_first_master_began_is_nothing_to_a_store_that_was_
     master.send(*BODIES * 3)
     for at in range(4096, master.store.end, 4096):
         slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
-    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end, master.store.first)
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end, master.store.first)
     slave.settle()
     assert slave.store.lacks_beginning("Topic", 0)
     if runs:
@@ -175,5 +175,5 @@ def test_where_the_log_of_its_first_master_began_is_nothing_to_a_store_that_was_
         slave.disk.kill()
         slave.open(slave=True)
         assert not slave.store.lacks_beginning("Topic", 0)
-    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end, 0)
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end, 0)
     assert slave.store.lacks_beginning("Topic", 0)
