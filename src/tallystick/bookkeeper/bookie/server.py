@@ -7,8 +7,6 @@ and beyond it the largest holder is closed. A peer that takes nothing for a minu
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
@@ -19,11 +17,11 @@ from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import SpeaksV3, Wires
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, CloseReason
+from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.places import Places
-from tallystick.runtime.turn_steps import TurnSteps
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
@@ -66,8 +64,7 @@ class BookieServer:
         self._turns: TurnsCore[Session] = TurnsCore(TURN_S)
         self._around = SessionContext(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
-        self._ended: deque[Session] = deque()  # of them, those that are to be forgotten
-        self._forgetting = TurnSteps(FORGET_EACH_TURN)
+        self._ended: EndedConnections[Session] = EndedConnections(self._forget, FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections)
         self._reports = Once()  # by host and kind of refusal
         self._crowded = False  # there were too many, and that was reported
@@ -101,8 +98,7 @@ class BookieServer:
         """Close all connections at once."""
         for session in tuple(self._sessions):
             session.abort()
-        for _ in self._forget_ended():
-            pass
+        self._ended.forget_all()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -110,8 +106,7 @@ class BookieServer:
     # Calls of the sessions.
 
     def opened(self, session: Session) -> None:
-        if self._ended:  # a connection that ended takes no place from a new one
-            self._forget_one()
+        self._ended.make_way()
         self._sessions[session] = None
         self._counts.connections += 1
         excess = self._places.arrived(session, session.peer)
@@ -133,17 +128,9 @@ class BookieServer:
         """A connection ended. Thousands may end in one turn of the loop; they are forgotten over many."""
         if session not in self._sessions:  # it was refused
             return
-        self._ended.append(session)
-        if len(self._ended) == 1:
-            self._forgetting.run(self._forget_ended())
+        self._ended.add(session)
 
-    def _forget_ended(self) -> Iterator[None]:
-        while self._ended:
-            self._forget_one()
-            yield
-
-    def _forget_one(self) -> None:
-        session = self._ended.popleft()
+    def _forget(self, session: Session) -> None:
         if session in self._sessions:  # else it was refused since
             self._drop(session)
             self._crowded = self._crowded and len(self._sessions) > self._bounds.connections // 2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
@@ -68,7 +68,6 @@ class RemotingServer:
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
-        self._ended: deque[Link] = deque()  # that are to be forgotten
         self._places: Places[Link] = Places(settings.max_connections, lambda link: link.last_active)
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
@@ -84,7 +83,8 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
-        self._closing, self._forgetting = TurnSteps(CLOSE_EACH_TURN), TurnSteps(FORGET_EACH_TURN)
+        self._closing = TurnSteps(CLOSE_EACH_TURN)
+        self._ended: EndedConnections[Link] = EndedConnections(self._forget, FORGET_EACH_TURN)
         self._around = Surroundings(
             self._clock,
             self._settings,
@@ -123,13 +123,10 @@ class RemotingServer:
                     await link.disconnected.wait()
         for link in links:
             link.abort("the server stops")
-        for _ in self._forget_ended():
-            pass
-        self._forgetting.close()
+        self._ended.forget_all()
 
     def _opened(self, link: Link) -> None:
-        if self._ended:  # who is gone takes the place of nobody who comes
-            self._forget_one()
+        self._ended.make_way()
         self._links[link] = None
         excess = self._places.arrived(link, link.host)
         if excess is not None:
@@ -142,17 +139,9 @@ class RemotingServer:
         """Thousands may end in one turn of the loop, which they are not all forgotten in."""
         if link in self._links:
             del self._links[link]
-            self._ended.append(link)
-            if len(self._ended) == 1:
-                self._forgetting.run(self._forget_ended())
+            self._ended.add(link)
 
-    def _forget_ended(self) -> Iterator[None]:
-        while self._ended:
-            self._forget_one()
-            yield
-
-    def _forget_one(self) -> None:
-        link = self._ended.popleft()
+    def _forget(self, link: Link) -> None:
         self._places.left(link)
         if self._server_requests is not None:
             self._server_requests.closed(link)

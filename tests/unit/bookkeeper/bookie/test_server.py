@@ -125,7 +125,7 @@ async def test_connections_that_end_together_are_forgotten_over_many_turns(home:
         for _ in range(7):
             await stack.enter_async_context(talking(bookie))
         await until(lambda: bookie.counts.connections == 7)
-        bookie._server._forgetting = TurnSteps(4)
+        bookie._server._ended._steps = TurnSteps(4)
         for session in list(bookie._server._sessions):
             session.connection_lost(None)
         assert bookie.counts.connections == 5, "for each alone there is a step in which nothing is left"
@@ -140,10 +140,10 @@ async def test_who_has_gone_and_is_not_forgotten_yet_takes_nobodys_place(
         assert await living.code(adds(1, [0])) == Code.OK
         gone = [await stack.enter_async_context(talking(bookie)) for _ in range(2)]
         await until(lambda: bookie.counts.connections == 3)
-        bookie._server._forgetting = TurnSteps(0)
+        bookie._server._ended._steps = TurnSteps(0)
         for peer in gone:
             await peer.close()
-        await until(lambda: len(bookie._server._ended) == 2)
+        await until(lambda: len(bookie._server._ended._pending) == 2)
         for number in range(2):
             guest = await stack.enter_async_context(talking(bookie))
             assert await guest.code(adds(2 + number, [0])) == Code.OK
@@ -169,7 +169,7 @@ async def test_behind_who_was_refused_a_newcomer_takes_the_place_of_who_has_gone
     living, gone = [Guest("B:1"), Guest("B:2"), Guest("B:3")], Guest("C:1")
     for guest in (*living, gone):
         crowd.opened(cast("Session", guest))
-    crowd._forgetting = TurnSteps(0)
+    crowd._ended._steps = TurnSteps(0)
     refused = Guest("B:9")
     crowd.opened(cast("Session", refused))
     assert refused.aborted

@@ -47,7 +47,7 @@ async def test_connections_that_end_together_are_forgotten_over_many_turns(bench
         await bench.peer()
     await until(lambda: bench.server.connections == 7)
     links = list(bench.server._links)
-    bench.server._forgetting = TurnSteps(4)
+    bench.server._ended._steps = TurnSteps(4)
     for link in links:
         link.connection_lost(None)
     assert bench.server.connections == 0 and not any(link.alive for link in links)
@@ -59,7 +59,7 @@ async def test_who_has_gone_and_is_not_forgotten_yet_takes_nobodys_place(bench: 
     await bench.restart(RemotingSettings(max_connections=3))
     living, *gone = [await bench.peer() for _ in range(3)]
     await until(lambda: bench.server.connections == 3)
-    bench.server._forgetting = cast(TurnSteps, Never())
+    bench.server._ended._steps = cast(TurnSteps, Never())
     for peer in gone:
         peer.writer.close()
     await until(lambda: bench.server.connections == 1)
@@ -73,7 +73,7 @@ async def test_a_server_that_stops_has_forgotten_all(bench: Bench) -> None:
     for _ in range(7):
         await bench.peer()
     await until(lambda: bench.server.connections == 7)
-    bench.server._forgetting = cast(TurnSteps, Never())
+    bench.server._ended._steps = cast(TurnSteps, Never())
     await bench.server.close()
     assert len(bench.heard.closed_links) == 7
 
