@@ -161,6 +161,9 @@ class OutstandingCore(Generic[Requester]):
                 return lane
         return None
 
+    def has_request(self, key: RequestKey) -> bool:
+        return key in self._requests
+
     def answered(self, key: RequestKey) -> LoneRequest[Requester] | None:
         """Settle the oldest request with this key. Returns it, None if there is none."""
         queue = self._requests.get(key)

@@ -3,12 +3,18 @@
 Its responses carry no request's number, but for batches: ADD and READ are known by (opcode, ledger, entry), so that all
 lanes of a ledger have one name. One call takes what came in a row: good responses of one ledger by columns, everything
 else frame by frame.
+
+A fencing read and a plain one of the same entry have responses of one name, too. A bookie responds to the plain one at
+once and to the other when its fence is durable, so that the first response is nobody's proof of a fence (Q12): plain
+reads are settled first, and the fencing one with the last response. Where the codes of these differ its own is unknown:
+a "no" of before the fence says nothing (Q15).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
@@ -25,7 +31,16 @@ from tallystick.errors import RemoteProtocolError
 _HEAD = struct.Struct(">4xI4xq8x")  # of a response: header word and ledger; no shorter response belongs to a lane
 # Plain numbers: what names of thousands of ledgers hold is no object.
 _ADD, _READ, _BATCH = int(v2.Op.ADD), int(v2.Op.READ), int(v2.Op.BATCH_READ)
+_FENCING_READ = -_READ  # in names of requests alone
 _FENCE, _HIGH_PRIORITY = int(v2.RequestFlag.FENCE), int(v2.RequestFlag.HIGH_PRIORITY)
+
+
+@dataclass(slots=True)
+class _Fences:
+    """Fencing reads of an entry that have no response, and the codes of all responses about it since the first."""
+
+    count: int = 0
+    codes: set[Code] = field(default_factory=set)
 
 
 class ClientWireV2:
@@ -34,6 +49,7 @@ class ClientWireV2:
     def __init__(self, outstanding: OutstandingCore[Owner], report: ReportResponse) -> None:
         self._outstanding, self._report = outstanding, report
         self._batches = 0  # so far: they are numbered
+        self._fences: dict[LedgerId, dict[EntryId, _Fences]] = {}
 
     # Requests
 
@@ -54,7 +70,10 @@ class ClientWireV2:
     def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
         ledger, entry = request.ledger, request.entry
         if isinstance(request, ReadRequest):
-            return (_READ, ledger, entry), OutgoingPiece.of(_read(request))
+            if request.master_key is not None:
+                self._fences.setdefault(ledger, {}).setdefault(entry, _Fences()).count += 1
+            op = _READ if request.master_key is None else _FENCING_READ
+            return (op, ledger, entry), OutgoingPiece.of(_read(request))
         self._batches += 1
         batch = v2.BatchReadFrame(ledger, entry, self._batches, request.max_count, request.max_bytes)
         return (_BATCH, ledger, self._batches), OutgoingPiece.of(batch.encode())
@@ -69,7 +88,7 @@ class ClientWireV2:
         if word == PLAIN_ADD and self._outstanding.has_lanes((_ADD, ledger)):
             entries, start = scan_acks(buffer, start, end, ledger)
             self._settle_run((_ADD, ledger), entries, ())
-        elif word == PLAIN_READ and self._outstanding.has_lanes((_READ, ledger)):
+        elif word == PLAIN_READ and ledger not in self._fences and self._outstanding.has_lanes((_READ, ledger)):
             entries, data, start = scan_reads(buffer, start, end, ledger)
             self._settle_run((_READ, ledger), entries, data)
         return start
@@ -91,8 +110,13 @@ class ClientWireV2:
         response = v2.decode_response(body)
         if isinstance(response, v2.Response):
             data = (response.entry_bytes,) if response.op == _READ and response.code == Code.OK else ()
+            fences = self._fences_of(response) if self._fences else None
+            if fences is not None:
+                fences.codes.add(response.code)
             lane = self._outstanding.answered_in_lane((response.op, response.ledger), response.entry)
-            if lane is None:
+            if lane is None and fences is not None:
+                self._settle_read(fences, response, data)
+            elif lane is None:
                 self._settle((response.op, response.ledger, response.entry), response.code, response.entry, data)
             elif lane.owner is not None:
                 self._report(lane.owner, response.code, [response.entry], data)
@@ -102,6 +126,23 @@ class ClientWireV2:
             )
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
+
+    def _fences_of(self, response: v2.Response) -> _Fences | None:
+        return self._fences.get(response.ledger, {}).get(response.entry) if response.op == _READ else None
+
+    def _settle_read(self, fences: _Fences, response: v2.Response, data: Sequence[Buffer]) -> None:
+        """Settle a plain read of the entry, or else a fencing one."""
+        ledger, entry, code = response.ledger, response.entry, response.code
+        if self._outstanding.has_request((_READ, ledger, entry)):
+            return self._settle((_READ, ledger, entry), code, entry, data)
+        fences.count -= 1
+        if not fences.count:
+            del self._fences[ledger][entry]
+            if not self._fences[ledger]:
+                del self._fences[ledger]
+        if len(fences.codes) > 1:
+            code, data = Code.AMBIGUOUS, ()
+        self._settle((_FENCING_READ, ledger, entry), code, entry, data)
 
     def _settle(self, key: RequestKey, code: Code, entry: EntryId, data: Sequence[Buffer]) -> None:
         request = self._outstanding.answered(key)

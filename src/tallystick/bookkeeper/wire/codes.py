@@ -23,6 +23,7 @@ class Code(enum.IntEnum):
     TOO_MANY_REQUESTS = enum.auto()
     UNKNOWN_LEDGER_STATE = enum.auto()
     UNDEFINED = enum.auto()  # a number came that its protocol does not define
+    AMBIGUOUS = enum.auto()  # responses came that are not told apart, with different codes
 
     def __str__(self) -> str:
         return self.name

@@ -85,6 +85,40 @@ async def test_a_row_of_good_answers_is_reported_by_owner_and_a_lone_request_in_
     assert connection.outstanding.take_all() == []
 
 
+async def test_q12_a_fence_is_not_settled_by_the_response_to_a_plain_read_of_the_entry() -> None:
+    connection = Connection()
+    fence, _ = connection.ask(ReadRequest(1, -1, KEY))
+    plain, run = connection.ask(ReadRequest(1, -1))[0], connection.reads(1, -1)
+    connection.hear(found(1, -1, b"1" * 40))
+    connection.hear(found(1, -1, b"2" * 40))
+    assert [report[0] for report in connection.told] == [run, plain], "the fence is not durable yet"
+    connection.hear(found(1, -1, b"3" * 40))
+    assert connection.told[2] == (fence, Code.OK, [-1], [b"3" * 40])
+    connection.ask(ReadRequest(1, -1))
+    connection.hear(found(1, -1, b"4" * 40))
+    with pytest.raises(RemoteProtocolError):
+        connection.hear(found(1, -1, b"5" * 40))
+
+
+@pytest.mark.parametrize("plain", ["a run of reads", "a lone read"])
+@pytest.mark.parametrize("codes", [(Code.OK, Code.NO_ENTRY), (Code.NO_ENTRY, Code.OK)])
+async def test_q15_a_no_that_may_be_from_before_the_fence_is_unknown_to_who_fences(
+    plain: str, codes: tuple[Code, Code]
+) -> None:
+    connection = Connection()
+    if plain == "a run of reads":
+        connection.reads(1, 5)
+    else:
+        connection.ask(ReadRequest(1, 5))
+    fences = [connection.ask(ReadRequest(1, 5, KEY, high_priority=True))[0] for _ in range(2)]
+    for code in (*codes, codes[1]):
+        connection.hear(found(1, 5, b"5" * 40 if code == Code.OK else b"", code))
+    assert connection.told[1:] == [(fence, Code.AMBIGUOUS, [5], []) for fence in fences]
+    fence, _ = connection.ask(ReadRequest(1, 5, KEY))
+    connection.hear(found(1, 5, b"", Code.NO_ENTRY))
+    assert connection.told[3] == (fence, Code.NO_ENTRY, [5], []), "alone it is nobody else's"
+
+
 async def test_batches_are_told_apart_by_their_numbers() -> None:
     connection = Connection()
     one, other = (connection.ask(BatchRequest(1, 0, 10, 4096))[0] for _ in range(2))
