@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from support import frames
-from tallystick.rocketmq.wire import bodies, dialect, headers, operator_headers, remoting
+from tallystick.rocketmq.wire import bodies, dialect, headers, name_server_headers, operator_headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration, encode_registration
@@ -77,18 +77,33 @@ KINDS: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: (headers.CreateTopicHeader, None, None, None),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (None, None, GroupConfig, None),
     RequestCode.GET_TOPIC_CONFIG: (headers.TopicHeader, None, None, TopicConfig),
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: (headers.RouteHeader, None, None, TopicRoute),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: (name_server_headers.RouteHeader, None, None, TopicRoute),
     RequestCode.GET_BROKER_CLUSTER_INFO: (None, None, None, bodies.ClusterInfo),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (None, None, None, bodies.TopicNames),
-    RequestCode.GET_BROKER_MEMBER_GROUP: (headers.MemberGroupHeader, None, None, bodies.MemberGroup),
-    RequestCode.PUT_KV_CONFIG: (headers.KvHeader, None, None, None),
-    RequestCode.GET_KV_CONFIG: (headers.KvHeader, headers.ValueResponse, None, None),
-    RequestCode.GET_KVLIST_BY_NAMESPACE: (headers.NamespaceHeader, None, None, bodies.KvTable),
-    RequestCode.QUERY_DATA_VERSION: (headers.BrokerHeader, headers.DataVersionResponse, DataVersion, DataVersion),
-    RequestCode.REGISTER_BROKER: (headers.RegisterBrokerHeader, headers.RegisterBrokerResponse, Registration, None),
-    RequestCode.UNREGISTER_BROKER: (headers.BrokerHeader, None, None, None),
-    RequestCode.BROKER_HEARTBEAT: (headers.BrokerHeartbeatHeader, None, None, None),
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (headers.BrokerNameHeader, headers.WipeWriteResponse, None, None),
+    RequestCode.GET_BROKER_MEMBER_GROUP: (name_server_headers.MemberGroupHeader, None, None, bodies.MemberGroup),
+    RequestCode.PUT_KV_CONFIG: (name_server_headers.KvHeader, None, None, None),
+    RequestCode.GET_KV_CONFIG: (name_server_headers.KvHeader, name_server_headers.ValueResponse, None, None),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: (name_server_headers.NamespaceHeader, None, None, bodies.KvTable),
+    RequestCode.QUERY_DATA_VERSION: (
+        name_server_headers.BrokerHeader,
+        name_server_headers.DataVersionResponse,
+        DataVersion,
+        DataVersion,
+    ),
+    RequestCode.REGISTER_BROKER: (
+        name_server_headers.RegisterBrokerHeader,
+        name_server_headers.RegisterBrokerResponse,
+        Registration,
+        None,
+    ),
+    RequestCode.UNREGISTER_BROKER: (name_server_headers.BrokerHeader, None, None, None),
+    RequestCode.BROKER_HEARTBEAT: (name_server_headers.BrokerHeartbeatHeader, None, None, None),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (
+        name_server_headers.BrokerNameHeader,
+        name_server_headers.WipeWriteResponse,
+        None,
+        None,
+    ),
 }
 # What ours need not know of a request: lite-pull's mark, a static topic's, one that 5.5.0 ignores for plain topics.
 PASSED_OVER = {"ReqT", "lo", "committed"}
@@ -174,7 +189,7 @@ def test_the_recorded_bodies_of_requests_are_read(name: str) -> None:
 
 def test_a_recorded_registration_survives_compression_and_its_check_sum_is_right() -> None:
     request = decode(EXCHANGES["broker-ns_103"][0])
-    header = headers.RegisterBrokerHeader.of(request)
+    header = name_server_headers.RegisterBrokerHeader.of(request)
     assert body_crc(bytes(request.body)) == header.body_crc32
     registration = finished(
         decode_registration(bytes(request.body), compressed=header.compressed, version=request.version)

@@ -16,7 +16,8 @@ from tallystick.rocketmq.broker.topics import (
 )
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames, TopicStats, read_stats
-from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader, TopicHeader
+from tallystick.rocketmq.wire.headers import CreateTopicHeader, TopicHeader
+from tallystick.rocketmq.wire.name_server_headers import RouteHeader
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, Perm, RequestCode, TopicRoute
 
 DEFAULT_QUEUES = 4  # of a new topic, at each broker

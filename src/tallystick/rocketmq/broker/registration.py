@@ -29,7 +29,7 @@ from tallystick.rocketmq.broker.registered_topics import fitting
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableResponse
-from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerHeader
+from tallystick.rocketmq.wire.name_server_headers import BrokerHeader, RegisterBrokerHeader
 from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request

@@ -19,7 +19,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.headers import RouteHeader
+from tallystick.rocketmq.wire.name_server_headers import RouteHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, TopicRoute
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events

@@ -11,7 +11,7 @@ from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire import dialect, name_server_headers
 from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.registration import body_crc, decode_registration
@@ -52,7 +52,7 @@ class Registrations:
         }
 
     def _register(self, link: Hashable, command: Command) -> Steps[Command]:
-        header = headers.RegisterBrokerHeader.of(command)
+        header = name_server_headers.RegisterBrokerHeader.of(command)
         body = bytes(command.body)
         if header.body_crc32 and body_crc(body) != header.body_crc32:
             return command.response(FAILED, "crc32 not match")
@@ -89,7 +89,7 @@ class Registrations:
         return command.response(OK, None, header_fields.to_fields(), order_topics)
 
     def _announcement(
-        self, header: headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes
+        self, header: name_server_headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes
     ) -> Steps[Announcement]:
         table = TopicTableResponse(DataVersion(), {})
         if body:
@@ -110,7 +110,7 @@ class Registrations:
         _check_names(announcement)
         return announcement
 
-    def _refuse(self, link: Hashable, header: headers.RegisterBrokerHeader, reason: str) -> str:
+    def _refuse(self, link: Hashable, header: name_server_headers.RegisterBrokerHeader, reason: str) -> str:
         """Count a refusal and log it once for each broker. Returns the remark of the response."""
         self.refused_count += 1
         if self._refusals.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
@@ -131,7 +131,7 @@ class Registrations:
         return b"" if is_too_long else body
 
     def _unregister(self, link: Hashable, command: Command) -> Command:
-        header = headers.BrokerHeader.of(command)
+        header = name_server_headers.BrokerHeader.of(command)
         was_there = self._routes.data_version(header.cluster_name, header.broker_addr) is not None
         self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
         if was_there:
@@ -142,20 +142,20 @@ class Registrations:
         return command.response(OK)
 
     def _heartbeat(self, link: Hashable, command: Command) -> Command:
-        header = headers.BrokerHeartbeatHeader.of(command)
+        header = name_server_headers.BrokerHeartbeatHeader.of(command)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
         return command.response(OK)
 
     def _data_version(self, link: Hashable, command: Command) -> Command:
-        header = headers.BrokerHeader.of(command)
+        header = name_server_headers.BrokerHeader.of(command)
         theirs = dialect.read_short(command.body, DataVersion)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
-        fields = headers.DataVersionResponse(ours != theirs).to_fields()
+        fields = name_server_headers.DataVersionResponse(ours != theirs).to_fields()
         return command.response(OK, None, fields, b"" if ours is None else dialect.write(ours))
 
 
-def _digest(header: headers.RegisterBrokerHeader, body: bytes) -> bytes:
+def _digest(header: name_server_headers.RegisterBrokerHeader, body: bytes) -> bytes:
     """Returns a digest by which the same registration, every 30 s, is known in a fiftieth of the time of reading it."""
     digest = hashlib.blake2b(body, digest_size=32)
     digest.update(repr(header).encode())

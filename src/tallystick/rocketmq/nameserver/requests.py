@@ -17,7 +17,7 @@ from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.registrations import Registrations, Responder, peer_of
 from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
-from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire import dialect, headers, name_server_headers
 from tallystick.rocketmq.wire.bodies import (
     BrokerMembers,
     MemberGroup,
@@ -114,23 +114,27 @@ class NameRequests:
     # Broker sets
 
     def _members(self, link: Hashable, command: Command) -> Command:
-        header = headers.MemberGroupHeader.of(command)
+        header = name_server_headers.MemberGroupHeader.of(command)
         addresses = self._routes.sets.members(header.broker_name)
         group = MemberGroup(BrokerMembers(header.cluster_name, header.broker_name, addresses))
         return command.response(OK, "not set any response code", body=dialect.write(group))
 
     def _wipe_write(self, link: Hashable, command: Command) -> Steps[Command]:
-        count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, False)
-        return command.response(OK, None, headers.WipeWriteResponse(count).to_fields())
+        count = yield from self._routes.set_writeable(
+            name_server_headers.BrokerNameHeader.of(command).broker_name, False
+        )
+        return command.response(OK, None, name_server_headers.WipeWriteResponse(count).to_fields())
 
     def _add_write(self, link: Hashable, command: Command) -> Steps[Command]:
-        count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, True)
-        return command.response(OK, None, headers.AddWriteResponse(count).to_fields())
+        count = yield from self._routes.set_writeable(
+            name_server_headers.BrokerNameHeader.of(command).broker_name, True
+        )
+        return command.response(OK, None, name_server_headers.AddWriteResponse(count).to_fields())
 
     # Topics
 
     def _route(self, link: Hashable, command: Command) -> Steps[Command]:
-        header = headers.RouteHeader.of(command)
+        header = name_server_headers.RouteHeader.of(command)
         settings = self._settings
         if settings.wait_for_service and self._clock.now() - self._started_at < settings.wait_for_service_s:
             return command.response(FAILED, "name server not ready")
@@ -161,7 +165,7 @@ class NameRequests:
     def _cluster_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_topics:
             return command.response(FAILED, "disable")
-        return self._topic_names(command, headers.ClusterHeader.of(command).cluster)
+        return self._topic_names(command, name_server_headers.ClusterHeader.of(command).cluster)
 
     def _topic_names(self, command: Command, cluster: str | None) -> Steps[Command]:
         names = yield from self._routes.topics(cluster)
@@ -201,7 +205,7 @@ class NameRequests:
                 send(command.response(OK))
 
         try:
-            header = headers.KvHeader.of(command)
+            header = name_server_headers.KvHeader.of(command)
         except RemoteProtocolError as error:
             done(error)
             return
@@ -213,15 +217,15 @@ class NameRequests:
             self._config.put(header.namespace, header.key, header.value, host, done)
 
     def _get_kv(self, link: Hashable, command: Command) -> Command:
-        header = headers.KvHeader.of(command)
+        header = name_server_headers.KvHeader.of(command)
         value = self._config.get(header.namespace, header.key)
         if value is None:
             remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
             return command.response(ResponseCode.QUERY_NOT_FOUND, remark)
-        return command.response(OK, None, headers.ValueResponse(value).to_fields())
+        return command.response(OK, None, name_server_headers.ValueResponse(value).to_fields())
 
     def _list_kv(self, link: Hashable, command: Command) -> Command:
-        namespace = headers.NamespaceHeader.of(command).namespace
+        namespace = name_server_headers.NamespaceHeader.of(command).namespace
         body = self._config.body(namespace)
         if body is None:
             return command.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")

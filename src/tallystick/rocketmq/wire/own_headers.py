@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from tallystick.rocketmq.wire.headers import Header, OffsetResponse, RegisterBrokerResponse
+from tallystick.rocketmq.wire.headers import Header, OffsetResponse
+from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerResponse
 from tallystick.rocketmq.wire.values import Int64
 
 

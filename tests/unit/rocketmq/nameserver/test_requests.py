@@ -15,7 +15,7 @@ from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableResponse
-from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
+from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.steps import finished

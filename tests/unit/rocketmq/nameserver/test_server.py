@@ -24,7 +24,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableResponse
-from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
+from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.steps import Steps, finished
