@@ -83,8 +83,8 @@ HA_MUTANTS = (
     Mutant(
         "slaves that are late are told before the disk has it (H9)",
         HA + "acks.py",
-        "                self._both[ticket] = status\n",
-        "                self._both[ticket] = status\n"
+        "                self._double_waits[ticket] = status\n",
+        "                self._double_waits[ticket] = status\n"
         "                settles += [Settle(ticket, status)] * (status is PutStatus.FLUSH_SLAVE_TIMEOUT)\n",
         UNIT + "test_acks.py",
     ),
@@ -280,8 +280,8 @@ HA_MUTANTS = (
     Mutant(
         "a master that comes back sets offsets back (H13)",
         BROKER + "offset_merge.py",
-        "self.offsets[key] = {**(theirs or {}), **lacking}",
-        "self.offsets[key] = {**lacking, **(theirs or {})}",
+        "self.offsets[key] = {**(master_queues or {}), **lacking_offsets}",
+        "self.offsets[key] = {**lacking_offsets, **(master_queues or {})}",
         "tests/unit/rocketmq/broker/test_offsets.py",
     ),
     Mutant(

@@ -95,7 +95,8 @@ class Desk:
             self.settings, self.standing, identity, self.clock, self.events, self.shelf.store, tables.topics,
             tables.groups, tables.offsets, tables.delays, ClientsCore[Link](), self.lock_file.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
-            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)}, sliced=self._in_slices,
+            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
+            make_slices=self._in_slices,
         )  # fmt: skip
         self.dispatch = Dispatch(self.events, lambda link, command, answer: None)
         for handlers in admin_processors(self.parts):

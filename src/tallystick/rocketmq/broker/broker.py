@@ -129,12 +129,13 @@ class Broker:
         make_folder(outside.disk, settings.store_dir)
         lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
         self._stack.callback(lock.release)
-        wanted = settings.store_settings(self.address[1])
+        store_settings = settings.store_settings(self.address[1])
         self._worker = outside.workers("tally-broker")  # for what is seldom: opening, deletions, ends of queues
         self._stack.push_async_callback(self._end_worker)
+        open_files = min(store_settings.max_open_files, outside.open_files // STORE_SHARE)
         store = await self._worker.run(partial(
             MessageStore.open, outside.disk, settings.store_dir,
-            replace(wanted, max_open_files=min(wanted.max_open_files, outside.open_files // STORE_SHARE)),
+            replace(store_settings, max_open_files=open_files),
             outside.clock, outside.events, slave=self.standing.is_slave,
         ))  # fmt: skip
         listeners = Listeners(
@@ -207,7 +208,7 @@ class Broker:
             settings, self.standing, identity, self._outside.clock, self._outside.events, store, tables.topics,
             tables.groups, tables.offsets, tables.delays, ClientsCore(), self._lock_file.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
-            counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
+            counts=self.counts, when_announced=self._when_announced, deletions=self._deletions, make_slices=slices.make,
             locks_saved=self._lock_saver.after,
         )  # fmt: skip
 
@@ -326,11 +327,11 @@ class Broker:
             self._registrar.changed()
             self._pulls.topics_changed()
 
-    def _announced(self, done: Callable[[], None]) -> None:
+    def _when_announced(self, done: Callable[[], None]) -> None:
         if self._registrar is None:
             done()
         else:
-            self._registrar.announced(done)
+            self._registrar.when_announced(done)
 
     def _connection_lost(self, address: str) -> None:
         if self._registrar is not None:

@@ -55,7 +55,7 @@ class ClientRequests:
         self._reported_full = False  # that no locks are left
         self._changed_groups: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
-        self._teller: asyncio.Handle | None = None
+        self._tell_handle: asyncio.Handle | None = None
         self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._closing = TurnSteps(CLOSE_EACH_TURN)
         self._scanner: asyncio.TimerHandle | None = None
@@ -77,7 +77,7 @@ class ClientRequests:
     def close(self) -> None:
         self._forgetting.close()
         self._closing.close()
-        for handle in (self._scanner, self._teller):
+        for handle in (self._scanner, self._tell_handle):
             if handle is not None:
                 handle.cancel()
 
@@ -133,13 +133,13 @@ class ClientRequests:
         if not self._parts.settings.notify_ids_changed:
             return
         self._changed_groups.update(dict.fromkeys(groups))
-        if self._changed_groups and self._teller is None:
-            self._teller = asyncio.get_running_loop().call_soon(self._tell_some)
+        if self._changed_groups and self._tell_handle is None:
+            self._tell_handle = asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _tell_some(self) -> None:
         """Tell members that their group changed. A group that changed again in between is told once, and a member that
         does not read waits."""
-        self._teller = None
+        self._tell_handle = None
         remaining, find = TELL_EACH_TURN, FIND_EACH_TURN
         full_links: dict[Link, dict[str, None]] = {}
         while remaining:
@@ -167,7 +167,7 @@ class ClientRequests:
             self._to_tell.setdefault(link, {}).update(groups)
         if is_more or full_links:
             loop = asyncio.get_running_loop()
-            self._teller = loop.call_soon(self._tell_some) if is_more else loop.call_later(FULL_S, self._tell_some)
+            self._tell_handle = loop.call_soon(self._tell_some) if is_more else loop.call_later(FULL_S, self._tell_some)
 
     def _find_members(self, group: str) -> int:
         """Find the members of a group that changed. Returns their number plus one."""

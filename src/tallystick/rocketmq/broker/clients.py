@@ -118,8 +118,8 @@ class ClientsCore(Generic[AnyLink]):
         """Take a link out of the groups that no heartbeat of it has named since ``since``."""
         for group in [name for name in self._producer_groups[link] if self._producers[name][link].heard_at < since]:
             self._stop_producing(link, group)
-        unnamed = [name for name in self._groups[link] if self._consumers[name].members[link].heard_at < since]
-        return [change for group in unnamed for change in self._stop_consuming(link, group)]
+        unnamed_groups = [name for name in self._groups[link] if self._consumers[name].members[link].heard_at < since]
+        return [change for group in unnamed_groups for change in self._stop_consuming(link, group)]
 
     def wants_subscriptions(self, beat: Heartbeat) -> bool:
         """Whether the next heartbeat of the form that may leave subscriptions out must have them; call it before
@@ -127,8 +127,10 @@ class ClientsCore(Generic[AnyLink]):
         are_needed = False
         for group in beat.consumers:
             consumers = self._consumers.get(group.name)
-            lacking = beat.without_subscriptions and (consumers is None or not consumers.subscriptions)
-            are_needed |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
+            lacks_subscriptions = beat.without_subscriptions and (consumers is None or not consumers.subscriptions)
+            are_needed |= (
+                lacks_subscriptions or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
+            )
         return are_needed
 
     def client_left(self, link: AnyLink, producer_group: str | None, consumer_group: str | None) -> list[str]:

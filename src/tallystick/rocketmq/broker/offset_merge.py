@@ -28,11 +28,11 @@ class OffsetMerge:
         self,
         table: OffsetTable,
         resets: ResetTable | None,
-        mine: NumbersByQueue,
-        my_pull_offsets: NumbersByQueue,
-        my_own: NumbersByQueue,
-        my_own_resets: NumbersByQueue,
-        my_resets: ResetTable,
+        slave_offsets: NumbersByQueue,
+        slave_pull_offsets: NumbersByQueue,
+        slave_commits: NumbersByQueue,
+        slave_commit_resets: NumbersByQueue,
+        slave_resets: ResetTable,
     ) -> None:
         """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's tables may change
         meanwhile."""
@@ -43,9 +43,9 @@ class OffsetMerge:
         self.count = self.pull_count = 0
         self.changed = False  # the slave's table, in what was looked at
         self.resets_changed = False
-        self._mine, self._my_pull_offsets = mine, my_pull_offsets
-        self._my_own, self._my_own_resets = my_own, my_own_resets
-        self._theirs, self._my_resets = resets or ResetTable(), my_resets
+        self._slave_offsets, self._slave_pull_offsets = slave_offsets, slave_pull_offsets
+        self._slave_commits, self._slave_commit_resets = slave_commits, slave_commit_resets
+        self._master_resets, self._slave_resets = resets or ResetTable(), slave_resets
         # By key with commits of ours on top: the master's queues, our offsets, and the counters that they knew.
         self._overlays: dict[str, tuple[dict[int, int] | None, dict[int, int], dict[int, int]]] = {}
         self._changed_keys: dict[str, None] = {}
@@ -57,8 +57,8 @@ class OffsetMerge:
     def steps(self) -> Iterator[None]:
         """Merge the tables, in steps, one table after another: a long one takes a while to grow."""
         size = 0
-        for key in list(self._my_own):
-            size += 1 + len(self._my_own.get(key, ()))
+        for key in list(self._slave_commits):
+            size += 1 + len(self._slave_commits.get(key, ()))
             self._overlay(key)
             if size >= STEP_OFFSETS:
                 size = 0
@@ -71,16 +71,19 @@ class OffsetMerge:
         yield from self.keys.adding(self.offsets)
         yield from self.pull_keys.adding(self.pull_offsets)
         counts: list[int] = []
-        for mine, merged in ((self._mine, self.offsets), (self._my_pull_offsets, self.pull_offsets)):
+        for former, merged_table in (
+            (self._slave_offsets, self.offsets),
+            (self._slave_pull_offsets, self.pull_offsets),
+        ):
             counts.append(0)
-            for key, queues in merged.items():
+            for key, queues in merged_table.items():
                 counts[-1] += len(queues)
-                self.changed = self.changed or mine.get(key) != queues
+                self.changed = self.changed or former.get(key) != queues
                 size += 1 + len(queues)
                 if size >= STEP_OFFSETS:
                     size = 0
                     yield
-            self.changed = self.changed or len(mine) != len(merged)
+            self.changed = self.changed or len(former) != len(merged_table)
         self.count, self.pull_count = counts
         yield from self._compare_resets()
         while len(self._changed_keys) > STEP_CHANGED:
@@ -90,9 +93,9 @@ class OffsetMerge:
     def _compare_resets(self) -> Iterator[None]:
         if self.resets is None:
             return
-        theirs, mine, size = self.resets, self._my_resets, 0
-        self.resets_changed = (theirs.floor, theirs.topics, theirs.groups) != (mine.floor, mine.topics, mine.groups)
-        for after, before in ((theirs.counts, mine.counts), (theirs.pending, mine.pending)):
+        master, slave, size = self.resets, self._slave_resets, 0
+        self.resets_changed = (master.floor, master.topics, master.groups) != (slave.floor, slave.topics, slave.groups)
+        for after, before in ((master.counts, slave.counts), (master.pending, slave.pending)):
             self.resets_changed = self.resets_changed or len(after) != len(before)
             for key, queues in after.items():
                 self.resets_changed = self.resets_changed or before.get(key) != queues
@@ -105,8 +108,8 @@ class OffsetMerge:
         """Take the last step. Returns the tables that only the merge needed: free them as the slave's former ones."""
         self._overlay_again(list(self._changed_keys))
         overlays, self._overlays = self._overlays, {}
-        self._mine, self._my_pull_offsets, self._my_own, self._my_own_resets = {}, {}, {}, {}
-        self._my_resets = ResetTable()
+        self._slave_offsets, self._slave_pull_offsets, self._slave_commits, self._slave_commit_resets = {}, {}, {}, {}
+        self._slave_resets = ResetTable()
         return overlays
 
     def _overlay_again(self, keys: Iterable[str]) -> None:
@@ -126,14 +129,16 @@ class OffsetMerge:
     def _overlay(self, key: str) -> None:
         """Put the slave's commits that the master lacks on top of the master's queues."""
         overlay = self._overlays.pop(key, None)
-        theirs = overlay[0] if overlay is not None else self.offsets.get(key)
-        lacking, counters = lacking_of(key, theirs, self._theirs, self._my_own, self._my_own_resets)
-        self.changed = self.changed or lacking != self._my_own.get(key)
-        if lacking:
-            self._overlays[key] = theirs, lacking, counters
-            self.offsets[key] = {**(theirs or {}), **lacking}
-        elif theirs is not None:
-            self.offsets[key] = theirs
+        master_queues = overlay[0] if overlay is not None else self.offsets.get(key)
+        lacking_offsets, counters = lacking_of(
+            key, master_queues, self._master_resets, self._slave_commits, self._slave_commit_resets
+        )
+        self.changed = self.changed or lacking_offsets != self._slave_commits.get(key)
+        if lacking_offsets:
+            self._overlays[key] = master_queues, lacking_offsets, counters
+            self.offsets[key] = {**(master_queues or {}), **lacking_offsets}
+        elif master_queues is not None:
+            self.offsets[key] = master_queues
         elif key in self.offsets:
             self.offsets[key] = {}  # its key is there already
 
@@ -155,21 +160,25 @@ def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def lacking_of(
-    key: str, theirs: Mapping[int, int] | None, resets: ResetTable, own: NumbersByQueue, own_resets: NumbersByQueue
+    key: str,
+    master_queues: Mapping[int, int] | None,
+    resets: ResetTable,
+    own: NumbersByQueue,
+    own_resets: NumbersByQueue,
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Returns a slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the
     slave; and the counters that they knew.
 
     Those that somebody at the master meant to undo, by its counters, are not among them.
     """
-    queues, master_offsets, counters = own.get(key, {}), theirs or {}, own_resets.get(key, {})
+    queues, master_offsets, counters = own.get(key, {}), master_queues or {}, own_resets.get(key, {})
     is_behind = all(master_offsets.get(queue_id, -1) >= offset for queue_id, offset in queues.items())
     if is_behind and not any(counters.values()):
         return {}, {}
     step = resets.of_key(key)
-    lacking = {
+    lacking_offsets = {
         queue_id: offset
         for queue_id, offset in queues.items()
         if step(queue_id) + (master_offsets.get(queue_id, -1) >= offset) <= counters.get(queue_id, 0)
     }
-    return lacking, {queue_id: counters.get(queue_id, 0) for queue_id in lacking}
+    return lacking_offsets, {queue_id: counters.get(queue_id, 0) for queue_id in lacking_offsets}

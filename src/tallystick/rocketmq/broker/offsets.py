@@ -324,9 +324,9 @@ class Offsets:
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[OffsetCommit | None]:
         """Yields this slave's own commits that the master's table lacks (``lacking_of``), and None behind each key, as
         there may be a million. Commits that come meanwhile may be left out."""
-        theirs = resets or ResetTable()
+        master_resets = resets or ResetTable()
         for key in list(self._own):
-            queues, counters = lacking_of(key, table.offsets.get(key), theirs, self._own, self._own_resets)
+            queues, counters = lacking_of(key, table.offsets.get(key), master_resets, self._own, self._own_resets)
             for queue_id, offset in queues.items():
                 yield OffsetCommit(*split(key), queue_id, offset, counters[queue_id])
             yield None

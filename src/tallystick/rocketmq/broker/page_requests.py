@@ -17,7 +17,7 @@ class PageRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
-        self._instance, self._tables = parts.identity.instance, parts.paged
+        self._instance, self._tables = parts.identity.instance, parts.tables_by_name
         self.handlers: Mapping[int, Handler] = {RequestCode.GET_TABLE_PAGE: self._page}
 
     def _page(self, link: Link, command: Command, reply: Reply) -> Command:

@@ -28,15 +28,15 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 # Calls what it is given when the name servers know the topics as they are now, or cannot be told in time.
-Announced = Callable[[Callable[[], None]], None]
+WhenAnnounced = Callable[[Callable[[], None]], None]
 
 # Does long work, such as the parts of a text, some milliseconds at a time, and gives all of it, or what it raised, to
 # what follows; last the host that asks.
-Sliced = Callable[[Iterable[Any], Callable[[list[Any] | Exception], None], str], None]
+MakeSlices = Callable[[Iterable[Any], Callable[[list[Any] | Exception], None], str], None]
 
 
 # Calls when the change of locks of that number is on the disk, or with the reason why it is not.
-LocksSaved = Callable[[int, OnSaved], None]
+AfterLocks = Callable[[int, OnSaved], None]
 
 
 def _saved_at_once(change: int, done: OnSaved) -> None:
@@ -65,10 +65,10 @@ class Parts:
     locks: QueueLocksCore
     ha_status: Callable[[], HaStatus]
     saves: Saves
-    paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
+    tables_by_name: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)
     counts: BrokerCounts = field(default_factory=BrokerCounts)
-    announced: Announced = _at_once
+    when_announced: WhenAnnounced = _at_once
     deletions: Finisher = field(default_factory=AtOnce)
-    sliced: Sliced = at_once
-    locks_saved: LocksSaved = _saved_at_once
+    make_slices: MakeSlices = at_once
+    locks_saved: AfterLocks = _saved_at_once

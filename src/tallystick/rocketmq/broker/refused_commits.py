@@ -30,7 +30,7 @@ class RefusedCommitsCore:
         self._round = 0
         self._due = self._gap_s = 0.0
         self._probes: frozenset[_Place] = frozenset()
-        self._taken = self._again = 0  # of the probes
+        self._taken_probes = self._refused_probes = 0  # of the probes
         self._remark = ""  # why the master refused the last one
 
     @property
@@ -42,7 +42,7 @@ class RefusedCommitsCore:
     def began(self, now: float) -> None:
         self._round += 1
         self._probes = frozenset(islice(self._refused, PROBES)) if now >= self._due else frozenset()
-        self._taken = self._again = 0
+        self._taken_probes = self._refused_probes = 0
 
     def is_due(self, commit: OffsetCommit) -> bool:
         """Whether a commit is to be sent to the master in this round."""
@@ -54,7 +54,7 @@ class RefusedCommitsCore:
 
     def refused(self, commit: OffsetCommit, remark: str) -> None:
         place = _place(commit)
-        self._again += place in self._probes
+        self._refused_probes += place in self._probes
         self._refused.pop(place, None)
         self._refused[place] = self._round
         self._remark = remark
@@ -62,20 +62,20 @@ class RefusedCommitsCore:
     def taken(self, commit: OffsetCommit) -> None:
         """The master took a commit, or will never take it."""
         place = _place(commit)
-        self._taken += place in self._probes
+        self._taken_probes += place in self._probes
         self._refused.pop(place, None)
 
     def ended(self, now: float) -> Iterator[None]:
         """The round has looked at all commits that the master lacks. In steps, as there may be a million."""
-        is_over = self._taken > 0 and not self._again
+        is_over = self._taken_probes > 0 and not self._refused_probes
         for count, place in enumerate(list(self._refused), 1):
             if is_over or self._refused[place] != self._round:  # the master has it, or it went
                 del self._refused[place]
             if count % STEP_PLACES == 0:
                 yield
-        if self._taken:
+        if self._taken_probes:
             self._due = self._gap_s = 0.0
-        elif self._again:
+        elif self._refused_probes:
             self._gap_s = min(max(FIRST_S, 2 * self._gap_s), MOST_S)
             self._due = now + self._gap_s
 

@@ -12,8 +12,8 @@ A slave that is there before its master asks for its broker set every second, an
 What is registered of a topic is its permission as far as the whole broker has it (``brokerPermission``): so producers
 leave a broker that is only to be read, and consumers one that is only to be written.
 
-The response to a client that makes a topic is sent when the name servers know it (``announced``): else the client would
-ask one that does not.
+The response to a client that makes a topic is sent when the name servers know it (``when_announced``): else the client
+would ask one that does not.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Registrar:
         masters_changed: Callable[[Masters], None],
         timeout_s: float,
     ) -> None:
-        """``timeout_s``: how long a name server may take to respond, and how long ``announced`` waits at most."""
+        """``timeout_s``: how long a name server may take to respond, and how long ``when_announced`` waits at most."""
         self._client, self._events, self._member = client, events, member
         self._table, self._masters_changed, self._timeout_s = table, masters_changed, timeout_s
         self._servers = {server: _NameServer() for server in name_servers}
@@ -140,7 +140,7 @@ class Registrar:
             server.connection_lost = True
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, server.due.set)
 
-    def announced(self, done: Callable[[], None]) -> None:
+    def when_announced(self, done: Callable[[], None]) -> None:
         """Call ``done()`` once: when each name server that can be reached has the topics as they are now, or after the
         time-out; at once if there is no name server."""
         announcement = (self._changes, done)
@@ -266,17 +266,17 @@ class Registrar:
 
     def _note_rival(self, name: str, rival: str | None) -> None:
         """Emit one event when a rival is there and one when it is gone."""
-        before, me = self.rival, self._member
+        before, member = self.rival, self._member
         if rival is None:
             self._rivals.pop(name, None)
         else:
             self._rivals[name] = rival
         if self.rival is not None and before is None:
             self._events.emit(
-                "another broker of this id", broker=me.name, id=me.id, other=self.rival, name_server=name
+                "another broker of this id", broker=member.name, id=member.id, other=self.rival, name_server=name
             )  # fmt: skip
         elif self.rival is None and before is not None:
-            self._events.emit("only broker of this id", broker=me.name, id=me.id, was=before)
+            self._events.emit("only broker of this id", broker=member.name, id=member.id, was=before)
 
     def _note_left_out(self, count: int) -> None:
         """Emit one event when topics do not fit any more and one when they do."""
@@ -303,5 +303,10 @@ class Registrar:
         return request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
 
 
-def _header(me: Member) -> dict[str, Any]:
-    return {"broker_name": me.name, "broker_addr": me.address, "cluster_name": me.cluster, "broker_id": me.id}
+def _header(member: Member) -> dict[str, Any]:
+    return {
+        "broker_name": member.name,
+        "broker_addr": member.address,
+        "cluster_name": member.cluster,
+        "broker_id": member.id,
+    }

@@ -76,7 +76,7 @@ def respond_when_done(parts: Parts, response: Command, steps: Iterable[None], re
             _failed(response, outcome)
         reply(response)
 
-    parts.sliced(reply.steps(steps), done, reply.link.host)
+    parts.make_slices(reply.steps(steps), done, reply.link.host)
 
 
 def respond_in_slices(
@@ -100,7 +100,7 @@ def respond_in_slices(
             response.body = b"".join(outcome)
         (then or reply)(response)
 
-    parts.sliced(_bounded(reply.steps(pieces), too_long, reply), done, reply.link.host)
+    parts.make_slices(_bounded(reply.steps(pieces), too_long, reply), done, reply.link.host)
 
 
 def _failed(response: Command, error: Exception) -> None:

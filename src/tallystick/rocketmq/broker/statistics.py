@@ -59,10 +59,10 @@ def broker_pieces(parts: Parts, *, only_ordered: bool) -> Iterator[bytes]:
 def consumed_topics(parts: Parts, group: str, topic: str | None) -> list[str]:
     """Returns the topics to report: those asked for, if members are connected only those of their subscriptions."""
     topics = [topic] if topic and topic.strip() else parts.offsets.topics_of(group)
-    connected = parts.clients.consumers(group)
-    if connected is None or not connected.subscriptions:
+    consumers = parts.clients.consumers(group)
+    if consumers is None or not consumers.subscriptions:
         return topics
-    return [topic for topic in topics if topic in connected.subscriptions]
+    return [topic for topic in topics if topic in consumers.subscriptions]
 
 
 class _Sums:

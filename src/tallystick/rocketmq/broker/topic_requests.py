@@ -96,7 +96,7 @@ class TopicRequests:
         if changed_topics:
             topics.put(*changed_topics)
         self._emit_changes(changed_topics, peer)
-        self._parts.announced(lambda: reply(command.response(OK, NOT_SET)))
+        self._parts.when_announced(lambda: reply(command.response(OK, NOT_SET)))
 
     def _emit_changes(self, topics: Sequence[TopicConfig], peer: str) -> None:
         if len(topics) > MAX_EVENTS:
@@ -190,10 +190,10 @@ class TopicRequests:
     def _consumers(self, link: Link, command: Command, reply: Reply) -> Command:
         """Respond with the groups whose members subscribe to the topic, and those with offsets in it."""
         topic = headers.TopicHeader.of(command).topic
-        connected = (
+        subscribed_groups = (
             group
             for group, consumers in self._parts.clients.consumer_groups.items()
             if topic in consumers.subscriptions
         )
-        groups = dict.fromkeys([*connected, *self._parts.offsets.groups_of(topic)])
+        groups = dict.fromkeys([*subscribed_groups, *self._parts.offsets.groups_of(topic)])
         return command.response(OK, body=dialect.write_strict(GroupNames(list(groups))))

@@ -38,7 +38,7 @@ class Producer:
         self._inflight_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._searches: dict[str, asyncio.Task[None]] = {}
-        self._unrouted: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
+        self._envelopes_without_route: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
         self._failure: Exception | None = None
         self._closed = False
 
@@ -150,7 +150,7 @@ class Producer:
         self._sendings[envelope] = None
         self._inflight_bytes += len(envelope.body)
         topic = self._context.routes.cached(envelope.topic)
-        if topic is not None and topic.writable and envelope.topic not in self._unrouted:
+        if topic is not None and topic.writable and envelope.topic not in self._envelopes_without_route:
             self._attempt(envelope, topic, now)
         else:
             self._await_route(envelope)
@@ -236,7 +236,7 @@ class Producer:
 
     def _await_route(self, envelope: Envelope) -> None:
         name = envelope.topic
-        self._unrouted.setdefault(name, []).append(envelope)
+        self._envelopes_without_route.setdefault(name, []).append(envelope)
         if name not in self._searches:
             self._searches[name] = asyncio.create_task(self._find_and_send(name))
 
@@ -248,7 +248,7 @@ class Producer:
             failure = error
         finally:
             del self._searches[name]
-        for envelope in self._unrouted.pop(name):
+        for envelope in self._envelopes_without_route.pop(name):
             if failure is not None:
                 self._settle(envelope, failure)
             else:

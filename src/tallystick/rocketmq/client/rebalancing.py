@@ -97,8 +97,8 @@ class Rebalancing:
             raise
         busy_queues = [] if share is None or self._locks is None else self._assignment.keep_at_work(set(share))
         my_queues = await self._lock(list(self._assignment) if share is None else [*share, *busy_queues])
-        still = set(my_queues)
-        lost_queues = [queue for queue in self._assignment if queue not in still]
+        kept_queues = set(my_queues)
+        lost_queues = [queue for queue in self._assignment if queue not in kept_queues]
         await self._give_up(lost_queues)
         if share is None:
             return

@@ -104,12 +104,12 @@ class BrokerChoice:
         return addresses[(live_ids or ids)[0]] if ids else None
 
 
-def share(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+def share(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> list[MessageQueue]:
     """Returns my part of the queues: consecutive ones, the first members one more when they do not divide evenly."""
     sorted_queues, ids = sorted(queues), sorted(set(members))
-    if me not in ids:
+    if own_id not in ids:
         return []
-    place = ids.index(me)
+    place = ids.index(own_id)
     size, more = divmod(len(sorted_queues), len(ids))
     first = place * size + min(place, more)
     return sorted_queues[first : first + size + (place < more)]

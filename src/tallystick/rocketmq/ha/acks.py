@@ -96,7 +96,7 @@ class AcksCore:
         self._disk = _Gate(settings.sync_flush_timeout_ms / 1000)
         self._replicas = _Gate(settings.slave_timeout_ms / 1000)
         self._slaves: dict[str, _Slave] = {}
-        self._both: dict[Ticket, PutStatus | None] = {}  # waits for both; the status of the one that is done
+        self._double_waits: dict[Ticket, PutStatus | None] = {}  # waits for both; the status of the one that is done
         self._last_ticket: Ticket = 0
         self._last_end = 0  # of what was appended
 
@@ -107,18 +107,18 @@ class AcksCore:
         self._last_ticket = ticket = self._last_ticket + 1
         self._last_end = max(self._last_end, end)
         slaves = replicas and end > self.replicated
-        lacking = slaves and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
-        slaves = slaves and not lacking
+        lacks_slaves = slaves and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
+        slaves = slaves and not lacks_slaves
         disk = flush and end > self._flushed
         if disk:
             self._disk.wait(end, now, ticket)
         if slaves:
             self._replicas.wait(end, now, ticket)
-        if disk and (slaves or lacking):
-            self._both[ticket] = PutStatus.SLAVE_NOT_AVAILABLE if lacking else None
+        if disk and (slaves or lacks_slaves):
+            self._double_waits[ticket] = PutStatus.SLAVE_NOT_AVAILABLE if lacks_slaves else None
         if disk or slaves:
             return Settled(ticket, ())
-        return Settled(ticket, (Settle(ticket, PutStatus.SLAVE_NOT_AVAILABLE if lacking else PutStatus.PUT_OK),))
+        return Settled(ticket, (Settle(ticket, PutStatus.SLAVE_NOT_AVAILABLE if lacks_slaves else PutStatus.PUT_OK),))
 
     def flushed(self, offset: int, now: float) -> list[Settle]:
         """The master's disk has everything up to ``offset``."""
@@ -191,12 +191,12 @@ class AcksCore:
         """Waits passed one gate. Returns those that are over: a wait at both gates is over with the second one."""
         settles = []
         for ticket in tickets:
-            if ticket not in self._both:
+            if ticket not in self._double_waits:
                 settles.append(Settle(ticket, status))
-            elif (other := self._both[ticket]) is None:
-                self._both[ticket] = status
+            elif (other := self._double_waits[ticket]) is None:
+                self._double_waits[ticket] = status
             else:
-                del self._both[ticket]
+                del self._double_waits[ticket]
                 final_status = max(status, other, key=_WEIGHTS.__getitem__)
                 disk_late = (
                     PutStatus.FLUSH_DISK_TIMEOUT in (status, other) and final_status is not PutStatus.FLUSH_DISK_TIMEOUT

@@ -91,12 +91,12 @@ class HaMaster:
         )
         if link.closing:
             return
-        older = self._slaves.get(link.name)
+        former_link = self._slaves.get(link.name)
         self._slaves[link.name] = link
         self.events.emit("slave follows", slave=link.name, peer=link.peer, end=start.end, position=start.position)
-        if older is not None:
-            self.events.emit("slave replaced", slave=link.name, peer=older.peer, reason="it connected again")
-            older.abort("the slave connected again")
+        if former_link is not None:
+            self.events.emit("slave replaced", slave=link.name, peer=former_link.peer, reason="it connected again")
+            former_link.abort("the slave connected again")
         if not start.proven and self._events_once.is_new((link.host, "unproven")):
             self.events.emit(
                 "slave is unproven", slave=link.name, reason="an original slave: the logs were not compared"

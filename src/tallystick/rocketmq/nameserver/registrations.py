@@ -148,11 +148,11 @@ class Registrations:
 
     def _data_version(self, link: Hashable, command: Command) -> Command:
         header = name_server_headers.BrokerHeader.of(command)
-        theirs = dialect.read_short(command.body, DataVersion)
+        broker_version = dialect.read_short(command.body, DataVersion)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
-        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
-        fields = name_server_headers.DataVersionResponse(ours != theirs).to_fields()
-        return command.response(OK, None, fields, b"" if ours is None else dialect.write(ours))
+        known_version = self._routes.data_version(header.cluster_name, header.broker_addr)
+        fields = name_server_headers.DataVersionResponse(known_version != broker_version).to_fields()
+        return command.response(OK, None, fields, b"" if known_version is None else dialect.write(known_version))
 
 
 def _digest(header: name_server_headers.RegisterBrokerHeader, body: bytes) -> bytes:

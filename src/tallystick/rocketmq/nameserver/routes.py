@@ -276,18 +276,19 @@ class RoutesCore:
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
         """Delete a topic from all clusters or one; a broker that still has it brings it back with its next change.
         Returns False if no broker had it."""
-        having = [brokers for brokers in self._queues.of(topic) if cluster in (None, brokers.cluster)]
-        for brokers in having:
+        brokers_of_topic = [brokers for brokers in self._queues.of(topic) if cluster in (None, brokers.cluster)]
+        for brokers in brokers_of_topic:
             self._queues.drop(topic, brokers)
-        return bool(having)
+        return bool(brokers_of_topic)
 
     # Queries
 
     def route(self, topic: str) -> Steps[TopicRoute | None]:
         """Returns None if nobody has the topic. Broker sets that go meanwhile may be left out, or not."""
-        having, shows_acting = self._queues.of(topic), not topic.startswith(SYNC_MEMBER_PREFIX) and self._acting_masters
+        shows_acting = self._acting_masters and not topic.startswith(SYNC_MEMBER_PREFIX)
+        brokers_of_topic = self._queues.of(topic)
         route = TopicRoute([], [])
-        for count, (brokers, queue) in enumerate(having.items(), 1):
+        for count, (brokers, queue) in enumerate(brokers_of_topic.items(), 1):
             if not brokers.is_gone:
                 one = brokers.route()
                 route.brokers.append(self._with_acting_master(one, queue) if shows_acting else one)

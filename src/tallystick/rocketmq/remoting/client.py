@@ -77,7 +77,7 @@ class RemotingClient:
         )
         self._peers: dict[str, _Peer] = {}
         self._of_link: dict[Link, _Peer] = {}
-        self._unreached: set[str] = set()  # addresses of which that has been logged
+        self._unreachable_addresses: set[str] = set()  # addresses of which that has been logged
         self._connecting: set[asyncio.Task[None]] = set()  # also those that were cancelled and have not ended yet
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +159,7 @@ class RemotingClient:
     def _opened(self, link: Link) -> None:
         peer = self._of_link[link]
         peer.connected = True
-        self._unreached.discard(peer.address)
+        self._unreachable_addresses.discard(peer.address)
 
     def _ended(self, link: Link, reason: str) -> None:
         peer = self._of_link.pop(link)
@@ -170,8 +170,8 @@ class RemotingClient:
         requests, peer.pending_requests = peer.pending_requests, {}
         if peer.connected and not self._closed:
             self._events.emit("connection ended", peer=peer.address, reason=reason)
-        elif peer.address not in self._unreached and not self._closed:
-            self._unreached.add(peer.address)
+        elif peer.address not in self._unreachable_addresses and not self._closed:
+            self._unreachable_addresses.add(peer.address)
             self._events.emit("not reached", peer=peer.address, reason=reason)
         # What was never connected was never sent.
         kind = ConnectionLost if peer.connected else Unavailable

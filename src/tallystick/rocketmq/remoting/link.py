@@ -98,7 +98,7 @@ class Link(asyncio.BufferedProtocol):
         self._around = around
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._out: list[Command] = []
+        self._queued_commands: list[Command] = []
         self._out_wire_bytes = self._out_memory_bytes = 0  # bytes of these on the wire, and in memory
         self._new_memory_bytes = 0  # since the server's memory was told, had the peer taken nothing
         self._request_bytes = 0  # bytes of requests that were read and wait to be served
@@ -113,9 +113,9 @@ class Link(asyncio.BufferedProtocol):
         ended."""
         if not self.alive:
             return
-        if not self._out:
+        if not self._queued_commands:
             self._around.outbox.put(self)
-        self._out.append(command)
+        self._queued_commands.append(command)
         wire_bytes = memory_bytes = len(command.body) + _COMMAND_BYTES
         if command.parts:
             wire_bytes, memory_bytes = _sizes(command)
@@ -127,7 +127,7 @@ class Link(asyncio.BufferedProtocol):
 
     def unsent_responses(self) -> set[int]:
         """Returns the opaques of the responses queued in this tick."""
-        return {command.opaque for command in self._out if command.is_response}
+        return {command.opaque for command in self._queued_commands if command.is_response}
 
     def keep(self, size: int) -> None:
         """Count ``size`` bytes more, or less if it is negative, of requests that wait to be served."""
@@ -196,9 +196,9 @@ class Link(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write what is queued, as far as the peer takes it."""
         transport = self._transport
-        if not self._out or transport is None or not self.alive:
+        if not self._queued_commands or transport is None or not self.alive:
             return
-        while self._out and not self._full:
+        while self._queued_commands and not self._full:
             transport.write(self._encode_some())
         self.last_active = self._around.clock.now()
         self.tell_unsent()
@@ -213,23 +213,23 @@ class Link(asyncio.BufferedProtocol):
 
     def _encode_some(self) -> bytes:
         """Returns the frames of the queued commands, or of as many of the first as fill the transport."""
-        out, memory_bytes = self._out, self._out_memory_bytes
+        commands, memory_bytes = self._queued_commands, self._out_memory_bytes
         high = self._around.settings.write_high_bytes
         if self._out_wire_bytes <= high:
             self._drop_queued()
         else:
             count = wire_bytes = memory_bytes = 0
-            while count < len(out) and wire_bytes < high:
-                sizes = _sizes(out[count])
+            while count < len(commands) and wire_bytes < high:
+                sizes = _sizes(commands[count])
                 wire_bytes, memory_bytes, count = wire_bytes + sizes[0], memory_bytes + sizes[1], count + 1
-            self._out = out[count:]
-            out = out[:count]
+            self._queued_commands = commands[count:]
+            commands = commands[:count]
             self._out_wire_bytes -= wire_bytes
             self._out_memory_bytes -= memory_bytes
         try:
-            data = encode_many(out)
+            data = encode_many(commands)
         except LocalProtocolError:  # of one of them; the others are other people's
-            data = b"".join([self._encode_or_refuse(command) for command in out])
+            data = b"".join([self._encode_or_refuse(command) for command in commands])
         self._new_memory_bytes += len(data) - memory_bytes
         return data
 
@@ -246,7 +246,7 @@ class Link(asyncio.BufferedProtocol):
             return b""
 
     def _drop_queued(self) -> None:
-        self._out = []
+        self._queued_commands = []
         self._out_wire_bytes = self._out_memory_bytes = 0
 
     def _tell_unfinished(self, *, progress: bool) -> None:

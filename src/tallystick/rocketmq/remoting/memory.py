@@ -41,7 +41,7 @@ class Memory:
         self._clock, self._events = clock, events
         self._budget: Budget[Holder] = Budget(limit_bytes, stalled_after_s)
         self._reports = Once()
-        self._looker: asyncio.TimerHandle | None = None
+        self._look_handle: asyncio.TimerHandle | None = None
 
     @property
     def unsent_bytes(self) -> int:
@@ -58,7 +58,7 @@ class Memory:
     def unsent(self, holder: Holder, size: int, *, written_bytes: int) -> None:
         """``size`` bytes wait for the peer to take them; ``written_bytes`` were given to it since the last call."""
         self._budget.unsent(holder, size, self._clock.now(), written_bytes=written_bytes)
-        if size and self._looker is None:
+        if size and self._look_handle is None:
             self._look_soon()
         if self._budget.over:
             self._drop()
@@ -80,19 +80,19 @@ class Memory:
         self._budget.forget(holder)
 
     def close(self) -> None:
-        if self._looker is not None:
-            self._looker.cancel()
-            self._looker = None
+        if self._look_handle is not None:
+            self._look_handle.cancel()
+            self._look_handle = None
 
     def _look_soon(self) -> None:
-        self._looker = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        self._look_handle = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        self._looker = None
+        self._look_handle = None
         for holder in self._budget.takers():
             holder.tell_unsent()
         self._drop()
-        if self._looker is None and self._budget.takers():
+        if self._look_handle is None and self._budget.takers():
             self._look_soon()
 
     def _drop(self) -> None:

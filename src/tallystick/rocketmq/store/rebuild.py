@@ -41,7 +41,7 @@ class Rebuild:
         self._unknown = {key for key, queue in self._holes.items() if not queue.born}
         self._begin_offsets: dict[tuple[bytes, int], int] = {}  # of these: the last record with which the queue began
         self._next: dict[tuple[bytes, int], int] = {}  # and what a record gets that goes on
-        self._looked = start  # records before it are looked at for that
+        self._scan_offset = start  # records before it are looked at for that
         if not self.is_done:
             events.emit(
                 "queues built again", queues=len(self._holes), index_files=len(self._files), first=start, end=stop,
@@ -90,15 +90,15 @@ class Rebuild:
         return run, self._behind_damage(end)
 
     def _look(self, max_bytes: int) -> None:
-        offset = max(self._looked, self._log.first)
-        run, self._looked = self._scan(offset, max_bytes)
+        offset = max(self._scan_offset, self._log.first)
+        run, self._scan_offset = self._scan(offset, max_bytes)
         for number, key in enumerate(zip(run.topics, run.queue_ids, strict=True)):
             if key in self._unknown and run.sys_flags[number] & TRANSACTION in COMMITTED:
                 queue_offset = run.queue_offsets[number]
                 if queue_offset < self._next.get(key, 1):
                     self._begin_offsets[key] = offset + run.positions[number]
                 self._next[key] = queue_offset + 1
-        if self._looked >= self._stop:
+        if self._scan_offset >= self._stop:
             for key in self._unknown:
                 self._holes[key].begin(self._begin_offsets.get(key, 0))
             self._unknown = set()

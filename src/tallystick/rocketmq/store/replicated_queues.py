@@ -84,8 +84,10 @@ class ReplicatedQueues:
         have: it was never copied, or was deleted here sooner. The master may still have what it had when it last said
         where its log begins."""
         state, first_byte = self._state, self._log.first
-        outlived = first_byte <= state.begin_offset if state.master_first is None else state.master_first < first_byte
-        if self._log.end and not (first_byte and outlived):
+        master_has_more = (
+            first_byte <= state.begin_offset if state.master_first is None else state.master_first < first_byte
+        )
+        if self._log.end and not (first_byte and master_has_more):
             return False
         queue = self._queues.find(topic, queue_id)
         if queue is not None and queue.end:

@@ -21,7 +21,7 @@ async def test_who_made_a_topic_waits_for_no_change_that_came_after_its_own(
 ) -> None:
     """It waits for the name servers first. Where others change tables all the time it waited for two more saves."""
     announcements: list[Callable[[], None]] = []
-    monkeypatch.setattr(Broker, "_announced", lambda broker, done: announcements.append(done))
+    monkeypatch.setattr(Broker, "_when_announced", lambda broker, done: announcements.append(done))
     disk = GatedDisk()
     async with benched(tmp_path) as bench:
         broker = await bench.broker(disk=disk)

@@ -39,7 +39,7 @@ def test_very_many_offsets_are_put_together_in_steps_and_seen_at_once() -> None:
     mine = offsets._offsets, offsets._pull_offsets, offsets._own, offsets._own_resets, offsets.resets.pending.table()
     freed = len(list(offsets.become(merge)))
     assert freed >= 12
-    kept = [*vars(merge).values(), merge._my_resets.pending]
+    kept = [*vars(merge).values(), merge._slave_resets.pending]
     assert not any(table is one for table in mine for one in kept), "else all of it is freed with the merge, at once"
     assert (offsets.get("T7", "g", 0), offsets.get("T7", "g", 1)) == (9, 5)
     assert len(lacking(offsets, master(3000))) == 3000 and offsets.groups_of("T7") == ["g"]

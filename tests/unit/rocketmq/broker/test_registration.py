@@ -238,11 +238,11 @@ async def test_announced_when_the_name_servers_know_the_topic(server: Server) ->
     broker.registrar.start()
     known = []
     broker.topics.put(TopicConfig("T"))
-    broker.registrar.announced(lambda: known.append("T" in finished(server.routes.topics())))
+    broker.registrar.when_announced(lambda: known.append("T" in finished(server.routes.topics())))
     assert known == []
     await until(lambda: bool(known))
     assert known == [True]
-    broker.registrar.announced(lambda: known.append(True))
+    broker.registrar.when_announced(lambda: known.append(True))
     assert known == [True, True], "nothing changed since"
     await broker.close()
 
@@ -253,7 +253,7 @@ async def test_a_name_server_that_is_down_keeps_nobody_waiting(server: Server) -
     await until(lambda: len(broker.registrar.registered) == 2)
     broker.topics.put(TopicConfig("T"))
     known = []
-    broker.registrar.announced(lambda: known.append("T" in finished(server.routes.topics())))
+    broker.registrar.when_announced(lambda: known.append("T" in finished(server.routes.topics())))
     await until(lambda: known == [True])
     assert server.routes.sets.members("b0") == {0: MASTER.address}
     failed = [event for event in broker.events if event.kind == "cannot register with a name server"]
@@ -268,7 +268,7 @@ async def test_a_name_server_that_hangs_is_waited_for_as_long_as_the_time_out(se
     broker = Announced(MASTER, address, server.address, timeout_s=0.3)
     broker.registrar.start()
     known = []
-    broker.registrar.announced(lambda: known.append(server.routes.sets.members("b0")))
+    broker.registrar.when_announced(lambda: known.append(server.routes.sets.members("b0")))
     await until(lambda: bool(known))
     assert known == [{0: MASTER.address}], "the other one was told meanwhile"
     await broker.close()
@@ -281,7 +281,7 @@ async def test_without_name_servers_there_is_nothing_to_do() -> None:
     broker = Announced(MASTER)
     broker.registrar.start()
     known = []
-    broker.registrar.announced(lambda: known.append(True))
+    broker.registrar.when_announced(lambda: known.append(True))
     await broker.close()
     assert (broker.found, known) == ([], [True])
 
@@ -323,7 +323,7 @@ async def test_a_topic_that_is_made_during_a_registration_is_announced_by_the_ne
     done: list[int] = []
     await slow.was_asked(1)  # without the topic
     registrar.changed()
-    registrar.announced(lambda: done.append(len(slow.asked)))
+    registrar.when_announced(lambda: done.append(len(slow.asked)))
     slow.asked[0].set_result(None)
     await slow.was_asked(2)
     assert done == []
@@ -413,7 +413,7 @@ async def test_who_waited_for_a_name_server_until_the_time_out_is_called_once() 
     broker = Announced(MASTER, "127.0.0.1:1", timeout_s=0.05)
     registrar = broker.registrar
     registrar._servers["127.0.0.1:1"].failure = ""
-    registrar.announced(lambda: called.append(None))
+    registrar.when_announced(lambda: called.append(None))
     await until(lambda: bool(called))
     for server in registrar._servers.values():
         server.announced_change = registrar._changes

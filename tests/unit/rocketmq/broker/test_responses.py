@@ -22,7 +22,7 @@ ASKED = request(1, {})
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
-    parts = cast("Parts", SimpleNamespace(sliced=at_once))
+    parts = cast("Parts", SimpleNamespace(make_slices=at_once))
     asker, made, refused = Caller(), list[int](), list[str]()
 
     def pieces() -> Iterator[bytes]:
@@ -41,7 +41,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
 @pytest.mark.parametrize(("last", "code"), [(b"bc", 0), (b"bcd", 1)])
 def test_an_answer_may_fill_a_frame_and_not_more(monkeypatch: pytest.MonkeyPatch, last: bytes, code: int) -> None:
     monkeypatch.setattr(responses, "MAX_BODY_BYTES", 3)
-    parts, asker, refused = cast("Parts", SimpleNamespace(sliced=at_once)), Caller(), list[str]()
+    parts, asker, refused = cast("Parts", SimpleNamespace(make_slices=at_once)), Caller(), list[str]()
     respond_in_slices(parts, ASKED.response(0), [b"a", last], "too long", reply_to(asker), failed=refused.append)
     (answer,) = asker.sent
     assert (bytes(answer.body), answer.code, len(refused)) == (b"" if code else b"abc", code, code)
