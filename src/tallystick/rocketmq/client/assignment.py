@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from itertools import islice
 
 from tallystick.errors import TallyError, Unavailable, UsageError
@@ -18,6 +18,7 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
 from tallystick.rocketmq.client.offsets import CommitResult, GroupOffset
 from tallystick.rocketmq.client.pulling import PullPosition, QueueReader
+from tallystick.rocketmq.client.ready import ReadyMessages
 from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.client.unacked import QueueCore
@@ -29,15 +30,12 @@ SENT_BACK_AT_ONCE = 64
 
 
 class Assignment:
-    """``arrived`` is set when messages are ready, or none can come. ``fail`` gets the error that ends a reader."""
+    """``ready`` hears of messages, of room for more, and of the error that ends a reader."""
 
-    def __init__(
-        self, context: BrokerContext, group: str, core: DeliveryCore, fail: Callable[[Exception], None]
-    ) -> None:
-        self.arrived = asyncio.Event()
-        self._context, self._group, self._core, self._fail = context, group, core, fail
+    def __init__(self, context: BrokerContext, group: str, core: DeliveryCore, ready: ReadyMessages) -> None:
+        self._context, self._group, self._core, self._ready = context, group, core, ready
         self._assigned_queues: dict[MessageQueue, _AssignedQueue] = {}
-        self._room, self._nacked = asyncio.Event(), asyncio.Event()
+        self._nacked = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None  # never cut off: nobody would know what the broker stored
 
     def __contains__(self, queue: MessageQueue) -> bool:
@@ -80,9 +78,9 @@ class Assignment:
                 leaving.append(assigned_queue.core)
         queues = [core.queue for core in self._core.leaving(leaving, self._context.clock.now())]
         if self._core.ready:
-            self.arrived.set()
+            self._ready.arrived.set()
         if self._core.room_made:
-            self.let_readers_go_on()
+            self._ready.let_readers_go_on()
         return queues
 
     async def stop(self, queues: Collection[MessageQueue]) -> None:
@@ -107,7 +105,7 @@ class Assignment:
         self._core.revoked(cores)
         for queue in queues:
             del self._assigned_queues[queue]
-        self.let_readers_go_on()
+        self._ready.let_readers_go_on()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset in a queue. Raises UsageError."""
@@ -121,11 +119,7 @@ class Assignment:
         if assigned_queue.task is not None:
             assigned_queue.task.cancel()  # its pull may be held by the broker
             self._begin(assigned_queue)
-        self.let_readers_go_on()
-
-    def let_readers_go_on(self) -> None:
-        self._core.room_made = False
-        self._room.set()
+        self._ready.let_readers_go_on()
 
     # Where the group stands
 
@@ -229,7 +223,7 @@ class Assignment:
                     await self._nacked.wait()
             self._nacked.clear()
             actions = self._core.due(self._context.clock.now())
-            self.arrived.set()  # what is repeated here is ready
+            self._ready.arrived.set()  # what is repeated here is ready
             self._sending = asyncio.create_task(self._send_back(actions))
             await asyncio.shield(self._sending)
 
@@ -238,7 +232,7 @@ class Assignment:
         while some := list(islice(rest, SENT_BACK_AT_ONCE)):
             await asyncio.gather(*(self._send_one_back(action) for action in some))
             if self._core.room_made:
-                self.let_readers_go_on()
+                self._ready.let_readers_go_on()
 
     async def _send_one_back(self, action: GiveBack) -> None:
         try:
@@ -247,7 +241,7 @@ class Assignment:
             message = action.message
             self._context.events.emit("not sent back", queue=message.queue, offset=message.offset, reason=str(error))
             self._core.not_given_back(action)
-            self.arrived.set()
+            self._ready.arrived.set()
         else:
             if late is None:
                 self._core.given_back(action)
@@ -269,7 +263,7 @@ class Assignment:
     def _begin(self, assigned_queue: _AssignedQueue) -> None:
         reader = QueueReader(self._context, self._group, assigned_queue.core.queue, assigned_queue)
         assigned_queue.task = asyncio.create_task(reader.run())
-        watch([assigned_queue.task], self._fail)
+        watch([assigned_queue.task], self._ready.fail)
 
     async def find_again(self, assigned_queue: _AssignedQueue) -> None:
         """The topic of a queue exists again: go on where the group stands there, or else at the first message.
@@ -294,14 +288,14 @@ class Assignment:
     async def await_room(self, queue: QueueCore) -> None:
         """Return when ``queue`` may be pulled."""
         while not self._core.may_pull(queue):
-            self.arrived.set()  # whoever waits for a whole batch waits no longer
-            self._room.clear()
-            await self._room.wait()
+            self._ready.arrived.set()  # whoever waits for a whole batch waits no longer
+            self._ready.room.clear()
+            await self._ready.room.wait()
 
     def responded(self, pull: PullPosition, response: Command) -> bool:
         has_messages = self._core.responded(pull, response)
         if has_messages:
-            self.arrived.set()
+            self._ready.arrived.set()
         return has_messages
 
 

@@ -25,6 +25,7 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore
 from tallystick.rocketmq.client.locking import QueueLocks
 from tallystick.rocketmq.client.membership import Membership
+from tallystick.rocketmq.client.ready import ReadyMessages
 from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing, is_in_listener
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sharing import QueueSelection, Sharing
@@ -74,7 +75,8 @@ class Consumer:
         settings = context.settings
         bounds = UnackedBounds.of(settings)
         self._core = DeliveryCore(bounds, settings.nack_delays_s, auto_ack=auto_ack, ordered=ordered)
-        self._assignment = Assignment(context, group, self._core, self._fail)
+        self._ready = ReadyMessages(context.events, group, self._core)
+        self._assignment = Assignment(context, group, self._core, self._ready)
         self._sharing = Sharing(context, group, selection, self._fail)
         self._rebalancing = Rebalancing(
             context,
@@ -88,9 +90,8 @@ class Consumer:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
         )
-        self._failure: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._entered = self._stall_is_told = False
+        self._entered = False
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[Any] | None = None  # in order: who reads, until it has left the loop
@@ -138,9 +139,7 @@ class Consumer:
 
     def _fail(self, error: Exception) -> None:
         """Fail the loop with an error, behind the messages that are here."""
-        if self._failure is None:
-            self._failure = error
-        self._assignment.arrived.set()
+        self._ready.fail(error)
 
     async def close(self) -> None:
         """Stop reading, commit what was acknowledged, leave the group. What cannot be committed is an event.
@@ -152,8 +151,7 @@ class Consumer:
         self._leave_loop()
         if self._closing is None:
             at_work = self._at_work()
-            self._core.ready.clear()  # whoever iterates gets no more
-            self._assignment.arrived.set()
+            self._ready.close()
             self._closing = asyncio.get_running_loop().create_task(self._close(at_work), context=Context())
         if not (self._closing.done() or is_in_listener(self._context)):  # what a listener raised is told once
             await asyncio.shield(self._closing)
@@ -221,7 +219,7 @@ class Consumer:
         core = self._core
         core.finish()
         if core.room_made:
-            self._make_room()
+            self._ready.make_room()
         if not core.ready and not await self._await_ready():
             await self._end_loop()
             raise StopAsyncIteration
@@ -263,12 +261,12 @@ class Consumer:
         while await self._await_ready():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max_wait_s):
-                    await self._await_more(max_messages)
+                    await self._ready.wait_for(max_messages)
             if not self._core.ready or self._closing is not None:
                 continue
             yield self._core.take_batch(max_messages)
             self._core.finish()
-            self._make_room()
+            self._ready.make_room()
             await self._assignment.commit_or_tell()
 
     def ack(self, message: ReceivedMessage) -> None:
@@ -277,7 +275,7 @@ class Consumer:
 
         A message that this consumer does not have any more, as its queue was taken away or sought, is an event.
         """
-        self._acknowledged(self._core.ack(instance(message, ReceivedMessage, "message")), message)
+        self._ready.acknowledged(self._core.ack(instance(message, ReceivedMessage, "message")), message)
 
     def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
         """The processing of a message failed: it is to be delivered again, after ``delay_s``, by default
@@ -290,7 +288,7 @@ class Consumer:
         instance(message, ReceivedMessage, "message")
         if delay_s is not None:
             number(delay_s, "delay_s")
-        self._acknowledged(self._core.nack(message, self._context.clock.now(), delay_s), message)
+        self._ready.acknowledged(self._core.nack(message, self._context.clock.now(), delay_s), message)
         self._assignment.nacked()
 
     async def commit(self) -> None:
@@ -345,45 +343,16 @@ class Consumer:
         """Go on with these queues, or with all. Raises UsageError for a queue that it does not read."""
         for queue in self._assignment if queues is None else items(queues, "queues"):
             self._core.resume(self._assignment[queue])
-        self._assignment.let_readers_go_on()
-        self._assignment.arrived.set()
+        self._ready.let_readers_go_on()
+        self._ready.arrived.set()
 
     # Inside
 
-    def _make_room(self) -> None:
-        self._stall_is_told = False
-        self._assignment.let_readers_go_on()
-
-    def _acknowledged(self, is_ours: bool, message: ReceivedMessage) -> None:
-        if not is_ours:
-            fields = {"group": self.group, "queue": message.queue, "offset": message.offset}
-            self._context.events.emit("acknowledgement ignored", **fields)
-        if self._core.room_made:
-            self._make_room()
-        if self._core.ready:
-            self._assignment.arrived.set()
-
     async def _await_ready(self) -> bool:
-        """Returns False when the consumer is closed. Raises why it cannot go on."""
+        """Start if that is still to be done, and wait for a message: see ``ReadyMessages.wait``."""
         if self._closing is None and (self._starting is None or not self._starting.done()):
             await self.start()
-        while not self._core.ready or self._closing is not None:
-            if self._failure is not None:
-                raise self._failure
-            if self._closing is not None:
-                return False
-            if self._core.is_stalled and not self._stall_is_told:
-                self._stall_is_told = True
-                self._context.events.emit("waits for acknowledgements", group=self.group)
-            self._assignment.arrived.clear()
-            await self._assignment.arrived.wait()
-        return True
-
-    async def _await_more(self, count: int) -> None:
-        """Until ``count`` messages are ready, or no more can come before some are acknowledged."""
-        while len(self._core.ready) < count and not (self._core.is_stalled or self._closing or self._failure):
-            self._assignment.arrived.clear()
-            await self._assignment.arrived.wait()
+        return await self._ready.wait()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

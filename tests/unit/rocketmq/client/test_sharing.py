@@ -91,4 +91,4 @@ async def test_refusals_before_and_after_a_silence_are_not_one_series(
         await until(lambda: consumer._sharing.refused_since is not None)
         await fake.stop()
         await until(lambda: consumer._sharing.refused_since is None)
-        assert consumer._failure is None
+        assert consumer._ready._failure is None
