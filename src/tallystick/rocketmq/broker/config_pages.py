@@ -22,14 +22,14 @@ MOST_READERS, MOST_OF_HOST = 8, 2  # tables are kept for these, those that asked
 KEPT_S = 60.0  # since the last page
 
 
-class PagedTable(Protocol):
-    """Of topics, or of groups: a copy that does not change."""
+class VersionedTable(Protocol):
+    """A table of topics, or of groups: a copy that does not change."""
 
     @property
     def version(self) -> DataVersion: ...
 
 
-T = TypeVar("T", bound=PagedTable)
+T = TypeVar("T", bound=VersionedTable)
 
 
 @dataclass

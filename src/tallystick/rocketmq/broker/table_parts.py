@@ -22,7 +22,7 @@ from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, Int32, Int
 PART_BYTES = 64 * 1024
 
 Text = bytes | bytearray | memoryview
-Part = TypeVar("Part")
+AnyPart = TypeVar("AnyPart")
 
 
 class ConfigsRead:
@@ -100,7 +100,7 @@ def check_count(count: int, most: int, what: str) -> None:
         raise RemoteProtocolError(f"the master has more {what} {most}", count=count)
 
 
-def _parts(text: Text, kind: type[Part], *, depth: int) -> Iterator[Part]:
+def _parts(text: Text, kind: type[AnyPart], *, depth: int) -> Iterator[AnyPart]:
     for part in split(bytes(text), PART_BYTES, depth=depth):
         yield dialect.read_as(part, kind, bounded=False, max_values=dialect.MAX_LOOSE_SHORT)
 

@@ -26,9 +26,9 @@ from itertools import islice
 
 import msgspec
 
-from tallystick.rocketmq.nameserver.broker_sets import BrokerSets
 from tallystick.rocketmq.nameserver.live_brokers import Announcement, LiveBroker, LiveBrokers
 from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
+from tallystick.rocketmq.nameserver.registered_sets import RegisteredSets
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
@@ -75,7 +75,7 @@ class RoutesCore:
         self._host_of, self._later = host_of, later
         self._delete_missing, self._acting_masters = delete_missing_topics, acting_masters
         self._queues = TopicQueues(later)
-        self.sets = BrokerSets()
+        self.sets = RegisteredSets()
         self._live = LiveBrokers(host_of)
 
     # Brokers come

@@ -7,7 +7,7 @@ from tallystick.rocketmq.nameserver.queues import BrokerSet
 from tallystick.rocketmq.wire.values import MASTER_ID, BrokerRoute
 
 
-class BrokerSets:
+class RegisteredSets:
     """A table. ``len`` counts the sets; sets and clusters are in the order in which they were registered."""
 
     def __init__(self) -> None:
