@@ -33,7 +33,8 @@ from tallystick.admin.dev_nodes import DevNode, DevState, NodeKind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, wait_dead
 from tallystick.errors import NotFound, StorageError, TallyError, Unavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
-from tallystick.runtime.disk import FolderLock, OsDisk, read_file
+from tallystick.runtime.disk import OsDisk, read_file
+from tallystick.runtime.folder_lock import FolderLock
 
 DEFAULT_BOOKIES = 4  # one more than the default ensemble: one kill leaves a replacement
 MOST_BOOKIES = 32  # each is a process

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from tallystick.errors import DiskFull, StorageError
-from tallystick.runtime.disk import BLOCK_BYTES, ByteLock, OsDisk, Usage
+from tallystick.runtime.disk import BLOCK_BYTES, OsDisk, Usage
+from tallystick.runtime.folder_lock import ByteLock
 
 
 def test_an_allocated_file_is_zeros_and_its_view_shows_later_writes(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_errors_are_ours(tmp_path: Path) -> None:
 
 def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    program = f"from tallystick.runtime.disk import ByteLock; ByteLock({path!r}, b'lock')"
+    program = f"from tallystick.runtime.folder_lock import ByteLock; ByteLock({path!r}, b'lock')"
     lock = ByteLock(path, b"lock")
     refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "another process uses this folder" in refused.stderr

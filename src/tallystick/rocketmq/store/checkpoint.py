@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tallystick.runtime.disk import Disk
 
 CHECKPOINT, ABORT = "checkpoint", "abort"
-LOCK, LOCK_CONTENT = "lock", b"lock"  # held by ``runtime.disk.ByteLock``, as the original holds it
+LOCK, LOCK_CONTENT = "lock", b"lock"  # held by ``runtime.folder_lock.ByteLock``, as the original holds it
 CHECKPOINT_BYTES = 4096
 _CHECKPOINT = struct.Struct(">6q")
 _SLACK_MS = 3000  # the original's: how far it goes back behind its own times

@@ -98,7 +98,7 @@ async def test_a_port_that_is_taken_while_the_store_opens_is_told_as_that(
 async def _in_another_process(folder: str) -> None:
     """Locks of one process do not shut itself out: ask from another one."""
     script = (
-        "import sys\nfrom tallystick.errors import UsageError\nfrom tallystick.runtime.disk import ByteLock\n"
+        "import sys\nfrom tallystick.errors import UsageError\nfrom tallystick.runtime.folder_lock import ByteLock\n"
         "try:\n    ByteLock(sys.argv[1] + '/lock', b'lock')\nexcept UsageError as error:\n    print(error.message)"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, folder, stdout=asyncio.subprocess.PIPE)

@@ -1,0 +1,148 @@
+"""Files of the operating system: the ``File`` of ``disk.py``, and its errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tallystick.errors import DiskFull, StorageError
+
+if TYPE_CHECKING:
+    from tallystick.runtime.disk import Buffer
+
+IOV_MAX = 1024
+_STAGING_BYTES = 1024 * 1024
+
+
+@contextlib.contextmanager
+def os_errors(action: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, path, error) from error
+
+
+def storage_error(action: str, path: str, error: OSError) -> StorageError:
+    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+    return kind(f"cannot {action}: {error.strerror}", path=path)
+
+
+_CLOSED = 2**31 - 1  # no process has it: every call refuses it
+
+
+class OsFile:
+    def __init__(self, path: str, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> int:
+        start = offset
+        try:  # as os_errors does it, which costs as much as a short write
+            for first in range(0, len(buffers), IOV_MAX):
+                offset += self._write_some(buffers[first : first + IOV_MAX], offset)
+        except OSError as error:
+            raise storage_error("write", self._path, error) from error
+        return offset - start
+
+    def _write_some(self, buffers: Sequence[Buffer], offset: int) -> int:
+        size = sum(map(len, buffers))
+        written_bytes = os.pwritev(self._fd, buffers, offset)
+        if written_bytes < size:  # a signal or a nearly full disk: finish or fail loudly
+            rest = memoryview(b"".join(buffers))
+            while written_bytes < size:
+                written_bytes += os.pwrite(self._fd, rest[written_bytes:], offset + written_bytes)
+        return written_bytes
+
+    def read(self, size: int, offset: int) -> bytes:
+        try:  # as in ``write``
+            data = os.pread(self._fd, size, offset)
+            while 0 < len(data) < size:
+                more = os.pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise storage_error("read", self._path, error) from error
+        return data
+
+    def sync(self) -> None:
+        with os_errors("sync", self._path):
+            os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        with os_errors("stat", self._path):
+            return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        with os_errors("truncate", self._path):
+            os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        with os_errors("allocate", self._path):
+            os.posix_fallocate(self._fd, 0, size)
+
+    def map(self) -> memoryview:
+        with os_errors("map", self._path):
+            return memoryview(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ))
+
+    def close(self) -> None:
+        """Once: a number that was closed may be somebody else's file by now."""
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
+
+
+class _Staging(threading.local):
+    """A thread's page-aligned memory, as writes past the page cache need it."""
+
+    def __init__(self) -> None:
+        self.memory = memoryview(mmap.mmap(-1, _STAGING_BYTES))
+
+
+class DirectFile(OsFile):
+    """Writes past the page cache: a page that is new in it costs many times the copy of its bytes."""
+
+    _staging = _Staging()
+
+    def __init__(self, path: str, fd: int, direct_fd: int) -> None:
+        super().__init__(path, fd)  # for all but writes; the kernel keeps the two views of the file the same
+        self._direct_fd = direct_fd
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> int:
+        staging, start, filled = self._staging.memory, offset, 0
+        with os_errors("write", self._path):
+            for buffer in buffers:
+                rest = memoryview(buffer)
+                while len(rest):
+                    part = rest[: _STAGING_BYTES - filled]
+                    staging[filled : filled + len(part)] = part
+                    filled, rest = filled + len(part), rest[len(part) :]
+                    if filled == _STAGING_BYTES:
+                        offset, filled = offset + self._write_staged(filled, offset), 0
+            return offset + self._write_staged(filled, offset) - start
+
+    def _write_staged(self, size: int, offset: int) -> int:
+        written_bytes = 0
+        while written_bytes < size:  # more than once on a nearly full disk: finish or fail loudly
+            written_bytes += os.pwrite(
+                self._direct_fd, self._staging.memory[written_bytes:size], offset + written_bytes
+            )
+        return size
+
+    def close(self) -> None:
+        super().close()
+        fd, self._direct_fd = self._direct_fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
+
+
+def open_direct(path: str, flags: int) -> int | None:
+    """None where the file system (or the system) has no such way."""
+    try:
+        return os.open(path, flags | os.O_DIRECT)
+    except (AttributeError, OSError):
+        return None
