@@ -18,7 +18,8 @@ from support.message_stores import SMALL, Shelf
 from tallystick.codec.records import scan_records
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.handles import LEAST
-from tallystick.sim.disk import Crashed, SimDisk, _apply_write
+from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk_content import apply_write
 
 SETTINGS = replace(SMALL, max_open_files=LEAST, consume_queue_file_units=8)
 TOPICS, QUEUES = ("A", "B", "C"), (0, 1)
@@ -44,7 +45,7 @@ class WholeHeaders(SimDisk):
                 kept = inode.pending[: self.losses.randint(0, len(inode.pending))]
                 inode.pending[:] = []
                 for change in kept:
-                    _apply_write(inode.durable, change)
+                    apply_write(inode.durable, change)
         super().power_loss()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from tallystick.bookkeeper.bookie.cookies import FILE as COOKIE
 from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld
-from tallystick.sim.disk import DiskImage
+from tallystick.sim.disk_content import DiskImage
 
 AWAY_S = 6.0  # at most
 

@@ -13,157 +13,19 @@ import contextlib
 import copy
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from tallystick.errors import DiskFull, StorageError, UsageError
-from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Usage
+from tallystick.errors import StorageError, UsageError
+from tallystick.runtime.disk import Usage
+from tallystick.sim.disk_content import DiskImage, Inode, Link, Node, Truncate, Unlink, Write, apply_name, apply_write
+from tallystick.sim.disk_file import SimFile
 
 PLENTY = 1 << 40  # bytes of a disk that is never full
 
 
 class Crashed(BaseException):
     """The process or the machine stopped in the middle of an operation. No code under test catches it."""
-
-
-@dataclass(frozen=True)
-class _Write:
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class _Truncate:
-    size: int
-
-
-@dataclass(eq=False)
-class _Inode:
-    """A file: what is read now, what is on the medium, and how one becomes the other."""
-
-    cached: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    pending: list[_Write | _Truncate] = field(default_factory=list)
-
-
-_Node = _Inode | None  # None: a folder
-
-
-@dataclass(frozen=True)
-class _Link:
-    """A change of a folder: ``path`` now is ``node``, and ``source`` (of a rename) is gone."""
-
-    path: str
-    node: _Node
-    source: str | None = None
-
-
-@dataclass(frozen=True)
-class _Unlink:
-    path: str
-
-
-def _apply_write(content: bytearray, change: _Write | _Truncate) -> None:
-    end = change.size if isinstance(change, _Truncate) else change.offset + len(change.data)
-    if end > len(content):
-        content.extend(bytes(end - len(content)))
-    if isinstance(change, _Truncate):
-        if end < len(content):
-            del content[end:]
-    else:
-        content[change.offset : end] = change.data
-
-
-def _apply_name(names: dict[str, _Node], change: _Link | _Unlink) -> None:
-    if isinstance(change, _Unlink):
-        names.pop(change.path, None)
-        return
-    if change.source is not None:
-        names.pop(change.source, None)
-    names[change.path] = change.node
-
-
-class SimFile:
-    """A file opened before the last crash is dead: every use of it raises Crashed. Using a closed one is a bug."""
-
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode, direct: bool, durable: bool) -> None:
-        self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
-        self._direct, self._durable = direct, durable
-        disk.open_files.add(self)
-
-    def write(self, buffers: Sequence[Buffer], offset: int) -> int:
-        data = b"".join(bytes(buffer) for buffer in buffers)
-        assert not (self._direct and (offset % BLOCK_BYTES or len(data) % BLOCK_BYTES)), "a direct write of half blocks"
-        is_cut = self._enter("write")
-        room = self._disk.room_for(self._inode, offset + len(data))
-        part = data[: len(data) - room] if room else data
-        if is_cut:
-            part = part[: self._disk.random.randint(0, len(part))]
-        change = _Write(offset, part)
-        _apply_write(self._inode.cached, change)
-        self._inode.pending.append(change)
-        if is_cut:
-            self._disk.stop()
-        if room:
-            raise DiskFull("cannot write: no space left on the simulated disk", path=self._path)
-        if self._durable:
-            self.sync()
-        return len(data)
-
-    def read(self, size: int, offset: int) -> bytes:
-        if self._enter("read"):
-            self._disk.stop()
-        return bytes(self._inode.cached[offset : offset + size])
-
-    def sync(self) -> None:
-        try:
-            cut = self._enter("sync")
-        except StorageError:
-            self._inode.pending.clear()  # the kernel calls the pages clean although the disk never had them
-            raise
-        if cut:
-            self._disk.stop()
-        for change in self._inode.pending:
-            _apply_write(self._inode.durable, change)
-        self._inode.pending.clear()
-
-    def size(self) -> int:
-        self._require_open()
-        return len(self._inode.cached)
-
-    def truncate(self, size: int) -> None:
-        if self._enter("truncate"):
-            self._disk.stop()
-        _apply_write(self._inode.cached, _Truncate(size))
-        self._inode.pending.append(_Truncate(size))
-
-    def allocate(self, size: int) -> None:
-        if self._enter("allocate"):
-            self._disk.stop()
-        if self._disk.room_for(self._inode, size):
-            raise DiskFull("cannot allocate: no space left on the simulated disk", path=self._path)
-        if size > self.size():
-            _apply_write(self._inode.cached, _Truncate(size))
-            self._inode.pending.append(_Truncate(size))
-
-    def map(self) -> memoryview:
-        if self._enter("map"):
-            self._disk.stop()
-        return memoryview(self._inode.cached).toreadonly()
-
-    def close(self) -> None:
-        """Closing writes nothing. Of a closed file it does nothing."""
-        self._disk.open_files.discard(self)
-
-    def _enter(self, operation: str) -> bool:
-        cut = self._disk.enter(operation, self._path, self._life)
-        self._require_open()
-        return cut
-
-    def _require_open(self) -> None:
-        """The real one's descriptor may be another file's by now."""
-        assert self in self._disk.open_files or self._life != self._disk.life, f"{self._path} is used after its close"
 
 
 class _InTurn:
@@ -192,15 +54,6 @@ class _Lock:
             del self._locks[self._path]
 
 
-@dataclass
-class DiskImage:
-    """All that a disk has: the names, those that are durable, and changes that are not."""
-
-    names: dict[str, _Node] = field(default_factory=lambda: {"/": None})
-    durable: dict[str, _Node] = field(default_factory=lambda: {"/": None})
-    pending: dict[str, list[_Link | _Unlink]] = field(default_factory=dict)
-
-
 class SimDisk:
     """See the module. ``crash_at`` is the number of the operation that the crash interrupts; ``fault`` may refuse one.
 
@@ -217,10 +70,10 @@ class SimDisk:
         self.on_stop: Callable[[], None] | None = None  # settable: calls ``kill`` or ``power_loss``
         self.life = self._losses = 0
         self._is_stopped = False
-        self._names: dict[str, _Node] = {"/": None}
-        self._durable: dict[str, _Node] = {"/": None}
-        self._pending: dict[str, list[_Link | _Unlink]] = {}
-        self._inodes: list[_Inode] = []
+        self._names: dict[str, Node] = {"/": None}
+        self._durable: dict[str, Node] = {"/": None}
+        self._pending: dict[str, list[Link | Unlink]] = {}
+        self._inodes: list[Inode] = []
         self._locks: dict[str, _Lock] = {}
         self.open_files: set[SimFile] = set()
 
@@ -242,28 +95,28 @@ class SimDisk:
         for changes in self._pending.values():
             for change in changes:
                 if self.random.random() < 0.5:
-                    _apply_name(self._durable, change)
+                    apply_name(self._durable, change)
         self._pending.clear()
         for inode in self._inodes:
             for write in self._survivors(inode.pending):
-                _apply_write(inode.durable, write)
+                apply_write(inode.durable, write)
             inode.pending.clear()
             inode.cached = bytearray(inode.durable)
         self._durable = {path: node for path, node in self._durable.items() if self._reachable(path)}
         self._names = dict(self._durable)
         self._inodes = [node for node in self._names.values() if node is not None]
 
-    def _survivors(self, pending: list[_Write | _Truncate]) -> list[_Write | _Truncate]:
-        survivors: list[_Write | _Truncate] = []
+    def _survivors(self, pending: list[Write | Truncate]) -> list[Write | Truncate]:
+        survivors: list[Write | Truncate] = []
         for change in pending:
             fate = self.random.randrange(3)
             if fate == 1:
                 survivors.append(change)
-            elif fate == 2 and isinstance(change, _Write):
+            elif fate == 2 and isinstance(change, Write):
                 first, last = sorted(self.random.randint(0, len(change.data)) for _ in range(2))
                 if self.random.random() < 0.5:
                     first = 0
-                survivors.append(_Write(change.offset + first, change.data[first:last]))
+                survivors.append(Write(change.offset + first, change.data[first:last]))
         return survivors
 
     def _reachable(self, path: str) -> bool:
@@ -318,7 +171,7 @@ class SimDisk:
             raise error
         return self.operations == self.crash_at
 
-    def room_for(self, inode: _Inode, end: int) -> int:
+    def room_for(self, inode: Inode, end: int) -> int:
         """By how many bytes a file that reaches to ``end`` is too long for the disk."""
         growth = max(0, end - len(inode.cached))
         return max(0, growth - max(0, self.capacity - self._used_bytes()))
@@ -331,8 +184,8 @@ class SimDisk:
     def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> SimFile:
         self._step("open", path)
         if path not in self._names and create:
-            self._inodes.append(_Inode())
-            self._change(_Link(path, self._inodes[-1]))
+            self._inodes.append(Inode())
+            self._change(Link(path, self._inodes[-1]))
         return self.file_type(self, path, self._inode(path), direct, durable)
 
     def exists(self, path: str) -> bool:
@@ -359,29 +212,29 @@ class SimDisk:
             new_folders.append(path)
             path = os.path.dirname(path)
         for folder in reversed(new_folders):
-            self._change(_Link(folder, None))
+            self._change(Link(folder, None))
 
     def rename(self, source: str, target: str) -> None:
         self._step("rename", source)
-        self._change(_Link(target, self._inode(source), source))
+        self._change(Link(target, self._inode(source), source))
 
     def unlink(self, path: str) -> None:
         self._step("unlink", path)
         self._inode(path)
-        self._change(_Unlink(path))
+        self._change(Unlink(path))
 
     def remove_folder(self, path: str) -> None:
         self._step("remove_folder", path)
         if path in self._names and not any(os.path.dirname(name) == path for name in self._names):
             self._pending.pop(path, None)  # what is not durable in it goes with it, or comes back
-            self._change(_Unlink(path))
+            self._change(Unlink(path))
 
     def sync_dir(self, path: str) -> None:
         self._step("sync_dir", path)
         if path not in self._names:
             raise StorageError("cannot sync folder: no such folder", path=path)
         for change in self._pending.pop(path, []):
-            _apply_name(self._durable, change)
+            apply_name(self._durable, change)
 
     def sync_all(self, path: str) -> None:
         for inode in self._inodes:
@@ -412,14 +265,14 @@ class SimDisk:
         if self.enter(operation, path):
             self.stop()
 
-    def _change(self, change: _Link | _Unlink) -> None:
+    def _change(self, change: Link | Unlink) -> None:
         folder = os.path.dirname(change.path)
         if folder not in self._names:
             raise StorageError("cannot create: no such folder", path=change.path)
-        _apply_name(self._names, change)
+        apply_name(self._names, change)
         self._pending.setdefault(folder, []).append(change)
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         node = self._names.get(path)
         if node is None:
             raise StorageError("no such file", path=path)

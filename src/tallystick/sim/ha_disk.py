@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tallystick.codec.records import BLANK
-from tallystick.sim.disk import SimDisk, SimFile
+from tallystick.sim.disk import SimDisk
+from tallystick.sim.disk_file import SimFile
 
 _MAGIC_AT, _HEAD_BYTES = 4, 8
 

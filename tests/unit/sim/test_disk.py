@@ -12,7 +12,8 @@ import pytest
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file
-from tallystick.sim.disk import Crashed, DiskImage, SimDisk
+from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk_content import DiskImage
 
 
 @pytest.fixture(params=["real", "simulated"])

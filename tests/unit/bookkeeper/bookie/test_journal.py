@@ -13,7 +13,8 @@ from tallystick.bookkeeper.bookie.segment import COMMIT_BYTES, FIRST_COMMIT
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, read_file
-from tallystick.sim.disk import Crashed, SimDisk, SimFile
+from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk_file import SimFile
 
 SEGMENT = "/journal/00000001.segment"
 
