@@ -111,9 +111,17 @@ def test_every_argument_is_explained_where_its_call_is() -> None:
         assert not missing or name in alike, f"{heading} does not say what these are: {missing}"
 
 
-def test_every_error_is_on_the_page() -> None:
+def error_rows() -> list[tuple[int, list[str], list[str]]]:
+    """Of the table of errors: how far a row is indented, its classes, and those that its text names."""
+    table = PARTS["TallyError"].partition("| class ")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines()[2:]]
+    indent = "\u2013"  # a dash of this kind a step
+    return [(own.count(indent), re.findall(r"`(\w+)`", own), re.findall(r"`([A-Z]\w+)`", text)) for own, text in rows]
+
+
+def test_the_page_has_every_error_and_no_other() -> None:
     known = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.TallyError)}
-    assert known - {"TallyError"} <= set(re.findall(r"`(\w+)`", PARTS["TallyError"]))
+    assert known - {"TallyError"} == {name for _, named, kinds in error_rows() for name in (*named, *kinds)}
 
 
 def test_what_the_page_says_is_raised_exists() -> None:
