@@ -30,7 +30,7 @@
     │   │   ├── NoSuchZnode
     │   │   ├── ZnodeChanged           the znode has another version than the change names
     │   │   └── ZnodeNotEmpty          a znode with children cannot be deleted
-    │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed
+    │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed, but for
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
     │   ├── NoSuchTopic
@@ -262,7 +262,10 @@ class ZnodeNotEmpty(MetadataConflict):
 
 
 class MetadataUnavailable(MetadataError):
-    """The metadata service cannot be reached; nothing was changed."""
+    """The metadata service cannot be reached.
+
+    Nothing was changed, unless it is a MetadataUncertain: ``ambiguous`` says so.
+    """
 
     code = -9
     retriable = True

@@ -124,6 +124,16 @@ def test_the_page_has_every_error_and_no_other() -> None:
     assert known - {"TallyError"} == {name for _, named, kinds in error_rows() for name in (*named, *kinds)}
 
 
+def test_an_error_is_indented_below_the_one_that_it_is_a_kind_of() -> None:
+    above = [errors.TallyError]  # by indentation
+    for depth, named, kinds in error_rows():
+        for name in named:
+            assert getattr(errors, name).__base__ is above[depth], name
+        above = [*above[: depth + 1], getattr(errors, named[-1])]
+        for name in kinds:
+            assert getattr(errors, name).__base__ is above[-1], name
+
+
 def test_what_the_page_says_is_raised_exists() -> None:
     sentences = re.findall(r"Raises ([^.]*)\.", PAGE)
     named = {word for sentence in sentences for word in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", sentence)}
