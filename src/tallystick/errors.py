@@ -49,7 +49,7 @@ attributes (``error.ledger``), None where they are not known; ``fields`` has tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -158,6 +158,9 @@ class NotEnoughBookies(Unavailable):
 
 class BrokerUnavailable(Unavailable):
     """No broker takes, or has, the messages of this topic or queue now."""
+
+    queue: Any = None  # a ``MessageQueue``
+    asked: Sequence[str] | None = None  # the processes of the queue's broker set, where none of them responded
 
 
 class BookieUnavailable(Unavailable):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import pickle
+import pkgutil
+from collections.abc import Iterator
 from typing import get_type_hints
 
 import pytest
 
+import tallystick
 from tallystick import errors
 from tallystick.errors import (
     BrokerError,
@@ -22,6 +26,22 @@ from tallystick.errors import (
 )
 
 KINDS = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, TallyError)]
+
+
+def _kinds_of(kind: type[TallyError]) -> Iterator[type[TallyError]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds_of(one)
+
+
+def test_no_error_that_a_caller_may_get_is_of_a_class_that_only_the_package_knows() -> None:
+    """In Spark the name of the class is the error's code, which is promised to be stable."""
+    for module in pkgutil.walk_packages(tallystick.__path__, "tallystick."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = {kind for kind in _kinds_of(TallyError) if kind.__module__.startswith("tallystick.")}
+    private = {kind for kind in ours if kind.__module__ != errors.__name__}
+    assert {kind for kind in private if not kind.__module__.startswith("tallystick.bookkeeper.bookie.")} == set()
 
 
 def test_an_error_shows_its_kind_and_what_it_is_about() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from support import frames
+from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import bodies, dialect, headers, name_server_headers, operator_headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
@@ -144,7 +145,7 @@ def test_every_recorded_request_has_its_typed_header(name: str) -> None:
     if kind is None or not request.fields:
         return
     if name in MISSING:
-        with pytest.raises(remoting.HeaderError, match="the custom field <b> is null"):
+        with pytest.raises(RemoteProtocolError, match="the custom field <b> is null"):
             read_header(request, kind)
         return
     header = read_header(request, kind)

@@ -13,10 +13,6 @@ AT_ONCE = 64  # queues of one broker that are asked about at a time: each has it
 BrokerCall = Callable[[MessageQueue], Awaitable[None]]
 
 
-class NoResponse(BrokerUnavailable):
-    """No process of the queue's broker set responded: none would for another of its queues."""
-
-
 def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     """Returns the queues of each broker set, in their order."""
     queues_by_broker: dict[str, list[MessageQueue]] = {}
@@ -32,7 +28,8 @@ async def ask_brokers(queues: Iterable[MessageQueue], ask: BrokerCall) -> list[T
 
 
 async def ask_broker_of(queues: Sequence[MessageQueue], ask: BrokerCall) -> list[TallyError]:
-    """Ask about each of these queues of one broker, but for those that come behind a ``NoResponse``.
+    """Ask about each of these queues of one broker, but for those that come behind one to which no
+    process of its set responded.
 
     Returns what the requests raised. Raises what is no TallyError.
     """
@@ -44,6 +41,6 @@ async def ask_broker_of(queues: Sequence[MessageQueue], ask: BrokerCall) -> list
                 failures.append(result)
             elif isinstance(result, BaseException):
                 raise result
-        if any(isinstance(failure, NoResponse) for failure in failures):
+        if any(isinstance(failure, BrokerUnavailable) and failure.asked is not None for failure in failures):
             break
     return failures

@@ -1,8 +1,9 @@
 """The typed headers of requests and responses: what stands in ``extFields``, by code.
 
 ``XHeader.of(command)`` reads one straight from the undecoded JSON (or from the fields of a binary header) and raises
-HeaderError if a mandatory field is missing or a value is none of its type; ``to_fields()`` writes one. Fields that are
-None are left out. The members of responses stand in the order in which the original's hash map happens to write them.
+RemoteProtocolError if a mandatory field is missing or a value is none of its type; ``to_fields()`` writes one. Fields
+that are None are left out. The members of responses stand in the order in which the original's hash map happens to
+write them.
 Sources: the classes of ``remoting.protocol.header``; facts of 5.5.0 where they differ (``bname``, ``maxMsgBytes``).
 """
 
@@ -15,7 +16,8 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import Raw, field
 
-from tallystick.rocketmq.wire.remoting import Command, HeaderError
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode
 
 
@@ -24,7 +26,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, command: Command) -> Self:
-        """Returns the header in a command's fields. Raises HeaderError."""
+        """Returns the header in a command's fields. Raises RemoteProtocolError."""
         ext = command.ext
         if isinstance(ext, Raw):
             try:
@@ -37,7 +39,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
             return msgspec.convert(fields, cls, strict=False)
         except msgspec.ValidationError as error:
             missing_fields = [name for name in _mandatory(cls) if name not in fields]
-            raise HeaderError(
+            raise RemoteProtocolError(
                 f"the custom field <{missing_fields[0]}> is null" if missing_fields else str(error)
             ) from error
 
@@ -122,7 +124,7 @@ _SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)  # a plain number: an enum's attri
 
 
 def read_send(command: Command) -> SendHeader:
-    """Returns the header of any of the three requests that send. Raises HeaderError."""
+    """Returns the header of any of the three requests that send. Raises RemoteProtocolError."""
     return (SendHeader if command.code == _SEND_MESSAGE else _SendHeaderV2).of(command)
 
 

@@ -45,12 +45,6 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
 
-class HeaderError(RemoteProtocolError):
-    """The fields of a command are not those of its code. The text is the remark of a response with code 1."""
-
-    code = 1
-
-
 # What it holds never refers back to it, and a busy client or broker has thousands.
 class Command(msgspec.Struct, gc=False):
     """A request or a response. ``parts`` follow ``body`` on the wire; a command that was read has none."""
@@ -68,7 +62,7 @@ class Command(msgspec.Struct, gc=False):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The extFields by name; empty if the command has none. Raises HeaderError."""
+        """The extFields by name; empty if the command has none. Raises RemoteProtocolError."""
         if isinstance(self.ext, Raw):
             self.ext = _read_fields(self.ext)
         return self.ext or {}
@@ -330,7 +324,7 @@ def _read_fields(raw: Raw) -> dict[str, str]:
     if members is None:
         return {}
     if not isinstance(members, dict):
-        raise HeaderError("the extFields are no object")
+        raise RemoteProtocolError("the extFields are no object")
     return {
         str(name): value if isinstance(value, str) else dialect.write(value).decode() for name, value in members.items()
     }

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tallystick.errors import BrokerError, TallyError
-from tallystick.rocketmq.client.by_broker import AT_ONCE, NoResponse, ask_broker_of, ask_brokers, by_broker
+from tallystick.errors import BrokerError, BrokerUnavailable, TallyError
+from tallystick.rocketmq.client.by_broker import AT_ONCE, ask_broker_of, ask_brokers, by_broker
 from tallystick.rocketmq.wire.values import MessageQueue
 
 
@@ -26,10 +26,10 @@ async def test_of_a_broker_that_does_not_answer_no_more_is_asked() -> None:
     async def ask(queue: MessageQueue) -> None:
         asked.append(queue)
         if queue.broker == "silent":
-            raise NoResponse("nobody")
+            raise BrokerUnavailable("nobody", asked=["h:1"])
 
     failures = await ask_brokers([*queues("silent", 3 * AT_ONCE), *queues("well", 3 * AT_ONCE)], ask)
-    assert [type(failure) for failure in failures] == [NoResponse] * AT_ONCE
+    assert [type(failure) for failure in failures] == [BrokerUnavailable] * AT_ONCE
     assert sorted(asked) == sorted([*queues("silent", AT_ONCE), *queues("well", 3 * AT_ONCE)])
 
 

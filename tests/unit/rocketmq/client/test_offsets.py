@@ -9,7 +9,6 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client import offsets
-from tallystick.rocketmq.client.by_broker import NoResponse
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -32,8 +31,9 @@ async def test_that_no_process_of_a_broker_answers_is_told_apart(cluster: FakeCl
     """About its other queues it is not asked then, each for its time-out."""
     fake = await cluster.add(queues=1)
     fake.react[COMMIT] = lambda link, command: None
-    with pytest.raises(NoResponse):
+    with pytest.raises(BrokerUnavailable) as raised:
         await offsets.commit(mq._context, "g", QUEUE, 3)
+    assert raised.type is BrokerUnavailable and raised.value.asked == [fake.address]
 
 
 @pytest.mark.rule("H13")

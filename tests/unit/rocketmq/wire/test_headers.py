@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.frames import decode
+from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import headers
 from tallystick.rocketmq.wire.headers import Header, PullHeader, SendHeader, SendResponse, TopicHeader, read_send
-from tallystick.rocketmq.wire.remoting import HeaderError, encode, request
+from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode, Serialization
 
 KINDS: list[type[Header]] = sorted(
@@ -50,7 +51,7 @@ def test_the_first_missing_mandatory_field_is_named(kind: type[Header]) -> None:
         if not mandatory:
             assert kind.of(command) == kind()
             continue
-        with pytest.raises(HeaderError) as raised:
+        with pytest.raises(RemoteProtocolError) as raised:
             kind.of(command)
         assert raised.value.message == f"the custom field <{mandatory[0]}> is null"
 
@@ -89,7 +90,7 @@ def test_a_value_of_another_type_is_refused(changed: dict[str, str]) -> None:
     )  # fmt: skip
     for serialization in Serialization:
         command = decode(encode(request(11, pull.to_fields() | changed, serialization=serialization)))
-        with pytest.raises(HeaderError):
+        with pytest.raises(RemoteProtocolError):
             PullHeader.of(command)
 
 

@@ -19,7 +19,6 @@ from tallystick.rocketmq.wire.remoting import (
     MAX_LOOSE_BYTES,
     Command,
     FrameReader,
-    HeaderError,
     encode,
     encode_many,
     request,
@@ -243,7 +242,7 @@ def test_fields_that_are_no_strings_become_strings() -> None:
 
 def test_fields_that_are_no_object_are_refused_when_asked_for() -> None:
     command = decode(frame(b'{"code":10,"extFields":[1]}'))
-    with pytest.raises(HeaderError):
+    with pytest.raises(RemoteProtocolError):
         _ = command.fields
 
 
