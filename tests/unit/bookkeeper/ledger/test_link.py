@@ -19,6 +19,7 @@ from support.bookies import adds as add_frames
 from support.links import AddLog, add_frame
 from support.machines import machine
 from support.waiting import until
+from tallystick.bookkeeper.ledger import link as link_module
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
 from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import LaneName
@@ -200,6 +201,82 @@ async def test_q15_what_has_no_answer_is_unknown_in_any_protocol() -> None:
         await waiter
     assert (listener.acked, listener.failed, list(run.errors)) == ([[6]], [([5], None)], [7])
     assert [event.kind for event in peer.events] == ["bookie broke the protocol"]
+
+
+async def test_a_request_with_less_time_than_those_before_it_is_overdue_in_its_own() -> None:
+    peer = Connected()
+    long, short = peer.link().ask(ReadRequest(1, 5), 50.0), peer.link().ask(ReadRequest(1, 6), 0.05)
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(RequestTimeout):
+        await short
+    assert asyncio.get_running_loop().time() - begun < 0.06, "in virtual time"
+    with pytest.raises(BookieUnavailable, match="silent"):
+        await long
+
+
+@pytest.mark.parametrize("in_lanes", [False, True])
+async def test_a_peer_that_leaves_too_many_requests_without_an_answer_is_let_go(
+    in_lanes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers others, so that it is not silent, and each of those stays here for its late answer."""
+    monkeypatch.setattr(link_module, "MAX_ABANDONED", 2)
+    peer, heard, asked = Connected(), AddLog(), 0
+    for number in range(3):
+        assert peer.link().alive
+        if in_lanes:
+            peer.channel(1, heard, 0.05).send([number], add_frames(1, [number]))
+            unanswered = None
+        else:
+            unanswered = peer.link().ask(ReadRequest(1, number), 0.05)
+        peer.link().ask(ReadRequest(2, number), 0.05)
+        asked += 2
+        await peer.asked(asked)
+        peer.say((asked, Code.NO_ENTRY, b""))
+        await asyncio.sleep(0.06)
+        assert unanswered is None or isinstance(unanswered.exception(), RequestTimeout)
+    assert not peer.link().alive
+    assert heard.all_failed == ([0, 1, 2] if in_lanes else [])
+
+
+async def test_what_the_peer_does_not_take_waits_here_and_senders_see_it() -> None:
+    peer = Connected()
+    link = peer.link()
+    assert not link.blocked
+    link.pause_writing()
+    waiter = link.ask(ReadRequest(1, 5), 5.0)
+    await asyncio.sleep(0)
+    assert link.blocked and (link.queued_bytes, link.written_bytes) == (REQUEST.size, 0)
+    link.resume_writing()
+    assert await peer.asked(1) == [(READ, 1, 5)] and not link.blocked
+    peer.say((1, Code.NO_ENTRY, b""))
+    assert (await waiter).code == Code.NO_ENTRY
+
+
+async def test_a_connection_that_comes_when_its_link_has_ended_is_closed() -> None:
+    """Else it would stay open for as long as the bookie keeps it, and who closes the client would wait for it."""
+    outside = machine(Events())
+    link = BookieLink("b1", outside.clock, outside.events, 1 << 20, lambda link, reason: None, Numbered)
+    waiter = link.ask(ReadRequest(1, 5), 5.0)
+    link.end("this client is closed")
+    transport = Transport(link)
+    link.connection_made(transport)
+    assert not link.disconnected.is_set()
+    await asyncio.wait_for(link.disconnected.wait(), 1.0)
+    assert transport.written == b""
+    with pytest.raises(BookieUnavailable):
+        await waiter
+
+
+async def test_who_gave_its_request_up_is_in_nobodys_way_when_the_answer_comes_or_does_not() -> None:
+    peer = Connected()
+    answered, unanswered, other = (peer.link().ask(ReadRequest(1, entry), 5.0) for entry in range(3))
+    await peer.asked(3)
+    answered.cancel()
+    unanswered.cancel()
+    peer.say((1, Code.OK, b"0"), (3, Code.OK, b"2"))
+    assert (await other).entry == b"2" and peer.link().alive
+    peer.link().end("it closed the connection")
+    assert peer.events == []
 
 
 @pytest.mark.real_time  # the transports of this machine let go of it

@@ -253,6 +253,15 @@ def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
     assert (outstanding.wake_at(), outstanding.expire(TIMEOUT).ownerless) == (None, 0)
 
 
+def test_a_lane_that_was_left_is_held_by_nothing_once_a_run_of_answers_came() -> None:
+    outstanding: OutstandingCore[str] = OutstandingCore()
+    lane = outstanding.lane(ADDS, "a")
+    outstanding.sent(lane, [1, 2], 0.0, TIMEOUT)
+    outstanding.forget(lane)
+    assert outstanding.answered_run(ADDS, [1, 2], lambda *_: None) == 2
+    assert not outstanding.has_lanes(ADDS)
+
+
 def test_requests_behind_some_that_were_answered_out_of_turn_are_overdue_in_time() -> None:
     """When the deadline of these comes none of them is overdue; that of the ones behind them comes all the same."""
     outstanding: OutstandingCore[int] = OutstandingCore()

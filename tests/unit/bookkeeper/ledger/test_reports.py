@@ -94,6 +94,14 @@ async def test_at_the_end_answers_are_told_that_wait_for_their_turn_and_no_other
     assert all(owner.heard == [("received", [0], ())] for owner in owners) and late.heard == []
 
 
+async def test_who_fails_at_the_end_and_all_behind_it_have_not_heard_their_answers() -> None:
+    around, bad, good = Around(), Hears(fails=True), Hears()
+    for owner in (*(Hears() for _ in range(OWNERS_A_TURN)), Hears(), bad, good):
+        around.reports.answered(owner, Code.OK, [0])
+    around.tell()
+    assert around.reports.end() == [(bad, [0]), (good, [0])]
+
+
 async def test_who_fails_on_an_answer_has_not_heard_it() -> None:
     around, bad, good = Around(), Hears(fails=True), Hears()
     around.reports.answered(bad, Code.OK, [0])
