@@ -19,7 +19,7 @@ from typing import Self
 from examples.flights.acks import read_log
 from examples.flights.ingest import DONE
 from examples.flights.sender import LOST_BROKER
-from tallystick.admin.dev import running_name_server, running_uri
+from tallystick.admin.dev_lookup import running_name_server, running_uri
 
 TALLY = (sys.executable, "-m", "tallystick")
 STOP_S = 10.0

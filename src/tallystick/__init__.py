@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.admin.dev import find_cluster
+    from tallystick.admin.dev_lookup import find_cluster
     from tallystick.bookkeeper.ledger.client import BookKeeper, connect
     from tallystick.bookkeeper.ledger.read import Entry
     from tallystick.bookkeeper.ledger.reader import LedgerReader
@@ -87,7 +87,7 @@ _HOMES = {
     "SendStatus": "tallystick.rocketmq.client.sending",
     "TallyError": "tallystick.errors",
     "connect": "tallystick.bookkeeper.ledger.client",
-    "find_cluster": "tallystick.admin.dev",
+    "find_cluster": "tallystick.admin.dev_lookup",
     "topics": "tallystick.rocketmq.client.client",
 }
 

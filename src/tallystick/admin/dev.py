@@ -23,7 +23,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -31,7 +31,7 @@ import msgspec
 from tallystick.admin import dev_nodes, dev_services
 from tallystick.admin.dev_nodes import DevNode, DevState, NodeKind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, wait_dead
-from tallystick.errors import NotFound, StorageError, TallyError, Unavailable, UsageError
+from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import OsDisk, read_file
 from tallystick.runtime.folder_lock import FolderLock
@@ -58,101 +58,6 @@ class DevStatus:
     pid: int | None
     port: int | None
     registered: bool | None
-
-
-def default_directory(environment: Mapping[str, str]) -> str:
-    """``TALLY_DEV_DIR``, else a folder of the user's state folder."""
-    if directory := environment.get("TALLY_DEV_DIR"):
-        return os.path.abspath(directory)
-    state = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "tallystick", "dev")
-
-
-def running_uri(directory: str) -> str | None:
-    """The metadata of the bookies that were started here; None when every node of the cluster is dead.
-
-    A file holds it, so it is there while all bookies are dead.
-    """
-    state = DevCluster(directory).load()
-    runs = state is not None and state.of(NodeKind.BOOKIE) and any(node.runs for node in state.nodes)
-    return state.uri if state is not None and runs else None
-
-
-def running_name_server(directory: str) -> str | None:
-    """The address of the name server that was started here; None when it is dead."""
-    state = DevCluster(directory).load()
-    return state.name_server if state is not None and any(one.runs for one in state.of(NodeKind.NAME_SERVER)) else None
-
-
-def find_uri(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the URI where none is given: ``TALLY_URI``, else that of the default folder's running cluster.
-
-    Raises UsageError when there is neither.
-    """
-    directory = default_directory(environment)
-    uri = environment.get("TALLY_URI") or running_uri(directory)
-    if not uri:
-        raise UsageError(
-            "which cluster? Give its uri (--uri; in Spark the option uri), set TALLY_URI, or start one with: "
-            "tally dev up --bookies 4",
-            looked_in=directory,
-        )
-    return uri
-
-
-def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
-    """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError, and Unavailable when of a
-    running cluster the name server is dead or not ready."""
-    directory = default_directory(environment)
-    address = environment.get("TALLY_NAMESRV") or running_name_server(directory)
-    if not address:
-        state = DevCluster(directory).load()
-        if state is not None and state.of(NodeKind.NAME_SERVER) and any(node.runs for node in state.nodes):
-            raise Unavailable(
-                "the name server of the development cluster does not run, or is not ready: start it with "
-                "`tally dev restart nameserver`, give another (--name-server; in Spark the option nameServer), or set "
-                "TALLY_NAMESRV",
-                looked_in=directory,
-            )
-        raise UsageError(
-            "which name server? Give it (--name-server; in Spark the option nameServer), set TALLY_NAMESRV, or start "
-            "one with: tally dev up --brokers 1+1",
-            looked_in=directory,
-        )
-    return address
-
-
-class FoundCluster:
-    """Where ledgers and topics are when nothing was said; looked for when it is asked."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-
-    @property
-    def uri(self) -> str:
-        """For ``tallystick.connect``. Raises UsageError when there is none."""
-        return find_uri(self._environment)
-
-    @property
-    def name_servers(self) -> str:
-        """For ``tallystick.topics``. Raises UsageError when there is none, Unavailable when it is dead or not ready."""
-        return find_name_server(self._environment)
-
-    def __repr__(self) -> str:
-        uri, name_servers = (_or_none(find, self._environment) for find in (find_uri, find_name_server))
-        return f"<FoundCluster uri={uri} name_servers={name_servers}>"
-
-
-def _or_none(find: Callable[[Mapping[str, str]], str], environment: Mapping[str, str]) -> str | None:
-    try:
-        return find(environment)
-    except TallyError:
-        return None
-
-
-def find_cluster(environment: Mapping[str, str] = os.environ) -> FoundCluster:
-    """What ``TALLY_URI`` and ``TALLY_NAMESRV`` name, else the development cluster that runs here (``tally dev up``)."""
-    return FoundCluster(environment)
 
 
 class DevCluster:
@@ -217,16 +122,16 @@ class DevCluster:
         ]
 
     def down(self, *, delete: bool = False) -> int:
-        """Stop all; how many ran. ``delete`` also removes all that we put into the folder, data included."""
+        """Stop all nodes. Returns how many ran. ``delete`` removes what we put into the folder, data included."""
         state = self._require()
         with self._locked():
-            running = [node for node in state.nodes if node.runs]
+            live_nodes = [node for node in state.nodes if node.runs]
             # Who registers goes before those it takes leave of.
             for kind in (NodeKind.BROKER, NodeKind.NAME_SERVER, NodeKind.BOOKIE):
-                self._end([node for node in running if node.kind is kind])
+                self._end([node for node in live_nodes if node.kind is kind])
             if delete:
                 self._delete(state)
-        return len(running)
+        return len(live_nodes)
 
     def kill(self, ids: Sequence[str]) -> list[str]:
         """End nodes without warning (SIGKILL), as a crash would. Raises UsageError for one that does not run."""
@@ -248,7 +153,7 @@ class DevCluster:
             self._start(state, nodes)
         return [node.id for node in nodes]
 
-    # The rest is how.
+    # How the orders are carried out.
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self.directory, *parts)
@@ -281,18 +186,18 @@ class DevCluster:
             nodes.append(node)
         return nodes
 
-    def _signal(self, ids: Sequence[str], number: signal.Signals, allowed: tuple[ProcessState, ...]) -> list[str]:
+    def _signal(self, ids: Sequence[str], number: signal.Signals, states: tuple[ProcessState, ...]) -> list[str]:
         nodes = self._choose(self._require(), ids)
         for node in nodes:
-            if node.state not in allowed or node.process is None or not send(node.process, number):
-                states = " or ".join(one.value for one in allowed)
-                raise UsageError(f"{node.id} is {node.state.value}, not {states}")
+            if node.state not in states or node.process is None or not send(node.process, number):
+                names = " or ".join(state.value for state in states)
+                raise UsageError(f"{node.id} is {node.state.value}, not {names}")
         for node in nodes:  # signals are delivered later: the caller may rely on the new state
             _await_effect(node, number)
         return [node.id for node in nodes]
 
     def _report_others(self, state: DevState, named_ids: Sequence[str]) -> None:
-        """What runs and was not asked for: nothing here stops it, and the caller may not expect it."""
+        """Report the nodes that run and were not named: nothing here stops them, and the caller may not expect them."""
         for kind in (NodeKind.BOOKIE, NodeKind.BROKER):
             named_nodes = [node for node in named_ids if dev_nodes.kind_of(node) is kind]
             others = [node.id for node in state.of(kind) if node.runs and node.id not in named_nodes]
@@ -308,7 +213,7 @@ class DevCluster:
         )
 
     def _start(self, state: DevState, nodes: Sequence[DevNode]) -> DevState:
-        """Those that do not run are started; those that run and were never seen ready are waited for as well."""
+        """Start the nodes that do not run, and wait until each is ready, also those that ran and were not ready yet."""
         new_processes: list[ProcessId] = []
         awaited_ids = {node.id for node in nodes if not node.ready}
         if any(dev_nodes.kind_of(node) is NodeKind.BROKER for node in awaited_ids) and state.name_server is None:
@@ -339,7 +244,7 @@ class DevCluster:
         return state
 
     def _spawn(self, state: DevState, node: DevNode) -> tuple[ProcessId, int]:
-        """The process, and where in its log its own lines begin."""
+        """Start its process. Returns that, and where in the log its own lines begin."""
         data, config, log = self._path(node.id, "data"), self._path(node.id, f"{node.kind.value}.toml"), self._log(node)
         self._disk.makedirs(data)
         write_atomic(self._disk, config, dev_nodes.configuration(state, node, data).encode())
@@ -349,8 +254,8 @@ class DevCluster:
     def _log(self, node: DevNode) -> str:
         return self._path(node.id, f"{node.kind.value}.log")
 
-    def _printed(self, node: DevNode) -> bytes:
-        """What its process has said at first."""
+    def _first_output(self, node: DevNode) -> bytes:
+        """Returns what its process has printed since its start, up to a bound."""
         try:
             with open(self._log(node), "rb") as file:
                 file.seek(node.log_start or 0)
@@ -360,7 +265,7 @@ class DevCluster:
 
     def _with_ports(self, node: DevNode) -> DevNode:
         """Returns the node with the ports on which it listens, once it has printed them."""
-        if node.log_start is None or not (match := _READY.search(self._printed(node))):
+        if node.log_start is None or not (match := _READY.search(self._first_output(node))):
             return node
         return replace(node, port=int(match[1]), ha_port=int(match[2] or 0), log_start=None)
 
@@ -368,19 +273,19 @@ class DevCluster:
         """Wait until the node listens, and return it with its ports."""
         deadline = time.monotonic() + READY_S
         while True:
-            dead = not node.runs  # before the log: what a dead process wrote is all there
+            is_dead = not node.runs  # before the log: what a dead process wrote is all there
             ready = self._with_ports(node)
             if ready.log_start is None:
                 self._report(f"{ready.id} ready on {dev_nodes.HOST}:{ready.port}")
                 return ready
-            if dead or time.monotonic() > deadline:
-                why = "ended" if dead else f"was not ready after {READY_S:.0f} s"
-                tail = b"\n".join(self._printed(node).splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
+            if is_dead or time.monotonic() > deadline:
+                why = "ended" if is_dead else f"was not ready after {READY_S:.0f} s"
+                tail = b"\n".join(self._first_output(node).splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
                 raise Unavailable(f"{node.id} {why}; the end of its log:\n{tail}\n", log=self._log(node))
             time.sleep(POLL_S)
 
     def _delete(self, state: DevState) -> None:
-        """Only what is ours: the folder may be one that the user keeps other things in."""
+        """Delete what this command made: the user may keep other things in the folder."""
         for node in state.nodes:
             shutil.rmtree(self._path(node.id), ignore_errors=True)
         shutil.rmtree(self._path("metadata.db-leases"), ignore_errors=True)

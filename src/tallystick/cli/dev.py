@@ -31,7 +31,8 @@ def _cluster(directory: str | None) -> DevCluster:
     import os
     import sys
 
-    from tallystick.admin.dev import DevCluster, default_directory
+    from tallystick.admin.dev import DevCluster
+    from tallystick.admin.dev_lookup import default_directory
 
     return DevCluster(directory or default_directory(os.environ), report=lambda line: print(line, file=sys.stderr))
 

@@ -31,7 +31,7 @@ class MetadataOption:
 
     def resolve(self) -> str:
         """Raises UsageError when nothing says which cluster, and for one in memory."""
-        from tallystick.admin.dev import find_uri
+        from tallystick.admin.dev_lookup import find_uri
         from tallystick.bookkeeper.metadata.uri import require_shared
 
         return require_shared(self.uri or find_uri())
@@ -54,7 +54,7 @@ class NameServersOption:
         """Raises UsageError when nothing says which."""
         if self.name_server:
             return self.name_server
-        from tallystick.admin.dev import find_name_server
+        from tallystick.admin.dev_lookup import find_name_server
 
         return find_name_server()
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from support.processes import running
-from tallystick.admin import dev
+from tallystick.admin import dev, dev_lookup
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevNode, DevState, NodeKind
 from tallystick.admin.process import ProcessId
@@ -41,9 +41,9 @@ def save(cluster: DevCluster, state: object) -> None:
 
 def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert dev.default_directory({"TALLY_DEV_DIR": "/a/b", "XDG_STATE_HOME": "/s"}) == "/a/b"
-    assert dev.default_directory({"XDG_STATE_HOME": "/s"}) == "/s/tallystick/dev"
-    assert dev.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
+    assert dev_lookup.default_directory({"TALLY_DEV_DIR": "/a/b", "XDG_STATE_HOME": "/s"}) == "/a/b"
+    assert dev_lookup.default_directory({"XDG_STATE_HOME": "/s"}) == "/s/tallystick/dev"
+    assert dev_lookup.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
 
 
 def test_a_damaged_state_says_what_to_do_about_what_runs(cluster: DevCluster) -> None:
@@ -56,28 +56,28 @@ def test_a_damaged_state_says_what_to_do_about_what_runs(cluster: DevCluster) ->
 
 def test_no_cluster_is_said_to_be_none(cluster: DevCluster) -> None:
     assert cluster.load() is None
-    assert dev.running_uri(cluster.directory) is None
+    assert dev_lookup.running_uri(cluster.directory) is None
     with pytest.raises(UsageError, match="tally dev up"):
         cluster.status()
 
 
 def test_a_cluster_whose_processes_are_dead_does_not_run(cluster: DevCluster, ended: ProcessId) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
-    assert dev.running_uri(cluster.directory) is None
+    assert dev_lookup.running_uri(cluster.directory) is None
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", running(os.getpid())))))
-    assert dev.running_uri(cluster.directory) == "memory://x"
+    assert dev_lookup.running_uri(cluster.directory) == "memory://x"
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("nameserver", running(os.getpid()), 7))))
-    assert dev.running_uri(cluster.directory) == "memory://x", (
+    assert dev_lookup.running_uri(cluster.directory) == "memory://x", (
         "its metadata is a file: what is known of ledgers is there"
     )
 
 
 def test_the_variable_wins_over_the_running_cluster(cluster: DevCluster) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", running(os.getpid())),)))
-    assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
-    assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
+    assert dev_lookup.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
+    assert dev_lookup.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
     with pytest.raises(UsageError, match="which cluster"):
-        dev.find_uri({"TALLY_DEV_DIR": cluster.directory + "-other"})
+        dev_lookup.find_uri({"TALLY_DEV_DIR": cluster.directory + "-other"})
 
 
 def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster: DevCluster, ended: ProcessId) -> None:
@@ -87,39 +87,39 @@ def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster
         return {"TALLY_DEV_DIR": cluster.directory}
 
     environment = served_by(running(os.getpid()))
-    assert dev.find_name_server(environment) == "127.0.0.1:7"
-    assert dev.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
+    assert dev_lookup.find_name_server(environment) == "127.0.0.1:7"
+    assert dev_lookup.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
     with pytest.raises(Unavailable, match="or is not ready: start it with `tally dev restart nameserver`"):
-        dev.find_name_server(served_by(ended))
+        dev_lookup.find_name_server(served_by(ended))
     save(cluster, DevState("memory://x", (DevNode("nameserver", ended, 7),)))
     with pytest.raises(UsageError, match="which name server"):
-        dev.find_name_server({"TALLY_DEV_DIR": cluster.directory})
+        dev_lookup.find_name_server({"TALLY_DEV_DIR": cluster.directory})
 
 
-def test_what_was_found_is_looked_for_when_it_is_asked(cluster: DevCluster, ended: ProcessId) -> None:
-    found = dev.find_cluster({"TALLY_DEV_DIR": cluster.directory})
+def test_addresses_are_looked_up_when_they_are_read(cluster: DevCluster, ended: ProcessId) -> None:
+    addresses = dev_lookup.find_cluster({"TALLY_DEV_DIR": cluster.directory})
     with pytest.raises(UsageError, match="tally dev up --bookies"):
-        found.uri  # noqa: B018
+        addresses.uri  # noqa: B018
     save(cluster, DevState("memory://x", (DevNode("bookie-1", running(os.getpid())),)))
-    assert found.uri == "memory://x"
-    assert repr(found) == "<FoundCluster uri=memory://x name_servers=None>"
+    assert addresses.uri == "memory://x"
+    assert repr(addresses) == "<ClusterAddresses uri=memory://x name_servers=None>"
     with pytest.raises(UsageError, match="which name server"):
-        found.name_servers  # noqa: B018
-    assert dev.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"
+        addresses.name_servers  # noqa: B018
+    assert dev_lookup.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"
     save(
         cluster,
         DevState("memory://x", (DevNode("bookie-1", running(os.getpid())), DevNode("nameserver", ended, 7))),
     )
     with pytest.raises(Unavailable, match="restart nameserver"):
-        found.name_servers  # noqa: B018
-    assert repr(found) == "<FoundCluster uri=memory://x name_servers=None>"
+        addresses.name_servers  # noqa: B018
+    assert repr(addresses) == "<ClusterAddresses uri=memory://x name_servers=None>"
     save(cluster, {"uri": 7})
-    assert repr(found) == "<FoundCluster uri=None name_servers=None>"
+    assert repr(addresses) == "<ClusterAddresses uri=None name_servers=None>"
 
 
 def test_a_cluster_of_brokers_has_no_ledgers(cluster: DevCluster) -> None:
     save(cluster, DevState("memory://x", (DevNode("nameserver", running(os.getpid()), 7),)))
-    assert dev.running_uri(cluster.directory) is None
+    assert dev_lookup.running_uri(cluster.directory) is None
 
 
 def test_a_damaged_state_file_is_named(cluster: DevCluster) -> None:
@@ -244,12 +244,12 @@ def test_where_a_node_listens_is_heard_though_who_started_it_is_gone(cluster: De
     log = begun_name_server(cluster)
     assert [node.port for node in cluster.status()] == [None], "the port of the process before is not this one's"
     with pytest.raises(Unavailable, match="is not ready"):
-        dev.find_name_server({"TALLY_DEV_DIR": cluster.directory})
+        dev_lookup.find_name_server({"TALLY_DEV_DIR": cluster.directory})
     assert main(["dev", "status", "--dir", cluster.directory]) == NOT_WELL
     with log.open("a") as file:
         file.write("ready nameserver address=127.0.0.1:7002\n")
     assert [node.port for node in cluster.status()] == [7002]
-    assert dev.find_name_server({"TALLY_DEV_DIR": cluster.directory}) == "127.0.0.1:7002"
+    assert dev_lookup.find_name_server({"TALLY_DEV_DIR": cluster.directory}) == "127.0.0.1:7002"
     assert main(["dev", "status", "--dir", cluster.directory]) == 0
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tallystick.admin.dev import find_uri
+from tallystick.admin.dev_lookup import find_uri
 from tallystick.bookkeeper.metadata.uri import require_shared
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import UsageError

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tallystick.admin.dev import find_name_server
+from tallystick.admin.dev_lookup import find_name_server
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
