@@ -16,7 +16,7 @@ from tallystick.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-STORED = "tallystick.options"
+METADATA_KEY = "tallystick.options"
 _PREFIX = "option."
 _SECRET = frozenset(("password", "passwords"))
 
@@ -30,7 +30,7 @@ def options_of_read(options: Mapping[str, str], schema: StructType | None = None
     """The options of a read: those stored with a table, and over them those given with the query itself."""
     if is_table(options):
         options = {name[len(_PREFIX) :]: value for name, value in options.items() if name.startswith(_PREFIX)}
-    stored_text = schema.fields[0].metadata.get(STORED, "{}") if schema is not None and schema.fields else "{}"
+    stored_text = schema.fields[0].metadata.get(METADATA_KEY, "{}") if schema is not None and schema.fields else "{}"
     stored_options: dict[str, str] = json.loads(stored_text)
     return stored_options | {name.lower(): value for name, value in options.items()}
 
@@ -45,4 +45,4 @@ def to_store(options: Mapping[str, str]) -> dict[str, str]:
     read_options = options_of_read(options)
     if _SECRET & read_options.keys():
         raise UsageError("a table keeps no password: leave it out, and set TALLY_PASSWORD where Spark is started")
-    return {STORED: json.dumps(read_options)}
+    return {METADATA_KEY: json.dumps(read_options)}

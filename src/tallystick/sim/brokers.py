@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Sender, SimGroup
-from tallystick.sim.brokers_expected import Reader
+from tallystick.sim.brokers_expectation import Reader
 from tallystick.sim.brokers_hosts import PORT, BrokerClientHost, BrokerHost, BrokersWorld, NameServerHost
 from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_operator import SimOperator

@@ -23,7 +23,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
-from tallystick.sim.brokers_expected import Ack, Expectation, SlaveHoldings
+from tallystick.sim.brokers_expectation import Ack, Expectation, SlaveHoldings
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_settling import Settling
 from tallystick.sim.brokers_tables import TableUses

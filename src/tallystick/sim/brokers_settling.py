@@ -8,7 +8,7 @@ from __future__ import annotations
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.sim.brokers_expected import Expectation
+from tallystick.sim.brokers_expectation import Expectation
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, fits, group_offsets, messages_end, store_of
 from tallystick.sim.invariants import OnViolation

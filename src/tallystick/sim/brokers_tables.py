@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
-from tallystick.sim.brokers_expected import Expectation
+from tallystick.sim.brokers_expectation import Expectation
 from tallystick.sim.brokers_views import BrokerView, broker_of, store_of
 from tallystick.sim.invariants import OnViolation
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tallystick.errors import UsageError
-from tallystick.pipeline.given_options import options_of_read, to_store
+from tallystick.pipeline.source_options import options_of_read, to_store
 
 # What Spark 4.3 hands over for CREATE TABLE t USING f OPTIONS (uri 'X', firstEntry '3').
 OF_A_TABLE = {

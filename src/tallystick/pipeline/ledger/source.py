@@ -18,12 +18,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.given_options import options_of_read, to_store
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition, plan
 from tallystick.pipeline.ledger.pushdown import push
 from tallystick.pipeline.ledger.schema import COLUMNS
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
+from tallystick.pipeline.source_options import options_of_read, to_store
 
 FORMAT = "tally-ledger"
 

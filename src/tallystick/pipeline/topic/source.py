@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.given_options import options_of_read, to_store
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
+from tallystick.pipeline.source_options import options_of_read, to_store
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import TopicPartition, plan
 from tallystick.pipeline.topic.schema import COLUMNS
