@@ -33,30 +33,30 @@ class Field(Protocol):
 class Bench(Turns, ABC):
     """The rounds of a run, as they come."""
 
-    def __init__(self, started: float, limit: float, reserve: float) -> None:
-        super().__init__(started, limit, reserve)
+    def __init__(self, start: float, limit: float, reserve: float) -> None:
+        super().__init__(start, limit, reserve)
         self.rounds: list[Round] = []
 
     def record(
-        self, load: str, side: str, meter: Meter, done: Mapping[str, str], roles: Mapping[str, Sequence[int]]
+        self, load: str, side: str, meter: Meter, outcome: Mapping[str, str], roles: Mapping[str, Sequence[int]]
     ) -> None:
         """``done`` is what the client says of a round; processes by role. Raises RuntimeError without work."""
-        count, seconds = int(done["count"]), float(done["seconds"])
+        count, seconds = int(outcome["count"]), float(outcome["seconds"])
         if count <= 0 or seconds <= 0:
             raise RuntimeError(f"nothing was measured: {count} in {seconds} s")
         cpu = {role: sum(meter.cpu[pid] for pid in pids) / count * 1e6 for role, pids in roles.items()}
-        found = Round(
+        measurement = Round(
             load=load,
             side=side,
             rate=count / seconds,
-            p50_ms=float(done.get("p50", 0)),
-            p99_ms=float(done.get("p99", 0)),
+            p50_ms=float(outcome.get("p50", 0)),
+            p99_ms=float(outcome.get("p99", 0)),
             cpu_us={role: used / len(roles[role]) for role, used in cpu.items()},
             total_us=sum(cpu.values()),
             others_cores=meter.others_cores,
         )
-        self.rounds.append(found)
-        self.say(str(found))
+        self.rounds.append(measurement)
+        self.say(str(measurement))
 
     @abstractmethod
     async def run(self) -> None:
@@ -72,13 +72,13 @@ async def beside_original(
 ) -> dict[str, Any]:
     """Everything that a report needs. ``bench_of`` gets the field, and when the run began."""
     java = prepare(original)  # the first run downloads the original: that is not part of the time
-    started = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-bench-", dir="/var/tmp") as folder:
         field, machine = field_of(java, Path(folder) / "peers"), describe(Path(folder))
         try:
             await field.start()
             rest = field.memory()
-            bench = bench_of(field, started)
+            bench = bench_of(field, start)
             await bench.run()
             loaded = field.memory()
             restarts = await bench.restarts()
@@ -87,8 +87,8 @@ async def beside_original(
     return {
         "machine": machine,
         "plan": plan,
-        "seconds": time.monotonic() - started,
-        "skipped_rounds": bench.skipped,
+        "seconds": time.monotonic() - start,
+        "skipped_rounds": bench.skipped_rounds,
         "failures": bench.failures,
         "left_out": [name for name in dict.fromkeys(f.side for f in bench.failures) if bench.left_out(name)],
         "start_seconds": field.start_seconds,

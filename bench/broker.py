@@ -33,8 +33,8 @@ MAIN = (OURS, THEIRS)
 class BrokerBench(Bench):
     """Runs the rounds of a plan while there is time."""
 
-    def __init__(self, field: Field, plan: Plan, started: float) -> None:
-        super().__init__(started, plan.limit, plan.reserve)
+    def __init__(self, field: Field, plan: Plan, start: float) -> None:
+        super().__init__(start, plan.limit, plan.reserve)
         self.field, self.plan = field, plan
 
     async def run(self) -> None:
@@ -62,35 +62,35 @@ class BrokerBench(Bench):
         self.say(f"warm: {side.name}")
 
     async def _send(self, side: Side, mode: str, load: Load, **limits: float) -> dict[str, str]:
-        found: dict[str, str] = await side.client.ask(
+        response: dict[str, str] = await side.client.ask(
             "load-sends", ns=side.pairs[mode].house.ns, topic=name_of(mode), size=SIZE, how=load.how,
             window=load.window, batch=load.batch, **limits,
         )  # fmt: skip
-        return found
+        return response
 
     async def _send_round(self, mode: str, load: Load, name: str) -> None:
         side = self.field.sides[name]
         pair, topic = side.pairs[mode], name_of(mode)
         before = sum(await pair.ends(pair.master, topic))
         meter = _meter(side, pair)
-        done = await self._send(side, mode, load, seconds=self.plan.send)
+        outcome = await self._send(side, mode, load, seconds=self.plan.send)
         # What master and slave have still to do counts.
-        await pair.caught_up(topic, await pair.grown(topic, before + int(done["count"])))
+        await pair.caught_up(topic, await pair.grown(topic, before + int(outcome["count"])))
         meter.stop()
-        self.record(_title(load, mode), name, meter, done, _roles(side, pair))
+        self.record(_title(load, mode), name, meter, outcome, _roles(side, pair))
 
     async def _pull_round(self, title: str, role: str, name: str) -> None:
         """The whole topic again and again."""
         side = self.field.sides[name]
         pair = side.pairs[ASYNC]
         meter = _meter(side, pair)
-        done = await side.client.ask(
+        outcome = await side.client.ask(
             "load-pulls", ns=pair.house.ns, topic=name_of(ASYNC), seconds=self.plan.pull, role=role
         )
         meter.stop()
         if meter.cpu[pair.brokers[role].pid] < sum(meter.cpu[broker.pid] for broker in pair.brokers.values()) / 2:
             raise RuntimeError(f"another broker than the {role} did the work")
-        self.record(title, name, meter, done, _roles(side, pair))
+        self.record(title, name, meter, outcome, _roles(side, pair))
 
     async def _catch_up(self, name: str) -> None:
         """A slave sleeps while its master takes messages: timed from when it wakes.
@@ -105,14 +105,14 @@ class BrokerBench(Bench):
         await pair.caught_up(topic, before)
         pair.slave.pause()
         try:
-            sent = await self._send(side, ASYNC, BATCHES, seconds=10, most=self.plan.catch_up_messages)
-            ends = await pair.grown(topic, sum(before) + int(sent["count"]))
+            outcome = await self._send(side, ASYNC, BATCHES, seconds=10, most=self.plan.catch_up_messages)
+            ends = await pair.grown(topic, sum(before) + int(outcome["count"]))
             meter = _meter(side, pair)
         finally:
             pair.slave.resume()
-        done = {"count": sent["count"], "seconds": str(await pair.caught_up(topic, ends))}
+        outcome = {"count": outcome["count"], "seconds": str(await pair.caught_up(topic, ends))}
         meter.stop()
-        self.record(CATCH_UP, name, meter, done, _roles(side, pair))
+        self.record(CATCH_UP, name, meter, outcome, _roles(side, pair))
 
 
 def _title(load: Load, mode: str) -> str:
@@ -127,13 +127,13 @@ def _meter(side: Side, pair: Pair) -> Meter:
     return Meter(pid for pids in _roles(side, pair).values() for pid in pids)
 
 
-async def measure(plan: Plan) -> command.Found:
+async def measure(plan: Plan) -> command.Results:
     """Everything that the report needs."""
     return await beside_original(
         ROCKETMQ,
         plan,
         lambda java, folder: Field(java, folder, mix=plan.mixes),
-        lambda field, started: BrokerBench(field, plan, started),
+        lambda field, start: BrokerBench(field, plan, start),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import report
 from broker_sides import THEIRS
-from report import Form, grid, shown
+from report import Form, grid, title_of
 
 FORM = Form(
     operations="messages",
@@ -20,16 +20,16 @@ FORM = Form(
 )
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """The whole report as Markdown."""
-    return report.markdown(found, FORM, _processes_table(found))
+    return report.markdown(results, FORM, _processes_table(results))
 
 
-def _processes_table(found: dict[str, Any]) -> str:
+def _processes_table(results: dict[str, Any]) -> str:
     titles = ("side", "broker start → answers, s", "RSS without files, MB, at rest: master; slave", "after the load")
     rows = []
-    rest, loaded = found["resident_mb"]["rest"], found["resident_mb"]["loaded"]
-    for name, seconds in found["start_seconds"].items():
+    rest, loaded = results["resident_mb"]["rest"], results["resident_mb"]["loaded"]
+    for name, seconds in results["start_seconds"].items():
         memory = (f"{values[name]['master']:.0f}; {values[name]['slave']:.0f}" for values in (rest, loaded))
-        rows.append([shown(name), " ".join(f"{s:.2f}" for s in seconds), *memory])
+        rows.append([title_of(name), " ".join(f"{s:.2f}" for s in seconds), *memory])
     return grid(titles, rows)

@@ -63,11 +63,11 @@ class Pair:
 
     async def caught_up(self, topic: str, ends: Sequence[int]) -> float:
         """Wait until the slave's queues reach the master's ``ends``; the seconds it took."""
-        started = time.monotonic()
+        start = time.monotonic()
         for queue, end in enumerate(ends):
             while await self.slave.queue_end(topic, queue) < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        return time.monotonic() - started
+        return time.monotonic() - start
 
 
 @dataclass(frozen=True)

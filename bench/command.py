@@ -12,11 +12,11 @@ from typing import Any
 
 from report import replace_table
 
-Found = dict[str, Any]  # a report before it is Markdown or JSON
+Results = dict[str, Any]  # a report before it is Markdown or JSON
 
 
 def run(
-    about: str | None, quick_help: str, measure: Callable[[bool], Found], markdown: Callable[[Found], str], *,
+    about: str | None, quick_help: str, measure: Callable[[bool], Results], markdown: Callable[[Results], str], *,
     place: str, missing: str | None = None,
 ) -> int:  # fmt: skip
     """The exit code. ``measure`` is told whether it is to be quick; ``missing`` says why it cannot run here.
@@ -34,12 +34,12 @@ def run(
         return 1
     if docs:
         replace_table(docs.read_text(), "", place)  # a page without place for the table is an error now
-    found = measure(arguments.quick)
-    table = markdown(found)
+    results = measure(arguments.quick)
+    table = markdown(results)
     print(table)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found, indent=1, default=asdict) + "\n")
+        arguments.json.write_text(json.dumps(results, indent=1, default=asdict) + "\n")
     if docs:
         docs.write_text(replace_table(docs.read_text(), table, place))
-    return 1 if found.get("left_out") else 0
+    return 1 if results.get("left_out") else 0

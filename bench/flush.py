@@ -61,11 +61,11 @@ async def send_all(client: RemotingClient, address: str, window: int, seconds: f
     began = time.perf_counter()
 
     async def send() -> None:
-        while (started := time.perf_counter()) - began < seconds:
+        while (start := time.perf_counter()) - began < seconds:
             message = request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), BODY)
             answer = await client.ask(address, message, ANSWER_S)
             assert answer.code == 0, answer.remark
-            took.append(time.perf_counter() - started)
+            took.append(time.perf_counter() - start)
 
     await asyncio.gather(*(send() for _ in range(window)))
     return took, time.perf_counter() - began
@@ -86,7 +86,7 @@ async def measure(mode: str, window: int, folder: str, seconds: float) -> Round:
     return Round(mode, window, len(took) / whole, statistics.median(took) * 1000, p99 * 1000)
 
 
-def all_rounds(quick: bool) -> command.Found:
+def all_rounds(quick: bool) -> command.Results:
     """Everything that the report needs; the modes take turns."""
     rounds = []
     for _ in range(1 if quick else 3):
@@ -98,12 +98,12 @@ def all_rounds(quick: bool) -> command.Found:
     return {"machine": describe(Path(tempfile.gettempdir())), "rounds": rounds}
 
 
-def markdown(found: command.Found) -> str:
+def markdown(results: command.Results) -> str:
     """Medians of the rounds."""
     rows = []
     for window in WINDOWS:
         for mode in MODES:
-            rounds = [asdict(one) for one in found["rounds"] if (one.mode, one.window) == (mode, window)]
+            rounds = [asdict(one) for one in results["rounds"] if (one.mode, one.window) == (mode, window)]
             per_s, p50, p99 = (statistics.median(one[name] for one in rounds) for name in ("per_s", "p50_ms", "p99_ms"))
             rows.append([f"{window}", mode, f"{per_s:,.0f}", f"{p50:.2f}", f"{p99:.2f}"])
     return grid(["in flight", "flush", "sends/s", "p50, ms", "p99, ms"], rows)

@@ -34,8 +34,8 @@ MAIN = (OURS, BEST)
 class LedgerBench(Bench):
     """Runs the rounds of a plan while there is time."""
 
-    def __init__(self, field: Field, plan: Plan, started: float) -> None:
-        super().__init__(started, plan.limit, plan.reserve)
+    def __init__(self, field: Field, plan: Plan, start: float) -> None:
+        super().__init__(start, plan.limit, plan.reserve)
         self.field, self.plan = field, plan
         self.stored: Counter[str] = Counter()  # entries by bookie
 
@@ -78,14 +78,14 @@ class LedgerBench(Bench):
             await self.each(load.name, turn, lambda name: self._add_round(self.field.sides[name], load, seconds))
 
     async def _add_round(self, side: Side, load: Load, seconds: float) -> None:
-        meter, done = await self._adds(side, load, seconds)
-        self._record(load, side, meter, done)
+        meter, outcome = await self._adds(side, load, seconds)
+        self._record(load, side, meter, outcome)
 
     async def _adds(self, side: Side, load: Load, seconds: float) -> tuple[Meter, dict[str, str]]:
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
         meter = Meter(side.pids)
-        done = await side.client.ask(
+        outcome = await side.client.ask(
             "load-adds",
             ledger=ledger,
             size=load.size,
@@ -96,8 +96,8 @@ class LedgerBench(Bench):
         meter.stop()
         await side.client.ask("close", ledger=ledger)
         for bookie in side.bookies:
-            self.stored[bookie.id] += int(done["count"]) * qw // e
-        return meter, done
+            self.stored[bookie.id] += int(outcome["count"]) * qw // e
+        return meter, outcome
 
     async def _reads(self, load: Load) -> None:
         """Each side reads a closed ledger of its own; the first round of each warms."""
@@ -112,7 +112,7 @@ class LedgerBench(Bench):
         """As many entries as the plan says, or as a slow disk allows in a fair part of the time that is left."""
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
-        seconds = min(self.plan.fill, self.left() / 6)
+        seconds = min(self.plan.fill, self.remaining_s() / 6)
         most = self.plan.read_entries
         await side.client.ask("load-adds", ledger=ledger, size=load.size, window=1000, seconds=seconds, most=most)
         await side.client.ask("close", ledger=ledger)
@@ -122,12 +122,12 @@ class LedgerBench(Bench):
         side, ledger = self.field.sides[name], ledgers[name]
         batch = "yes" if side.batch_reads and load.quorums[0] == load.quorums[1] else "no"
         meter = Meter(side.pids)
-        done = await side.client.ask(
+        outcome = await side.client.ask(
             "load-reads", ledger=ledger, batch=batch, window=load.window, seconds=self.plan.read
         )
         meter.stop()
         if not warm:
-            self._record(load, side, meter, done)
+            self._record(load, side, meter, outcome)
 
     async def _recoveries(self) -> None:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
@@ -145,36 +145,40 @@ class LedgerBench(Bench):
             bookie.resume()
         await side.client.ask("settle", ledger=ledger)
         meter = Meter(side.pids)
-        opened = await side.client.ask("open", ledger=ledger, recover="yes")
+        response = await side.client.ask("open", ledger=ledger, recover="yes")
         meter.stop()
-        if int(opened["last"]) != TAIL_ENTRIES - 1:
-            raise RuntimeError(f"{side.name} recovered up to {opened['last']}, not {TAIL_ENTRIES - 1}")
-        done = {"count": str(TAIL_ENTRIES), "seconds": opened["seconds"], "p50": str(float(opened["seconds"]) * 1e3)}
+        if int(response["last"]) != TAIL_ENTRIES - 1:
+            raise RuntimeError(f"{side.name} recovered up to {response['last']}, not {TAIL_ENTRIES - 1}")
+        outcome = {
+            "count": str(TAIL_ENTRIES),
+            "seconds": response["seconds"],
+            "p50": str(float(response["seconds"]) * 1e3),
+        }
         if not warm:
-            self._record(RECOVERY, side, meter, done)
+            self._record(RECOVERY, side, meter, outcome)
 
     async def restarts(self) -> dict[str, dict[str, float]]:
         """Kill one bookie a side and start it again: the seconds until it answers, and how many entries it holds."""
-        found: dict[str, dict[str, float]] = {}
+        restarts: dict[str, dict[str, float]] = {}
         for name in MAIN:
-            if not self.left_out(name) and self.left() > -self.plan.reserve / 2:
+            if not self.left_out(name) and self.remaining_s() > -self.plan.reserve / 2:
                 bookie = self.field.sides[name].bookies[0]
                 bookie.kill()
-                found[name] = {"seconds": await bookie.start(), "entries": self.stored[bookie.id]}
-        return found
+                restarts[name] = {"seconds": await bookie.start(), "entries": self.stored[bookie.id]}
+        return restarts
 
-    def _record(self, load: Load, side: Side, meter: Meter, done: dict[str, str]) -> None:
+    def _record(self, load: Load, side: Side, meter: Meter, outcome: dict[str, str]) -> None:
         bookies = [bookie.pid for bookie in side.bookies]
-        self.record(load.name, side.name, meter, done, {"client": [side.client.pid], "bookie": bookies})
+        self.record(load.name, side.name, meter, outcome, {"client": [side.client.pid], "bookie": bookies})
 
 
-async def measure(plan: Plan) -> command.Found:
+async def measure(plan: Plan) -> command.Results:
     """Everything that the report needs."""
     return await beside_original(
         BOOKKEEPER,
         plan,
         lambda java, folder: Field(java, folder, default=plan.default, mixes=plan.mixes),
-        lambda field, started: LedgerBench(field, plan, started),
+        lambda field, start: LedgerBench(field, plan, start),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import report
-from report import Form, grid, shown
+from report import Form, grid, title_of
 
 REFERENCE = "original, best"
 FORM = Form(
@@ -16,26 +16,26 @@ FORM = Form(
 )
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """The whole report as Markdown."""
-    machine = found["machine"]
+    machine = results["machine"]
     disk = (
         f"; fdatasync p50 behind 4 KB {machine['fdatasync_4k_growing_p50_us']} µs (growing file) "
         f"and {machine['fdatasync_4k_rewritten_p50_us']} µs (written before)"
     )
-    return report.markdown(found, FORM, _processes_table(found), disk)
+    return report.markdown(results, FORM, _processes_table(results), disk)
 
 
-def _processes_table(found: dict[str, Any]) -> str:
+def _processes_table(results: dict[str, Any]) -> str:
     titles = (
         "side", "bookie start → answers, s", "killed and started again, s (entries it holds)",
         "RSS MB at rest: bookie; client", "after the load",
     )  # fmt: skip
     rows = []
-    rest, loaded = found["resident_mb"]["rest"], found["resident_mb"]["loaded"]
-    for name, seconds in found["start_seconds"].items():
-        restart = found["restarts"].get(name)
+    rest, loaded = results["resident_mb"]["rest"], results["resident_mb"]["loaded"]
+    for name, seconds in results["start_seconds"].items():
+        restart = results["restarts"].get(name)
         again = f"{restart['seconds']:.2f} ({restart['entries'] / 1e6:.2f} M)" if restart else "-"
         memory = (f"{values[name]['bookie']:.0f}; {values[name]['client']:.0f}" for values in (rest, loaded))
-        rows.append([shown(name), " ".join(f"{s:.2f}" for s in seconds), again, *memory])
+        rows.append([title_of(name), " ".join(f"{s:.2f}" for s in seconds), again, *memory])
     return grid(titles, rows)

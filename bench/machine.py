@@ -48,11 +48,11 @@ class Meter:
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = [*pids, os.getpid()]
-        self._started, self._busy = time.monotonic(), busy_seconds()
+        self._start, self._busy = time.monotonic(), busy_seconds()
         self._cpu = {pid: cpu_seconds(pid) for pid in self._pids}
 
     def stop(self) -> None:
-        self.seconds = time.monotonic() - self._started
+        self.seconds = time.monotonic() - self._start
         self.cpu = {pid: cpu_seconds(pid) - before for pid, before in self._cpu.items()}
         others = busy_seconds() - self._busy - sum(self.cpu.values())
         self.others_cores = max(0.0, others / self.seconds)
@@ -67,9 +67,9 @@ def sync_p50_us(folder: Path, size: int, *, growing: bool, count: int = 60) -> f
             os.fsync(file.fileno())
         for number in range(count):
             os.pwrite(file.fileno(), data, number * size)
-            started = time.perf_counter()
+            start = time.perf_counter()
             os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - started)
+            times.append(time.perf_counter() - start)
     return statistics.median(times) * 1e6
 
 

@@ -107,14 +107,14 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Lost:
+class BookieLoss:
     """One run: appends before the bookie was killed and after, and what became of the writers."""
 
     metadata: str
     before: Latencies
     after: Latencies
-    ended: int
-    refused: dict[str, int]
+    failed_writers: int
+    refusals: dict[str, int]
     longest_turn_ms: float
     longest_collection_ms: float
     objects_per_ledger: float
@@ -134,9 +134,9 @@ def main() -> int:
     return command.run(__doc__, "a tenth of the ledgers: half a minute", measure, markdown, place="many ledgers")
 
 
-def measure(quick: bool) -> command.Found:
+def measure(quick: bool) -> command.Results:
     size = QUICK if quick else FULL
-    lost, planned = [], []
+    losses, planned = [], []
     for kind in ("SQLite", "ZooKeeper"):
         if kind == "ZooKeeper" and zookeeper.missing():
             print(f"no ZooKeeper server: {zookeeper.missing()}", file=sys.stderr)
@@ -146,7 +146,7 @@ def measure(quick: bool) -> command.Found:
             cluster = DevCluster(folder)
             state = cluster.up(BOOKIES)
             try:
-                lost.append(uvloop.run(lose_a_bookie(kind, state, size)))
+                losses.append(uvloop.run(lose_a_bookie(kind, state, size)))
             finally:
                 cluster.down()
         with metadata(kind) as (_, uri):
@@ -154,7 +154,7 @@ def measure(quick: bool) -> command.Found:
             asyncio.run(fill(uri, count))
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as planner:
                 planned.append(planner.submit(plan, kind, uri, count).result())
-    return {"machine": describe(Path(tempfile.gettempdir())), "size": size, "lost": lost, "planned": planned}
+    return {"machine": describe(Path(tempfile.gettempdir())), "size": size, "lost": losses, "planned": planned}
 
 
 @contextlib.contextmanager
@@ -168,7 +168,7 @@ def metadata(kind: str) -> Iterator[tuple[str, str]]:
             yield folder, f"zk+hierarchical://{server.address}/ledgers"
 
 
-async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
+async def lose_a_bookie(kind: str, state: DevState, size: Size) -> BookieLoss:
     async with tallystick.connect(state.uri) as bk:
         writers: list[LedgerWriter] = []
         gc.collect()
@@ -180,7 +180,7 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         gc.collect()
         objects = len(gc.get_objects()) - objects
         random.Random(1).shuffle(writers)
-        turns, refused = Turns(), Counter[str]()
+        turns, refusals = Turns(), Counter[str]()
         before: list[float] = []
         after: list[float] = []
         turns.start()
@@ -188,12 +188,12 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         start, killed_at, cpu, count = loop.time(), float("inf"), 0.0, 0
         unanswered: set[asyncio.Future[int]] = set()
 
-        def answered(due: float, future: asyncio.Future[int]) -> None:
+        def answered(due_at: float, future: asyncio.Future[int]) -> None:
             unanswered.discard(future)
             if error := future.exception():
-                refused[type(error).__name__] += 1
+                refusals[type(error).__name__] += 1
             else:
-                (before if due < killed_at else after).append(loop.time() - due)
+                (before if due_at < killed_at else after).append(loop.time() - due_at)
 
         while (now := loop.time()) < start + size.seconds:
             if killed_at == float("inf") and now > start + size.seconds / 3:
@@ -203,26 +203,26 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
                 killed_at, cpu = now, time.process_time()
                 turns.restart()
             for _ in range(100):
-                due = start + count / RATE
-                if due > now:
+                due_at = start + count / RATE
+                if due_at > now:
                     break
                 future = writers[count % len(writers)].append_nowait(b"x" * 100)
                 unanswered.add(future)
-                future.add_done_callback(partial(answered, due))
+                future.add_done_callback(partial(answered, due_at))
                 count += 1
             await asyncio.sleep(max(0.0, min(LOOK_S, start + count / RATE - loop.time())))
         if unanswered:
             await asyncio.wait(unanswered, timeout=SETTLE_S)
-        refused["no answer"] += len(unanswered)
+        refusals["no answer"] += len(unanswered)
         turns.stop()
-        ended = sum(writer._failure is not None for writer in writers)
-        found = Lost(
-            kind, Latencies.of(before), Latencies.of(after), ended, dict(+refused), turns.longest_s * 1000,
+        failed_writers = sum(writer._failure is not None for writer in writers)
+        loss = BookieLoss(
+            kind, Latencies.of(before), Latencies.of(after), failed_writers, dict(+refusals), turns.longest_s * 1000,
             turns.collection_s * 1000, objects / len(writers), time.process_time() - cpu, os.getloadavg()[0],
         )  # fmt: skip
         for writer in writers:
             writer.abort()
-        return found
+        return loss
 
 
 async def fill(uri: str, count: int) -> None:
@@ -240,13 +240,13 @@ def plan(kind: str, uri: str, count: int) -> Planned:
     reader = LedgerSourceReader(LedgerOptions(uri), COLUMNS.struct(COLUMNS.names, None))
     wall, cpu = time.perf_counter(), time.process_time()
     partitions = reader.partitions()
-    found = Planned(kind, count, time.process_time() - cpu, time.perf_counter() - wall)
+    run = Planned(kind, count, time.process_time() - cpu, time.perf_counter() - wall)
     assert sum(len(each.partition.ranges) for each in partitions) >= count
-    return found
+    return run
 
 
-def markdown(found: command.Found) -> str:
-    machine, size = found["machine"], found["size"]
+def markdown(results: command.Results) -> str:
+    machine, size = results["machine"], results["size"]
     head = [
         "metadata", "p50 before / after", "p99 before / after", "longest", "ended", "longest turn", "full collection",
         "objects an idle ledger", "client's CPU", "load average",
@@ -257,17 +257,17 @@ def markdown(found: command.Found) -> str:
             f"{run.before.p50_ms:.0f} / {run.after.p50_ms:.0f} ms",
             f"{run.before.p99_ms:.0f} / {run.after.p99_ms:.0f} ms",
             f"{run.after.max_ms:.0f} ms",
-            f"{run.ended}",
+            f"{run.failed_writers}",
             f"{run.longest_turn_ms:.0f} ms",
             f"{run.longest_collection_ms:.0f} ms",
             f"{run.objects_per_ledger:.0f}",
             f"{run.cpu_s:.1f} s",
             f"{run.load:.1f}",
         ]
-        for run in found["lost"]
+        for run in results["lost"]
     ]
     plans = [
-        [one.metadata, f"{one.ledgers:,}", f"{one.cpu_s:.1f} s", f"{one.wall_s:.1f} s"] for one in found["planned"]
+        [one.metadata, f"{one.ledgers:,}", f"{one.cpu_s:.1f} s", f"{one.wall_s:.1f} s"] for one in results["planned"]
     ]
     return "\n".join(
         [

@@ -47,12 +47,12 @@ class Form:
 
 def quiet(rounds: list[Round]) -> list[Round]:
     """Without the disturbed rounds, where two quiet ones remain."""
-    kept = [found for found in rounds if found.others_cores <= QUIET_CORES]
-    return kept if len(kept) >= 2 else rounds
+    quiet_rounds = [one for one in rounds if one.others_cores <= QUIET_CORES]
+    return quiet_rounds if len(quiet_rounds) >= 2 else rounds
 
 
 def median(rounds: Iterable[Round], what: Callable[[Round], float]) -> float:
-    return statistics.median(what(found) for found in quiet(list(rounds)))
+    return statistics.median(what(one) for one in quiet(list(rounds)))
 
 
 def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,26 +61,26 @@ def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
-def shown(side: str) -> str:
+def title_of(side: str) -> str:
     return f"**{side}**" if side == OURS else side
 
 
-def markdown(found: dict[str, Any], form: Form, processes: str, disk: str = "") -> str:
+def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = "") -> str:
     """The whole report: ``processes`` is its second table, ``disk`` is said beside the machine."""
-    rounds: list[Round] = found["rounds"]
-    failures: list[Failure] = found["failures"]
-    machine = found["machine"]
+    rounds: list[Round] = results["rounds"]
+    failures: list[Failure] = results["failures"]
+    machine = results["machine"]
     about = (
         f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}{disk}; "
-        f"{len(rounds)} rounds in {found['seconds']:.0f} s"
-        + (f", {found['skipped_rounds']} skipped for lack of time." if found["skipped_rounds"] else ".")
+        f"{len(rounds)} rounds in {results['seconds']:.0f} s"
+        + (f", {results['skipped_rounds']} skipped for lack of time." if results["skipped_rounds"] else ".")
     )
     parts = [about, _rounds_table(rounds, failures, form), processes]
     for side in dict.fromkeys(failure.side for failure in failures):
         reasons = [str(failure) for failure in failures if failure.side == side]
-        after = "was left out from then on" if side in found["left_out"] else "those turns have no figures"
+        after = "was left out from then on" if side in results["left_out"] else "those turns have no figures"
         parts.append(f"**{side} failed** {len(reasons)} times; {after}: {'; '.join(dict.fromkeys(reasons))}")
-    disturbed = statistics.median(found.others_cores for found in rounds) if rounds else 0.0
+    disturbed = statistics.median(one.others_cores for one in rounds) if rounds else 0.0
     if disturbed > QUIET_CORES:
         parts.append(f"Others used {disturbed:.1f} cores in the median round: compare CPU, not rates.")
     return "\n\n".join(parts)
@@ -92,22 +92,22 @@ def _rounds_table(rounds: list[Round], failures: list[Failure], form: Form) -> s
         *(title for title, _ in form.ratios),
     )  # fmt: skip
     groups: dict[tuple[str, str], list[Round]] = {}
-    for found in rounds:
-        groups.setdefault((found.load, found.side), []).append(found)
+    for one in rounds:
+        groups.setdefault((one.load, one.side), []).append(one)
     failed = Counter((failure.load, failure.side) for failure in failures)
     loads = {load: number for number, load in enumerate(dict.fromkeys(load for load, _ in groups))}
     only_failed = sorted((key for key in failed if key[0] in loads and key not in groups), key=lambda key: key[1])
     rows = []
     for key in sorted([*groups, *only_failed], key=lambda key: loads[key[0]]):
         reference = groups.get((key[0], form.reference)) if key[1] != form.reference else None
-        rows.append([key[0], shown(key[1]), *_cells(groups.get(key, []), failed[key], reference, form)])
+        rows.append([key[0], title_of(key[1]), *_cells(groups.get(key, []), failed[key], reference, form)])
     return grid(titles, rows)
 
 
 def _cells(group: list[Round], failed: int, reference: list[Round] | None, form: Form) -> list[str]:
     if not group:
         return [f"all {failed} failed", *["-"] * (2 + len(form.ratios))]
-    every = " ".join(f"{found.rate / 1e3:.1f}" for found in group) + (f", {failed} failed" if failed else "")
+    every = " ".join(f"{one.rate / 1e3:.1f}" for one in group) + (f", {failed} failed" if failed else "")
     p50, p99 = median(group, lambda r: r.p50_ms), median(group, lambda r: r.p99_ms)
     waits = f"{p50:.2f} / {p99:.2f}" if p99 else f"{p50:.1f}" if p50 else "-"
     cpu = " + ".join(f"{median(group, _cpu_of(role)):.2f}" for role in group[0].cpu_us)
@@ -119,7 +119,7 @@ def _cells(group: list[Round], failed: int, reference: list[Round] | None, form:
 
 
 def _cpu_of(role: str) -> Callable[[Round], float]:
-    return lambda found: found.cpu_us[role]
+    return lambda one: one.cpu_us[role]
 
 
 def _ratio(group: list[Round], reference: list[Round] | None, what: Callable[[Round], float]) -> str:

@@ -50,9 +50,9 @@ def fill(directory: str, queues: int, messages: int) -> None:
             store.maintain(clock.wall_ms())
 
     threading.Thread(target=upkeep, daemon=True).start()
-    sent = 0
+    count = 0
     while True:
-        batch = min(BATCH, messages) if sent < messages else 1
+        batch = min(BATCH, messages) if count < messages else 1
         contents = tuple((0, BODY, b"") for _ in range(batch))
         for first in range(0, queues, PUT_REQUESTS):
             store.put([
@@ -61,8 +61,8 @@ def fill(directory: str, queues: int, messages: int) -> None:
             ])  # fmt: skip
             while store.reput_offset < store.end:
                 store.reput()
-        sent += batch
-        if sent - batch < messages <= sent:
+        count += batch
+        if count - batch < messages <= count:
             print("full", flush=True)
 
 
@@ -103,11 +103,11 @@ def _until(command: list[str], word: str, then_s: float) -> tuple[float, float]:
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.readline().strip()
+        line = process.stdout.readline().strip()
         took = time.perf_counter() - began
         time.sleep(then_s)
         process.kill()
-    assert said.startswith(word), f"it said {said!r}"
+    assert line.startswith(word), f"it said {line!r}"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -120,16 +120,16 @@ def main() -> None:
     parser.add_argument("--load-seconds", type=float, default=5.0)
     parser.add_argument("--json")
     parser.add_argument("--fill", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.fill:
-        fill(asked.fill, asked.queues, asked.messages)
+    arguments = parser.parse_args()
+    if arguments.fill:
+        fill(arguments.fill, arguments.queues, arguments.messages)
         return
     directory = tempfile.mkdtemp(prefix="tally-restart-")
     try:
-        result = measure(directory, asked.queues, asked.messages, asked.rounds, asked.load_seconds)
+        result = measure(directory, arguments.queues, arguments.messages, arguments.rounds, arguments.load_seconds)
         print(json.dumps(result, indent=2))
-        if asked.json:
-            Path(asked.json).write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
     finally:
         shutil.rmtree(directory)
 

@@ -56,7 +56,7 @@ def main() -> int:
     return command.run(__doc__, "fewer rows and rounds: about a minute", beside_ceiling, markdown, place="spark")
 
 
-def beside_ceiling(quick: bool) -> command.Found:
+def beside_ceiling(quick: bool) -> command.Results:
     """Everything that the report needs."""
     rows, rounds = (100_000, 2) if quick else (400_000, 5)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,33 +66,33 @@ def beside_ceiling(quick: bool) -> command.Found:
             servers = [node.process.pid for node in state.nodes if node.process is not None]
             spark = tallystick.spark.session(f"local[{PARTITIONS}]", **{"spark.driver.memory": "2g"})
             spark.sparkContext.setLogLevel("ERROR")
-            found = measure(workloads(spark, state, rows), rows, rounds, servers)
+            results = measure(workloads(spark, state, rows), rows, rounds, servers)
             spark.stop()
         finally:
             cluster.down()
     machine = describe(Path(tempfile.gettempdir()))
-    return {"machine": machine, "rows": rows, "payload_bytes": PAYLOAD_BYTES, "rounds": found}
+    return {"machine": machine, "rows": rows, "payload_bytes": PAYLOAD_BYTES, "rounds": results}
 
 
 def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, DataFrame]:
     """What is measured, by name."""
-    found: dict[str, DataFrame] = {}
+    results: dict[str, DataFrame] = {}
     for name, quorums in QUORUMS.items():
         ledger = write_ledger(state.uri, rows, quorums)
         options = {"uri": state.uri, "ledgers": str(ledger), "minPartitions": str(PARTITIONS)}
-        found[name] = spark.read.format("tally-ledger").options(**options).load()
+        results[name] = spark.read.format("tally-ledger").options(**options).load()
     write_topic(str(state.name_server), rows)
     for name, chosen in TOPICS.items():
         options = {"nameServer": str(state.name_server), "topic": TOPIC, "minPartitions": str(PARTITIONS)}
         reader = spark.read.format("tally-topic").options(**options)
-        found[name] = (reader.option("columns", chosen) if chosen else reader).load()
+        results[name] = (reader.option("columns", chosen) if chosen else reader).load()
     columns = "ledger bigint, entry bigint, lac bigint, length bigint, payload binary"
     seeds = spark.range(PARTITIONS, numPartitions=PARTITIONS)
-    found[CEILING] = seeds.mapInArrow(ready_batches(rows // PARTITIONS), columns)
-    found[RULER] = spark.range(rows, numPartitions=PARTITIONS).selectExpr(
+    results[CEILING] = seeds.mapInArrow(ready_batches(rows // PARTITIONS), columns)
+    results[RULER] = spark.range(rows, numPartitions=PARTITIONS).selectExpr(
         "id AS ledger", "id AS entry", "id AS lac", "id AS length", f"binary(repeat('x', {PAYLOAD_BYTES})) AS payload"
     )
-    return found
+    return results
 
 
 def write_ledger(uri: str, rows: int, quorums: tuple[int, int, int]) -> int:
@@ -131,20 +131,20 @@ def ready_batches(rows: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
 
 def measure(frames: dict[str, DataFrame], rows: int, rounds: int, servers: list[int]) -> dict[str, list[Round]]:
     """All workloads in turn; the first turn warms the JVM, the workers and the page cache, and does not count."""
-    found: dict[str, list[Round]] = {name: [] for name in frames}
+    results: dict[str, list[Round]] = {name: [] for name in frames}
     for turn in range(rounds + 1):
         for name, frame in frames.items():
             one = run(frame, rows, servers)
             if turn:
-                found[name].append(one)
-    return found
+                results[name].append(one)
+    return results
 
 
 def run(frame: DataFrame, rows: int, servers: list[int]) -> Round:
     gigabytes = rows * PAYLOAD_BYTES / 1e9
-    started, ours, theirs = time.monotonic(), tree_cpu_seconds(os.getpid(), servers), sum(map(cpu_seconds, servers))
+    start, ours, theirs = time.monotonic(), tree_cpu_seconds(os.getpid(), servers), sum(map(cpu_seconds, servers))
     frame.write.format("noop").mode("overwrite").save()
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     return Round(
         rows / seconds,
         (tree_cpu_seconds(os.getpid(), servers) - ours) / gigabytes,
@@ -172,20 +172,22 @@ def tree_cpu_seconds(root: int, but: list[int]) -> float:
     return total
 
 
-def markdown(found: command.Found) -> str:
-    machine = found["machine"]
-    head = f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; {found['rows']:,} rows of 1 KB."
-    return f"{head}\n\n{table(found['rounds'])}"
+def markdown(results: command.Results) -> str:
+    machine = results["machine"]
+    head = (
+        f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; {results['rows']:,} rows of 1 KB."
+    )
+    return f"{head}\n\n{table(results['rounds'])}"
 
 
-def table(found: dict[str, list[Round]]) -> str:
+def table(results: dict[str, list[Round]]) -> str:
     titles = (
         "workload", "krows/s", "MB/s", "CPU µs per row", "CPU-s per GB", "servers' CPU-s per GB",
         "CPU beside mapInArrow",
     )  # fmt: skip
-    ceiling = statistics.median(one.cpu_s_per_gb for one in found[CEILING])
+    ceiling = statistics.median(one.cpu_s_per_gb for one in results[CEILING])
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         rate = statistics.median(one.rows_per_s for one in each)
         cpu = statistics.median(one.cpu_s_per_gb for one in each)
         servers = statistics.median(one.servers_cpu_s_per_gb for one in each)

@@ -110,9 +110,9 @@ class Watch:
         """Seconds that the work took; some more are watched."""
         tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._send())]
         await asyncio.sleep(0.2)
-        started = time.perf_counter()
+        start = time.perf_counter()
         await work
-        took = time.perf_counter() - started
+        took = time.perf_counter() - start
         await asyncio.sleep(0.5)
         for task in tasks:
             task.cancel()
@@ -121,9 +121,9 @@ class Watch:
 
     async def _tick(self) -> None:
         while True:
-            due = time.perf_counter() + TICK_S
+            due_at = time.perf_counter() + TICK_S
             await asyncio.sleep(TICK_S)
-            self.longest = max(self.longest, time.perf_counter() - due)
+            self.longest = max(self.longest, time.perf_counter() - due_at)
 
     async def _send(self) -> None:
         header = SendHeader(
@@ -131,11 +131,11 @@ class Watch:
             born_timestamp=1, flag=0, properties="WAIT\x01true\x02",
         )  # fmt: skip
         while True:
-            started = time.perf_counter()
+            start = time.perf_counter()
             message = request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), b"body")
             answer = await self._client.ask(self._address, message, ANSWER_S)
             assert answer.code == 0, answer.remark
-            self.sends.append(time.perf_counter() - started)
+            self.sends.append(time.perf_counter() - start)
 
 
 async def measure(load: str, folder: str) -> Round:
@@ -151,15 +151,15 @@ async def measure(load: str, folder: str) -> Round:
     took = await watch.over(work(broker, client, address, count))
     await client.close()
     await broker.stop()
-    started = time.perf_counter()
+    start = time.perf_counter()
     again = await start_broker(settings, outside)
-    restart_s = time.perf_counter() - started
+    restart_s = time.perf_counter() - start
     await again.stop()
     p50, worst = statistics.median(watch.sends) * 1000, max(watch.sends) * 1000
     return Round(load, took * 1000, watch.longest * 1000, len(watch.sends), p50, worst, restart_s)
 
 
-def all_loads(quick: bool) -> command.Found:
+def all_loads(quick: bool) -> command.Results:
     """Everything that the report needs."""
     rounds = []
     for load in LOADS:
@@ -170,11 +170,11 @@ def all_loads(quick: bool) -> command.Found:
     return {"machine": describe(Path(tempfile.gettempdir())), "rounds": rounds}
 
 
-def markdown(found: command.Found) -> str:
+def markdown(results: command.Results) -> str:
     """Medians of the rounds."""
     rows = []
     for load in LOADS:
-        rounds = [asdict(one) for one in found["rounds"] if one.load == load]
+        rounds = [asdict(one) for one in results["rounds"] if one.load == load]
         names = ("work_ms", "longest_turn_ms", "send_p50_ms", "send_max_ms", "restart_s")
         work, turn, p50, worst, restart = (statistics.median(one[name] for one in rounds) for name in names)
         rows.append([load, f"{work:,.0f}", f"{turn:,.0f}", f"{p50:.1f}", f"{worst:,.0f}", f"{restart:.2f}"])

@@ -27,10 +27,10 @@ class Failure:
 class Turns:
     """``started``: when the run began; no round begins in the last ``reserve`` seconds of ``limit``."""
 
-    def __init__(self, started: float, limit: float, reserve: float) -> None:
-        self.started = started
-        self._end = started + limit - reserve
-        self.skipped = 0
+    def __init__(self, start: float, limit: float, reserve: float) -> None:
+        self.start = start
+        self._end = start + limit - reserve
+        self.skipped_rounds = 0
         self.failures: list[Failure] = []
 
     def left_out(self, name: str) -> bool:
@@ -41,8 +41,8 @@ class Turns:
         for name in names:
             if self.left_out(name):
                 continue
-            if self.left() < 0:
-                self.skipped += 1
+            if self.remaining_s() < 0:
+                self.skipped_rounds += 1
                 continue
             await self.attempt(name, load, work(name))
 
@@ -55,9 +55,9 @@ class Turns:
             self.failures.append(Failure(name, load, f"{type(error).__name__}: {error}"))
             self.say(f"{name} FAILED: {self.failures[-1]}")
 
-    def left(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds in which rounds may still begin."""
         return self._end - time.monotonic()
 
     def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self.started:6.1f} s  {text}", file=sys.stderr, flush=True)
+        print(f"{time.monotonic() - self.start:6.1f} s  {text}", file=sys.stderr, flush=True)

@@ -57,14 +57,14 @@ RULES = {
 
 def markers(path: Path) -> list[tuple[str, str]]:
     """(rule, test) of one file."""
-    found = []
+    marks = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.rule":
-                found += [(ast.literal_eval(argument), node.name) for argument in mark.args]
-    return found
+                marks += [(ast.literal_eval(argument), node.name) for argument in mark.args]
+    return marks
 
 
 def table() -> tuple[str, list[str]]:

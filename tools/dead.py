@@ -130,12 +130,12 @@ def definitions(file: File, body: Iterable[ast.stmt], owner: str = "") -> Iterat
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if not any(last(each) in REGISTERS for each in node.decorator_list):
                 yield _definition(file, node, owner, node.name)
-            yield from _kept(file, node, owner) if owner else ()
+            yield from _attributes(file, node, owner) if owner else ()
         else:
             yield from (_definition(file, node, owner, name) for name in _assigned(node))
 
 
-def _kept(file: File, method: ast.AST, owner: str) -> Iterator[Definition]:
+def _attributes(file: File, method: ast.AST, owner: str) -> Iterator[Definition]:
     """What a method stores in ``self``. Of ``self.x = y = …`` a use on the same line counts: it goes to y."""
     for node in ast.walk(method):
         if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or (
@@ -155,19 +155,19 @@ def _definition(file: File, node: ast.stmt, owner: str, name: str) -> Definition
 
 def _assigned(node: ast.stmt) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    found = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-    return [each.id for each in found if isinstance(each.ctx, ast.Store)]
+    names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
 
 
 def public_classes(files: list[File]) -> set[str]:
     """Their names, with those of the classes that they are made of."""
     classes = [(file, node) for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
-    shown = {name for file in files if file.module in PUBLIC for _, name in file.places}
-    shown |= {node.name for file, node in classes if file.module in PUBLIC}
+    public = {name for file in files if file.module in PUBLIC for _, name in file.places}
+    public |= {node.name for file, node in classes if file.module in PUBLIC}
     bases = {node.name: {last(base) for base in node.bases} for _, node in classes}
-    while more := {base for name in shown for base in bases.get(name, ()) if base in bases} - shown:
-        shown |= more
-    return shown
+    while more := {base for name in public for base in bases.get(name, ()) if base in bases} - public:
+        public |= more
+    return public
 
 
 def unused(files: list[File], documented: set[tuple[str, str]]) -> Iterator[Definition]:
@@ -192,12 +192,12 @@ def unused(files: list[File], documented: set[tuple[str, str]]) -> Iterator[Defi
 
 def main() -> int:
     paths = [path for folder in ("src", "bench", "examples", "tools") for path in sorted((ROOT / folder).rglob("*.py"))]
-    named = {str(path.relative_to(ROOT)): path for path in paths if not path.stem.endswith("_pb2")}
-    files = [read(name, path.read_text(encoding="utf-8")) for name, path in named.items()]
+    paths_by_name = {str(path.relative_to(ROOT)): path for path in paths if not path.stem.endswith("_pb2")}
+    files = [read(name, path.read_text(encoding="utf-8")) for name, path in paths_by_name.items()]
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
-    found = [str(one) for one in unused(files, {place for page in pages for place in PLACE.findall(page)})]
-    print("\n".join(found) or f"dead: no name in {len(files)} files")
-    return 1 if found else 0
+    unused_names = [str(one) for one in unused(files, {place for page in pages for place in PLACE.findall(page)})]
+    print("\n".join(unused_names) or f"dead: no name in {len(files)} files")
+    return 1 if unused_names else 0
 
 
 if __name__ == "__main__":

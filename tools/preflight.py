@@ -13,8 +13,8 @@ JAVA = 17
 
 def java_version(text: str) -> int | None:
     """17 of ``openjdk version "17.0.15" …`` and 8 of ``java version "1.8.0_292"``; None when there is no number."""
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None
 
 
 def check_python() -> str | None:
@@ -29,17 +29,17 @@ def check_java() -> str | None:
     java = shutil.which("java")
     if java is None:
         return f"Java {JAVA} or newer is needed by Spark, and there is no `java` on the PATH. Install a JDK, try again."
-    shown = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
-    version = java_version(shown.decode())
+    output = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
+    version = java_version(output.decode())
     if version is None or version < JAVA:
         return f"Java {JAVA} or newer is needed by Spark; {java} is {version or 'of unknown version'}."
     return None
 
 
-def main(wanted: list[str]) -> int:
+def main(checks_to_run: list[str]) -> int:
     """Print what is missing; 1 when anything is."""
     checks = {"python": check_python, "java": check_java}
-    problems = [problem for name in wanted for problem in [checks[name]()] if problem]
+    problems = [problem for name in checks_to_run for problem in [checks[name]()] if problem]
     for problem in problems:
         print("tallystick: " + problem, file=sys.stderr)
     return 1 if problems else 0

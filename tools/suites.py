@@ -36,19 +36,20 @@ class Suite:
 @dataclass(frozen=True)
 class Result:
     name: str
-    passed: bool
+    has_passed: bool
     seconds: float
     cpu_seconds: float  # of all its processes that somebody waited for
     tests: int = 0
-    skipped: int = 0
+    skipped_count: int = 0
 
     @property
     def state(self) -> str:
-        if not self.passed:
+        if not self.has_passed:
             return "FAILED"
-        if not self.skipped:
+        if not self.skipped_count:
             return "ok"
-        return f"{'SKIPPED' if self.skipped == self.tests else 'ok'}: {self.skipped} of {self.tests} tests skipped"
+        state = "SKIPPED" if self.skipped_count == self.tests else "ok"
+        return f"{state}: {self.skipped_count} of {self.tests} tests skipped"
 
 
 def pytest(name: str, *arguments: str) -> Suite:
@@ -90,13 +91,13 @@ def run_lanes(lanes: Sequence[Sequence[Suite]]) -> list[Result]:
 
 def run(suite: Suite) -> Result:
     _say(suite, f"=== {' '.join(suite.command)}")
-    started = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "tests.xml"
         counting = ("--junitxml", str(report)) if suite.counts else ()
         code, cpu_seconds = _run((*suite.command, *counting), suite)
-        tests, skipped = counted(report) if report.exists() else (0, 0)
-    return Result(suite.name, code == 0, time.monotonic() - started, cpu_seconds, tests, skipped)
+        tests, skipped_count = counts_of(report) if report.exists() else (0, 0)
+    return Result(suite.name, code == 0, time.monotonic() - start, cpu_seconds, tests, skipped_count)
 
 
 def _run(command: Sequence[str], suite: Suite) -> tuple[int, float]:
@@ -118,23 +119,23 @@ def _say(suite: Suite, line: str) -> None:
     print(f"{suite.name:16} | {line}\n", end="", flush=True)  # one write: the lanes share the terminal
 
 
-def counted(report: Path) -> tuple[int, int]:
+def counts_of(report: Path) -> tuple[int, int]:
     """How many tests a report of pytest has, and how many of them were skipped."""
-    found = ElementTree.parse(report).iter("testsuite")
-    both = [(int(one.get("tests", 0)), int(one.get("skipped", 0))) for one in found]
+    suites = ElementTree.parse(report).iter("testsuite")
+    both = [(int(one.get("tests", 0)), int(one.get("skipped", 0))) for one in suites]
     return sum(tests for tests, _ in both), sum(skipped for _, skipped in both)
 
 
-def main(wanted: list[str]) -> int:
-    known = [suite.name for lane in LANES for suite in lane]
-    if unknown := set(wanted) - set(known):
-        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(known)}", file=sys.stderr)
+def main(names: list[str]) -> int:
+    known_names = [suite.name for lane in LANES for suite in lane]
+    if unknown := set(names) - set(known_names):
+        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(known_names)}", file=sys.stderr)
         return 2
-    lanes = [[suite for suite in lane if not wanted or suite.name in wanted] for lane in LANES]
-    started = time.monotonic()
+    lanes = [[suite for suite in lane if not names or suite.name in names] for lane in LANES]
+    start = time.monotonic()
     results = run_lanes([lane for lane in lanes if lane])
     allow_skipped = "CI" not in os.environ or "ALLOW_SKIPPED" in os.environ
-    return 0 if report_of(results, time.monotonic() - started, allow_skipped=allow_skipped) else 1
+    return 0 if report_of(results, time.monotonic() - start, allow_skipped=allow_skipped) else 1
 
 
 def report_of(results: Sequence[Result], seconds: float, *, allow_skipped: bool) -> bool:
@@ -143,15 +144,15 @@ def report_of(results: Sequence[Result], seconds: float, *, allow_skipped: bool)
     for result in results:
         print(f"{result.name:16} {result.seconds:7.1f} s {result.cpu_seconds:7.1f} s  {result.state}")
     print(f"{'all':16} {seconds:7.1f} s {sum(result.cpu_seconds for result in results):7.1f} s")
-    failed = sum(not result.passed for result in results)
-    empty = sum(result.passed and 0 < result.tests == result.skipped for result in results)
-    skipped = sum(result.skipped for result in results)
-    if skipped:
-        print(f"{skipped} of {sum(result.tests for result in results)} tests were skipped: the reasons are above")
+    failed_count = sum(not result.has_passed for result in results)
+    empty = sum(result.has_passed and 0 < result.tests == result.skipped_count for result in results)
+    skipped_count = sum(result.skipped_count for result in results)
+    if skipped_count:
+        print(f"{skipped_count} of {sum(result.tests for result in results)} tests were skipped: the reasons are above")
         if not allow_skipped:
             print("in CI every test must run; ALLOW_SKIPPED=1 lets some be skipped", file=sys.stderr)
-    print(f"suites: {len(results) - failed - empty} passed, {failed} failed, {empty} skipped")
-    return not failed and (allow_skipped or not skipped)
+    print(f"suites: {len(results) - failed_count - empty} passed, {failed_count} failed, {empty} skipped")
+    return not failed_count and (allow_skipped or not skipped_count)
 
 
 if __name__ == "__main__":

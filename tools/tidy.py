@@ -15,22 +15,22 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 def tracked() -> list[Path]:
     """Files that git knows or would add."""
-    listed = subprocess.run(
+    listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+    return [path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
 def in_code(path: Path, text: str) -> list[str]:
     name = path.relative_to(ROOT)
-    found = [f"{name}:{n}: left-over marker" for n, line in enumerate(text.splitlines(), 1) if MARKERS.search(line)]
+    problems = [f"{name}:{n}: left-over marker" for n, line in enumerate(text.splitlines(), 1) if MARKERS.search(line)]
     if text.count("\n") > LONGEST and not path.name.endswith("_pb2.py"):
-        found.append(f"{name}: {text.count(chr(10))} lines; files stay near 300")
-    return found
+        problems.append(f"{name}: {text.count(chr(10))} lines; files stay near 300")
+    return problems
 
 
 def in_docs(path: Path, text: str) -> list[str]:
@@ -44,14 +44,14 @@ def in_docs(path: Path, text: str) -> list[str]:
 def orphans(paths: list[Path]) -> list[str]:
     """Modules of the package that nothing names, in code or configuration."""
     sources = {path: path.read_text(encoding="utf-8") for path in paths if path.suffix in {".py", ".toml", ".cfg"}}
-    found = []
+    problems = []
     for path in sources:
         if not path.is_relative_to(ROOT / "src") or path.name in {"__init__.py", "__main__.py"}:
             continue
         stem = path.stem.removesuffix("_pb2")
         if not any(re.search(rf"\b{re.escape(stem)}", text) for other, text in sources.items() if other != path):
-            found.append(f"{path.relative_to(ROOT)}: nothing uses this module")
-    return found
+            problems.append(f"{path.relative_to(ROOT)}: nothing uses this module")
+    return problems
 
 
 def main() -> int:

@@ -82,7 +82,7 @@ def bench_of(plan: Plan, broken: str = "", age: float = 0.0) -> tuple[Any, list[
 def test_every_load_has_its_rounds_and_sides_take_turns() -> None:
     bench, asked = bench_of(TURNS)
     asyncio.run(bench.run())
-    assert bench.failures == [] and bench.skipped == 0
+    assert bench.failures == [] and bench.skipped_rounds == 0
     counts = {load: [one.side for one in bench.rounds if one.load == load] for load in {o.load for o in bench.rounds}}
     assert len(counts) == 2 * len(SENDS) + 3
     assert counts[f"{SENDS[0].name}, {SYNC} replication"] == [OURS, THEIRS, THEIR_CLIENT] * 2
@@ -102,7 +102,7 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on() -> None:
 def test_no_round_begins_when_the_time_is_nearly_up() -> None:
     bench, asked = bench_of(TURNS, age=TURNS.limit)
     asyncio.run(bench._rounds(CATCH_UP, broker.MAIN, bench._catch_up))
-    assert asked == [] and bench.skipped > 0
+    assert asked == [] and bench.skipped_rounds > 0
 
 
 def test_a_quick_run_mixes_clients_and_brokers_only_where_nothing_else_is_measured() -> None:
@@ -149,7 +149,7 @@ def a_round(side: str, rate: float, master: float, others: float = 0.0) -> Round
     return Round("send", side, rate, 1.5, 9.5, cpu, sum(cpu.values()), others)
 
 
-def found(*rounds: Round, **changes: Any) -> dict[str, Any]:
+def results_of(*rounds: Round, **changes: Any) -> dict[str, Any]:
     memory = {side: {"master": 30.0, "slave": 40.0} for side in (OURS, THEIRS)}
     return {
         "machine": {"cores": 2, "cpu": "Chip", "python": "3.11"},
@@ -167,7 +167,7 @@ def found(*rounds: Round, **changes: Any) -> dict[str, Any]:
 def test_ratios_are_of_the_medians_of_quiet_rounds() -> None:
     rounds = [a_round(OURS, rate, 10.0) for rate in (1000, 3000, 2000)] + [a_round(OURS, 9999, 99.0, others=1.5)]
     rounds += [a_round(THEIRS, 1000, 25.0), a_round(THEIRS, 1000, 25.0)]
-    text = broker_report.markdown(found(*rounds))
+    text = broker_report.markdown(results_of(*rounds))
     cells = ("send", f"**{OURS}**", "2,000 (1.0 3.0 2.0 10.0)", "1.50 / 9.50", "10.00 + 5.00 + 10.00 = 25.00")
     assert f"| {' | '.join(cells)} | 2.00 | 0.40 | 0.62 |" in text
     assert f"| send | {THEIRS} | 1,000 (1.0 1.0) | 1.50 / 9.50 | 25.00 + 5.00 + 10.00 = 40.00 |  |  |  |" in text
@@ -177,7 +177,7 @@ def test_ratios_are_of_the_medians_of_quiet_rounds() -> None:
 def test_what_was_disturbed_failed_or_skipped_is_said() -> None:
     failures = [Failure(THEIRS, "warming", "RuntimeError: ended with 1")] * 3
     text = broker_report.markdown(
-        found(a_round(OURS, 1, 1, others=0.9), failures=failures, left_out=[THEIRS], skipped_rounds=3)
+        results_of(a_round(OURS, 1, 1, others=0.9), failures=failures, left_out=[THEIRS], skipped_rounds=3)
     )
     assert "1 rounds in 61 s, 3 skipped for lack of time." in text
     assert f"**{THEIRS} failed** 3 times; was left out from then on: warming: RuntimeError: ended with 1" in text
@@ -188,7 +188,7 @@ def test_the_report_goes_to_the_files_that_were_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def measured(plan: Plan) -> dict[str, Any]:
-        return found(left_out=[] if plan is QUICK else [THEIRS])
+        return results_of(left_out=[] if plan is QUICK else [THEIRS])
 
     docs = tmp_path / "page.md"
     docs.write_text("<!-- brokers: begin -->\n<!-- brokers: end -->\n")

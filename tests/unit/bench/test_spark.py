@@ -14,11 +14,11 @@ from tallystick.pipeline.columns import BATCH_BYTES
 
 
 def test_the_table_has_medians_and_the_cpu_beside_the_ceiling() -> None:
-    found = {
+    results = {
         "source": [Round(1e6, 2.0, 0.5), Round(3e6, 9.0, 0.7), Round(2e6, 3.0, 0.6)],
         CEILING: [Round(4e6, 1.5, 0.0)],
     }
-    _, _, source, ceiling = spark.table(found).splitlines()
+    _, _, source, ceiling = spark.table(results).splitlines()
     assert source == "| source | 2000 | 2048 | 3.07 | 3.00 | 0.60 | 2.00 |"
     assert ceiling == f"| {CEILING} | 4000 | 4096 | 1.54 | 1.50 | 0.00 | 1.00 |"
 
@@ -39,9 +39,9 @@ def test_workloads_take_turns_and_the_first_turn_does_not_count(monkeypatch: pyt
 
     monkeypatch.setattr(spark, "run", run)
     frames: Any = {"a": "A", "b": "B"}  # nobody looks at them
-    found = spark.measure(frames, 10, 2, [])
+    results = spark.measure(frames, 10, 2, [])
     assert turns == ["A", "B"] * 3
-    assert [one.rows_per_s for one in found["a"]] == [3, 5]
+    assert [one.rows_per_s for one in results["a"]] == [3, 5]
 
 
 def test_cpu_is_that_of_the_tree_without_what_is_left_out() -> None:

@@ -66,7 +66,7 @@ def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
     computing = (suites.Suite("computing", meeting(one, two)), suites.Suite("next", ("sh", "-c", "exit 3")))
     waiting = (suites.Suite("waiting", meeting(two, one)),)
     results = suites.run_lanes([computing, waiting])
-    assert [(result.name, result.passed) for result in results] == [
+    assert [(result.name, result.has_passed) for result in results] == [
         ("computing", True), ("next", False), ("waiting", True)
     ]  # fmt: skip
     said = capsys.readouterr().out.splitlines()
@@ -77,7 +77,7 @@ def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
 def test_a_suite_s_processor_time_has_that_of_its_children(suites: ModuleType) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     result = suites.run(suites.Suite("burning", ("sh", "-c", f"'{sys.executable}' -c '{burn}'; true")))
-    assert result.passed and result.cpu_seconds >= 0.3
+    assert result.has_passed and result.cpu_seconds >= 0.3
 
 
 def test_tests_are_counted_by_pytest_s_own_report(suites: ModuleType, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_tests_are_counted_by_pytest_s_own_report(suites: ModuleType, tmp_path: 
     report = tmp_path / "tests.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program), "--junitxml", str(report)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert suites.counted(report) == (2, 1)
+    assert suites.counts_of(report) == (2, 1)
 
 
 def test_the_demo_looks_for_java_before_it_installs_anything() -> None:
