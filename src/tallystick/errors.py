@@ -71,13 +71,13 @@ class TallyError(Exception):
                 setattr(self, name, value)
 
     def __str__(self) -> str:
-        shown = " ".join(f"{key}={value}" for key, value in self.fields.items())
-        return f"{self.message} ({shown})" if shown else self.message
+        parts = " ".join(f"{key}={value}" for key, value in self.fields.items())
+        return f"{self.message} ({parts})" if parts else self.message
 
     def __repr__(self) -> str:
-        shown = [] if self.message == _text_of(type(self)) else [repr(self.message)]
-        shown += [f"{key}={value!r}" for key, value in self.fields.items()]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        parts = [] if self.message == _text_of(type(self)) else [repr(self.message)]
+        parts += [f"{key}={value!r}" for key, value in self.fields.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = {"ambiguous": self.ambiguous} if "ambiguous" in self.__dict__ else None

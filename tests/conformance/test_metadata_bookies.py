@@ -97,7 +97,7 @@ async def test_a_closing_client_takes_its_bookies_along(cluster: Place) -> None:
     await until(gone)
     assert await other.bookies() == RegisteredBookies({"bookie-2": INFO}), "of others' bookies none goes along"
     taken = await other.register("bookie-1", INFO)  # the place is free
-    assert not taken.lost.is_set()
+    assert not taken.loss.is_set()
 
 
 async def test_read_only_and_back(cluster: Place) -> None:
@@ -109,7 +109,7 @@ async def test_read_only_and_back(cluster: Place) -> None:
         assert (list(found.read_only), list(found.writable)) == (
             (["bookie-1"], []) if read_only else ([], ["bookie-1"])
         )
-    assert not registration.lost.is_set()
+    assert not registration.loss.is_set()
     await registration.close()
     assert (await other.bookies()).find("bookie-1") is None
 
@@ -126,7 +126,7 @@ async def test_what_is_told_about_a_bookie_changes_in_place(cluster: Place) -> N
     assert (await other.bookies()).read_only == {"bookie-1": INFO}
     taken = await other.register("bookie-1", INFO, replace=True)
     async with asyncio.timeout(20):
-        await registration.lost.wait()
+        await registration.loss.wait()
     with pytest.raises(MetadataConflict):
         await registration.set_info(told)
     assert (await other.bookies()).find("bookie-1") == INFO
@@ -161,7 +161,7 @@ async def test_a_living_bookie_keeps_its_place(cluster: Place) -> None:
         with pytest.raises(MetadataConflict):
             await other.register("bookie-1", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
     assert (await other.bookies()).find("bookie-1") == INFO
-    assert not registration.lost.is_set()
+    assert not registration.loss.is_set()
 
 
 async def test_a_place_that_becomes_free_is_taken(cluster: Place) -> None:
@@ -184,7 +184,7 @@ async def test_replacing_ends_the_other_registration(cluster: Place, read_only: 
     newer = BookieInfo.at("127.0.0.1", 2)
     new = await other.register("bookie-1", newer, replace=True)
     async with asyncio.timeout(20):
-        await old.lost.wait()
+        await old.loss.wait()
 
     async def alone() -> bool:
         return await one.bookies() == RegisteredBookies({"bookie-1": newer})
@@ -194,7 +194,7 @@ async def test_replacing_ends_the_other_registration(cluster: Place, read_only: 
         await old.set_read_only(not read_only)
     await old.close()
     assert (await one.bookies()).find("bookie-1") == newer, "the old one must not take the new one along"
-    assert not new.lost.is_set()
+    assert not new.loss.is_set()
 
 
 async def test_watchers_hear_of_bookies(cluster: Place) -> None:

@@ -280,9 +280,9 @@ async def test_a_look_finds_what_was_stored_before_it_and_between_which_moments(
         seen = await other.look([ledger, 4711])
         record = seen.by_ledger[ledger]
         assert record is not None and record.state is LedgerState.OPEN
-        assert before.newest < record.creation <= seen.began.newest
-        assert (seen.by_ledger[4711], seen.began.instance) == (None, instance)
-        assert seen.began == seen.ended == await other.sync()
+        assert before.newest < record.creation <= seen.start.newest
+        assert (seen.by_ledger[4711], seen.start.instance) == (None, instance)
+        assert seen.start == seen.end == await other.sync()
         await one.delete_ledger(ledger)
         assert (await other.look([ledger])).by_ledger == {ledger: None}
     assert (await one.look([])).by_ledger == {}

@@ -70,7 +70,7 @@ async def test_an_expired_session_registers_its_bookies_again(
             return stat is not None and stat.ephemeralOwner != before
 
         await until(again)
-        assert not registration.lost.is_set()
+        assert not registration.loss.is_set()
         await registration.close()
         assert raw.exists(path) is None
 
@@ -82,7 +82,7 @@ async def test_a_place_that_another_session_took_is_lost(driver: ClusterMetadata
     change.create(f"{root}/available/bookie-1", b"", ephemeral=True)
     assert not any(isinstance(result, Exception) for result in change.commit())
     async with asyncio.timeout(20):
-        await registration.lost.wait()
+        await registration.loss.wait()
     await registration.close()
     assert raw.exists(f"{root}/available/bookie-1") is not None
 
@@ -91,7 +91,7 @@ async def test_a_node_that_an_operator_deleted_comes_back(driver: ClusterMetadat
     registration = await driver.register("bookie-1", INFO)
     raw.delete(f"{root}/available/bookie-1")
     await until(lambda: raw.exists(f"{root}/available/bookie-1") is not None)
-    assert not registration.lost.is_set()
+    assert not registration.loss.is_set()
 
 
 async def test_watchers_are_told_after_a_lost_session(driver: ClusterMetadata, raw: KazooClient) -> None:
@@ -135,7 +135,7 @@ async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path: Path) -> 
             return (await driver.bookies()).find("bookie-1") == INFO
 
         await until(listed)
-        assert not registration.lost.is_set()
+        assert not registration.loss.is_set()
         await driver.close()
 
 
@@ -185,7 +185,7 @@ async def test_calls_fail_when_the_service_stays_away(tmp_path: Path) -> None:
         with pytest.raises(MetadataUncertain, match="does not answer") as caught:
             await driver.create_ledger(METADATA)
         assert caught.value.retriable and caught.value.ambiguous
-        assert not registration.lost.is_set()
+        assert not registration.loss.is_set()
         await driver.close()
     finally:
         server.stop()

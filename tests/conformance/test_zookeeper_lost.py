@@ -114,7 +114,7 @@ async def test_a_registration_with_a_lost_answer_is_ours(
     lose_responses(monkeypatch, session_of(driver), count=2)
     registration = await driver.register("bookie-1", INFO)
     assert (await driver.bookies()).find("bookie-1") == INFO
-    assert not registration.lost.is_set()
+    assert not registration.loss.is_set()
 
 
 async def test_a_new_cluster_with_a_lost_answer_is_ours(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,16 +139,16 @@ async def read(servers: str, selection: MessageSelection, show: Show) -> None:
             messages = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)
         else:
             messages = _stretches(mq, stretches, selection)
-        limit = remaining = sys.maxsize if selection.count is None else selection.count
+        limit = remaining_count = sys.maxsize if selection.count is None else selection.count
         with output.progress("messages", is_shown=not sys.stdout.isatty()) as count:
             async with contextlib.aclosing(messages):
-                while remaining and (message := await anext(messages, None)) is not None:
+                while remaining_count and (message := await anext(messages, None)) is not None:
                     show(message)
                     if selection.follow:
                         sys.stdout.flush()
                     count(1)
-                    remaining -= 1
-        if remaining == limit:
+                    remaining_count -= 1
+        if remaining_count == limit:
             ends = [_place(queue, end) for queue, (_, end) in stretches]
             more = f", ... ({len(ends)} in all)" if len(ends) > SHOWN_QUEUES else ""
             print(f"0 messages read; queues end at {', '.join(ends[:SHOWN_QUEUES])}{more}", file=sys.stderr)

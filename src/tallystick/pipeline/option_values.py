@@ -30,8 +30,8 @@ class OptionValues:
                 for one in unknown
                 for name in difflib.get_close_matches(one.lower(), documented_names, n=1)
             ]
-            meant = f" (did you mean {', '.join(near)}?)" if near else ""
-            raise UsageError(f"unknown option: {', '.join(unknown)}{meant}; known: {', '.join(documented)}")
+            hint = f" (did you mean {', '.join(near)}?)" if near else ""
+            raise UsageError(f"unknown option: {', '.join(unknown)}{hint}; known: {', '.join(documented)}")
         self._values = {documented_names[name.lower()]: value for name, value in options.items()}
 
     def with_path(self, name: str) -> OptionValues:

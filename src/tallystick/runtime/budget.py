@@ -75,7 +75,7 @@ class Budget(Generic[Peer]):
         self.unsent_bytes = self.unfinished_bytes = self.kept_bytes = 0
         self._unsent: dict[Peer, _Unsent] = {}
         self._unfinished: dict[Peer, _Unfinished] = {}
-        self._kept: dict[Peer, int] = {}
+        self._kept_sizes: dict[Peer, int] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -126,9 +126,9 @@ class Budget(Generic[Peer]):
 
     def kept(self, peer: Peer, size: int) -> None:
         """``size`` bytes are remembered of the peer now."""
-        self.kept_bytes += size - self._kept.pop(peer, 0)
+        self.kept_bytes += size - self._kept_sizes.pop(peer, 0)
         if size:
-            self._kept[peer] = size
+            self._kept_sizes[peer] = size
 
     def forget(self, peer: Peer) -> None:
         """Its connection is closed; nothing is held for it."""
@@ -165,7 +165,7 @@ class Budget(Generic[Peer]):
         candidates = {
             CloseReason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
             CloseReason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
-            CloseReason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
+            CloseReason.KEPT: sorted(self._kept_sizes, key=self._kept_sizes.__getitem__),
         }
         peers = []
         enough = self.limit_bytes * (1 - SPARE)
@@ -191,6 +191,6 @@ class Budget(Generic[Peer]):
     def _size(self, peer: Peer, reason: CloseReason) -> int:
         """What is held of that kind; 0 for a peer that was forgotten for another."""
         if reason is CloseReason.KEPT:
-            return self._kept.get(peer, 0)
+            return self._kept_sizes.get(peer, 0)
         holding = self._unsent.get(peer) if reason is CloseReason.UNSENT else self._unfinished.get(peer)
         return holding.size if holding is not None else 0

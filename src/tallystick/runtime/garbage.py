@@ -23,13 +23,13 @@ class Collections:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began: float | None = None  # the full collection that runs
-        self._looked, self._looked_at = 0, clock.now()  # what was frozen when all had been looked through
+        self._frozen_count, self._frozen_at = 0, clock.now()  # what was frozen when all had been looked through
 
     def start(self) -> None:
         """Call it when all is made that a start makes."""
         gc.collect()
         gc.freeze()
-        self._looked, self._looked_at = gc.get_freeze_count(), self._clock.now()
+        self._frozen_count, self._frozen_at = gc.get_freeze_count(), self._clock.now()
         gc.callbacks.append(self.on_collection)
 
     def close(self) -> None:
@@ -49,8 +49,8 @@ class Collections:
         frozen = gc.get_freeze_count()
         if frozen == 0:  # this one looked at all
             gc.freeze()
-            self._looked, self._looked_at = gc.get_freeze_count(), now
-        elif frozen >= 2 * self._looked and now - self._looked_at >= LOOK_EVERY_S:
+            self._frozen_count, self._frozen_at = gc.get_freeze_count(), now
+        elif frozen >= 2 * self._frozen_count and now - self._frozen_at >= LOOK_EVERY_S:
             gc.unfreeze()  # the next full collection looks at all
         else:
             gc.freeze()

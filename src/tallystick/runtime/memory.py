@@ -10,10 +10,10 @@ import ctypes
 
 # Parameters of ``mallopt``: what may lie free at the end of the heap, from which size on an allocation is a mapping of
 # its own, and how many heaps there are: one, so that what one thread freed the others use.
-_KEPT = ((-1, 1 << 30), (-3, 32 * 1024 * 1024), (-8, 1))
+_PARAMETERS = ((-1, 1 << 30), (-3, 32 * 1024 * 1024), (-8, 1))
 
 
 def keep_freed_memory() -> bool:
     """For this process, from now on. False: this system has no such switch."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and all(mallopt(parameter, value) for parameter, value in _KEPT)
+    return mallopt is not None and all(mallopt(parameter, value) for parameter, value in _PARAMETERS)

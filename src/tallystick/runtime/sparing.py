@@ -34,7 +34,7 @@ class Sparing:
         self._hosts: dict[tuple[str, str], _Minute] = {}  # the one whose minute began last is last
         self._kinds: dict[str, _Minute] = {}
         self._first_line_at: dict[str, float] = {}  # when a host had its first line; the one that had one last is last
-        self._ended: dict[str, int] = {}  # left out in minutes that are over, and not told yet
+        self._left_out_counts: dict[str, int] = {}  # left out in minutes that are over, and not told yet
 
     def is_worth(self, kind: str, peer: str, now: float) -> bool:
         """Whether an event of this kind is written; it is counted either way."""
@@ -59,7 +59,7 @@ class Sparing:
         for kind, minute in self._kinds.items():
             if now is None or now >= minute.ends:
                 self._end(kind, minute)
-        left_out_counts, self._ended = self._ended, {}
+        left_out_counts, self._left_out_counts = self._left_out_counts, {}
         return left_out_counts
 
     def _of_kind(self, kind: str, now: float) -> _Minute:
@@ -86,5 +86,5 @@ class Sparing:
 
     def _end(self, kind: str, minute: _Minute) -> None:
         if minute.left_out:
-            self._ended[kind] = self._ended.get(kind, 0) + minute.left_out
+            self._left_out_counts[kind] = self._left_out_counts.get(kind, 0) + minute.left_out
             minute.left_out = 0

@@ -243,12 +243,12 @@ class BrokersLife:
 
     async def _begin_anew(self) -> None:
         """Slaves whose logs do not fit get empty directories, as docs/ha.md has it; then they follow."""
-        refused = [host for host in self._brokers[1:] if not self._judge.settling.may_follow(host)]
-        for host in refused:
+        refused_slaves = [host for host in self._brokers[1:] if not self._judge.settling.may_follow(host)]
+        for host in refused_slaves:
             self._trace.note("slave begins anew", host.id)
             self._judge.begins_anew(host)
             host.kill()
             host.new_disk()
             host.boot()
-        if refused:
+        if refused_slaves:
             await self._settled()

@@ -229,7 +229,7 @@ class BrokersJudge:
     def unsettled(self) -> str | None:
         """What is still to come when nothing goes wrong any more; None: all is done."""
         slaves = self.nodes[1:]
-        return self.settling.unsettled() or self.tables.untold(
+        return self.settling.unsettled() or self.tables.unreported_commits(
             [node for node in slaves if self.settling.may_follow(node)]
         )
 

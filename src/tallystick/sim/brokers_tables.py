@@ -180,10 +180,10 @@ class TableUses:
         if offset > consumed_offset:
             self._fail("H13", f"the master has {offset} of {place}, and {consumed_offset} were consumed")
 
-    def untold(self, slaves: Sequence[BrokerView]) -> str | None:
+    def unreported_commits(self, slaves: Sequence[BrokerView]) -> str | None:
         """Of what was committed at these the master does not know yet."""
-        untold = {node.id: own for node in slaves if (own := self._own.get(node.id))}
-        return f"the master was never told {untold}" if untold else None
+        unreported_commits = {node.id: own for node in slaves if (own := self._own.get(node.id))}
+        return f"the master was never told {unreported_commits}" if unreported_commits else None
 
     # Who uses them.
 

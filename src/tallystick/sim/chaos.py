@@ -25,11 +25,11 @@ class Chaos(ABC):
     ) -> None:  # fmt: skip
         """Both may grow. ``longest_s``: a thing lasts at most."""
         self._world, self._random, self._servers, self._clients = world, world.random, servers, clients
-        self._ended, self._longest_s = False, longest_s
+        self._is_over, self._longest_s = False, longest_s
 
     async def strike(self, at: float, what: str) -> None:
         await asyncio.sleep(at)
-        if self._ended:
+        if self._is_over:
             return
         lasts_s, undo = self._begin(what)
         await asyncio.sleep(lasts_s)
@@ -102,7 +102,7 @@ class Chaos(ABC):
 
     def end(self) -> None:
         """Nothing stands in the way of anybody any more."""
-        self._ended = True
+        self._is_over = True
         self._world.fabric.heal()
         for client in self._clients:
             client.process.go_on()

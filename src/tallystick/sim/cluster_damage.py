@@ -32,11 +32,11 @@ class Damage:
         if what == "rot":
             self._rot(host)
         elif what == "older disk":
-            await self._older(host)
+            await self._age(host)
         elif what == "empty disk":
-            await self._empty(host)
+            await self._lose_disk(host)
         else:
-            await self._moved(host)
+            await self._move(host)
 
     def _rot(self, host: BookieHost) -> None:
         """A bit flips; the bookie notices when it reads it."""
@@ -48,14 +48,14 @@ class Damage:
             host.disk.flip(path, self._random.randrange(size), self._random.randrange(8))
             self._world.judge.damaged(host.id, forgets=False)
 
-    async def _older(self, host: BookieHost) -> None:
+    async def _age(self, host: BookieHost) -> None:
         image = host.disk.image()
         await asyncio.sleep(self._random.random() * AWAY_S)
         self._exchange(host, image)
         await asyncio.sleep(self._random.random() * AWAY_S)
         host.boot()
 
-    async def _empty(self, host: BookieHost) -> None:
+    async def _lose_disk(self, host: BookieHost) -> None:
         self._exchange(host, DiskImage())
         host.is_down = True
         await asyncio.sleep(self._random.random() * AWAY_S)
@@ -71,7 +71,7 @@ class Damage:
         host.disk.become(image)
         self._world.judge.damaged(host.id, forgets=True)
 
-    async def _moved(self, host: BookieHost) -> None:
+    async def _move(self, host: BookieHost) -> None:
         host.lose_power()
         address, host.address = host.address, f"10.0.2.{len(self._bookies) + 1}"
         other = self._host_at(address)

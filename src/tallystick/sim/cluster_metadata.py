@@ -256,7 +256,7 @@ class _RemoteRegistration:
         self, call: Callable[..., Awaitable[None]], leave: Callable[..., Awaitable[None]], inner: BookieRegistration
     ) -> None:
         self._call, self._leave, self._inner = call, leave, inner
-        self.lost, self.failure = inner.lost, inner.failure
+        self.loss, self.failure = inner.loss, inner.failure
 
     @property
     def is_reached(self) -> bool:

@@ -154,9 +154,9 @@ class StorageLife:
         data = b"".join(v2.AddFrame(ledger, entry, key_of(ledger), body).encode() for ledger, entry, body in frames)
         run, stop = scan_adds(data, 0, len(data), 1 << 20)
         assert stop == len(data)
-        refused = {ledger: self._refuses(ledger) for ledger in IDS}
+        is_refused = {ledger: self._refuses(ledger) for ledger in IDS}
         for (ledger, entry, body), code in zip(frames, self.storage.add_run(data, run), strict=True):
-            expect(code, Code.FENCED if refused[ledger] else Code.OK, "add", ledger, entry)
+            expect(code, Code.FENCED if is_refused[ledger] else Code.OK, "add", ledger, entry)
             if code == Code.OK:
                 self._record_add(ledger, entry, body)
 

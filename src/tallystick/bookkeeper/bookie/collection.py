@@ -161,7 +161,7 @@ class GarbageCollection:
         if isinstance(action, Look):
             self._recent.watch(action.ledgers)
             records = await self._driver.look(action.ledgers)
-            return self._core.looked(records.began, records.ended, records.by_ledger, self._clock.now())
+            return self._core.looked(records.start, records.end, records.by_ledger, self._clock.now())
         assert isinstance(action, List)
         stored, began = self._identities.creations(), await self._driver.sync()
         await self._compare(stored, began)
@@ -230,7 +230,7 @@ class GarbageCollection:
             self._recent.forget()
             self._recent.watch(batch)
             records = await self._driver.look(batch)
-            if records.began != records.ended or records.began.instance != self._instance:
+            if records.start != records.end or records.start.instance != self._instance:
                 return
             for ledger in batch:
                 # An id that was used again meanwhile may be that of a newer ledger than what was read.

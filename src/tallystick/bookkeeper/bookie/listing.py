@@ -52,7 +52,7 @@ class Listing:
 
     async def ended(self) -> None:
         """Wait until the registration ends. Raises MetadataError, the reason."""
-        await self._registration.lost.wait()
+        await self._registration.loss.wait()
         if self._registration.failure is not None:
             raise self._registration.failure
         raise MetadataConflict("another process registered this bookie's id", bookie=self._bookie)

@@ -111,9 +111,9 @@ class Looks:
         try:
             async with running_timeout(ANSWER_S):
                 records = await self._metadata.look(batch)
-                if self._instance != records.began.instance or self._instance != records.ended.instance:
-                    raise MetadataError("the metadata is of another cluster", instance=records.ended.instance)
-                return self._core.read(records.began, records.ended, records.by_ledger)
+                if self._instance != records.start.instance or self._instance != records.end.instance:
+                    raise MetadataError("the metadata is of another cluster", instance=records.end.instance)
+                return self._core.read(records.start, records.end, records.by_ledger)
         except (MetadataError, TimeoutError) as error:
             is_away = isinstance(error, MetadataUnavailable | TimeoutError)
             self._pause(str(error) or "the metadata did not answer in time", is_away=is_away)

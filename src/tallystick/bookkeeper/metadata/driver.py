@@ -53,9 +53,9 @@ class Record:
 class Records:
     """What was found of each ledger between two moments; None where there is no record."""
 
-    began: Moment
+    start: Moment
     by_ledger: Mapping[LedgerId, Record | None]
-    ended: Moment
+    end: Moment
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RegisteredBookies:
 class BookieRegistration(Protocol):
     """A bookie's place in the list of the living, kept up until it is closed or lost."""
 
-    lost: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
+    loss: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
     failure: Exception | None  # why it is lost, if not because another holds the id
 
     @property

@@ -31,9 +31,9 @@ class StoreRegistration:
         self._data, self._read_only = registration.encode(info), read_only
         self._changing = asyncio.Lock()
         self._watch: Watch | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._look_task: asyncio.Task[None] | None = None
         self._look_again = self._closed = False
-        self.lost = asyncio.Event()
+        self.loss = asyncio.Event()
         self.failure: Exception | None = None
 
     def _path(self, read_only: bool) -> str:
@@ -103,15 +103,15 @@ class StoreRegistration:
 
     def _changed(self) -> None:
         self._look_again = True
-        if self._looking is None and not self._closed:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-            watch([self._looking], self._fail)
+        if self._look_task is None and not self._closed:
+            self._look_task = asyncio.get_running_loop().create_task(self._look())
+            watch([self._look_task], self._fail)
 
     def _fail(self, error: Exception) -> None:
         """Nobody keeps the node up any more: a bookie that goes on would be missing in the list, and not know it."""
         self.let_go()
         self.failure = error
-        self.lost.set()
+        self.loss.set()
 
     async def _look(self) -> None:
         try:
@@ -120,11 +120,11 @@ class StoreRegistration:
                 async with self._changing:
                     if not self._closed and not await self.take(replace=False):
                         self.let_go()
-                        self.lost.set()
+                        self.loss.set()
         except MetadataError:
             asyncio.get_running_loop().call_later(RETRY_S, self._changed)
         finally:
-            self._looking = None
+            self._look_task = None
 
     def let_go(self) -> None:
         """Keep the node up no longer; it ends with the session."""

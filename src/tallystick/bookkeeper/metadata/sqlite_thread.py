@@ -113,9 +113,9 @@ class SqliteThread:
                 del _threads[self.tree.path]
         if is_last:
             loop = asyncio.get_running_loop()
-            ended: asyncio.Future[None] = loop.create_future()
-            self._queue.put(Call(lambda: None, False, 0.0, loop, ended, ends=True))
-            await ended
+            end: asyncio.Future[None] = loop.create_future()
+            self._queue.put(Call(lambda: None, False, 0.0, loop, end, ends=True))
+            await end
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():  # SQLite forbids it, and the thread is not here

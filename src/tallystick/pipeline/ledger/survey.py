@@ -125,10 +125,10 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         else:
             still_open[ledger] = Versioned(metadata, node.version)
     gate = asyncio.Semaphore(AT_ONCE)
-    looked = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
     )
-    for ledger, outcome in zip(still_open, looked, strict=True):
+    for ledger, outcome in zip(still_open, outcomes, strict=True):
         if isinstance(outcome, LedgerExtent):
             extents[ledger] = outcome
         elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named_ledgers:

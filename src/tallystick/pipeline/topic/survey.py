@@ -39,15 +39,15 @@ async def survey(options: TopicOptions) -> TopicSurvey:
         client = await Brokers(brokers).connect()
         try:
             gate = asyncio.Semaphore(AT_ONCE)
-            looked = await asyncio.gather(
+            outcomes = await asyncio.gather(
                 *(_look(mq, client, gate, options, queue) for queue in topic.readable), return_exceptions=True
             )
         finally:
             await client.close()
-    for outcome in looked:
+    for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-    return TopicSurvey(tuple(extent for extent in looked if isinstance(extent, QueueExtent)), brokers)
+    return TopicSurvey(tuple(extent for extent in outcomes if isinstance(extent, QueueExtent)), brokers)
 
 
 async def _look(

@@ -208,7 +208,7 @@ class Fabric:
     def is_cut(self, target: SimTransport) -> bool:
         return not self.passes(target.there[0], target.here[0])
 
-    def gone(self, transport: SimTransport) -> None:
+    def transport_ended(self, transport: SimTransport) -> None:
         if transport.peer.is_over:  # else it may still have to say that nobody is there
             self._transports.pop(transport, None)
             self._transports.pop(transport.peer, None)

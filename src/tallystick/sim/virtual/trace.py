@@ -12,10 +12,10 @@ class Trace:
     def __init__(self, now: Callable[[], float], *, keep: bool = False) -> None:
         self._now, self._hash = now, hashlib.blake2b(digest_size=8)
         self.lines: list[str] | None = [] if keep else None
-        self._ended = False
+        self._is_over = False
 
     def note(self, *words: object) -> None:
-        if self._ended:
+        if self._is_over:
             return
         line = f"{self._now():12.6f} " + " ".join(map(str, words))
         self._hash.update(line.encode())
@@ -24,7 +24,7 @@ class Trace:
 
     def end(self) -> None:
         """What comes now is the clearing away of the run, and no part of it."""
-        self._ended = True
+        self._is_over = True
 
     @property
     def fingerprint(self) -> str:

@@ -49,7 +49,7 @@ class Path(Protocol):
         """Whether nothing arrives there now."""
         ...
 
-    def gone(self, transport: SimTransport) -> None:
+    def transport_ended(self, transport: SimTransport) -> None:
         """This end has ended."""
         ...
 
@@ -256,7 +256,7 @@ class SimTransport(asyncio.Transport):
         self._unsent_bytes = 0
         if tell:
             self._path.send_end(self, peer_end)
-        self._path.gone(self)
+        self._path.transport_ended(self)
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, error, context=self.process.context)
 
@@ -266,4 +266,4 @@ class SimTransport(asyncio.Transport):
             self._is_closing = self.is_over = True
             if tells:
                 self._path.send_end(self, ConnectionResetError("the process died"))
-            self._path.gone(self)
+            self._path.transport_ended(self)

@@ -130,7 +130,7 @@ async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: H
     async with home.running() as bookie:
         registration = registration_of(bookie)
         registration.failure = ZeroDivisionError("a bug")
-        registration.lost.set()
+        registration.loss.set()
         assert await asyncio.wait_for(asyncio.shield(bookie.failure), 10) is registration.failure
 
 

@@ -18,7 +18,7 @@ class UnsureRegistration:
     """Whose first change of each kind is made, and its answer lost."""
 
     def __init__(self) -> None:
-        self.lost = asyncio.Event()
+        self.loss = asyncio.Event()
         self.failure: Exception | None = None
         self.read_only, self.info = False, INFO
         self._unsure = ["read-only", "info"]

@@ -51,7 +51,7 @@ async def test_a_look_tells_of_a_connection_that_broke_in_it(monkeypatch: pytest
     driver = ClusterMetadata(store)
     await driver.init_cluster()
     seen = await driver.look([7])
-    assert seen.began == seen.ended
+    assert seen.start == seen.end
     get_many = store.get_many
 
     async def breaks(paths: Sequence[str]) -> Mapping[str, Znode]:
@@ -60,7 +60,7 @@ async def test_a_look_tells_of_a_connection_that_broke_in_it(monkeypatch: pytest
 
     monkeypatch.setattr(store, "get_many", breaks)
     seen = await driver.look([7])
-    assert seen.began.instance == seen.ended.instance and seen.began != seen.ended
+    assert seen.start.instance == seen.end.instance and seen.start != seen.end
 
 
 class Moving(MemoryStore):

@@ -40,7 +40,7 @@ def registration(store: MemoryStore) -> StoreRegistration:
 async def kept(store: MemoryStore) -> StoreRegistration:
     made = registration(store)
     await made.enter(replace=False)
-    await until(lambda: made._looking is None)
+    await until(lambda: made._look_task is None)
     return made
 
 
@@ -67,17 +67,17 @@ async def test_metadata_that_do_not_answer_are_asked_again(store: Failing) -> No
     store.fails = MetadataUncertain("away")
     await store.change(Delete("/available/b:1"))
     await until(lambda: store.failed >= 2)
-    assert not made.lost.is_set()
+    assert not made.loss.is_set()
     store.fails = None
     await until(lambda: "/available/b:1" in store._tree.nodes)
-    assert not made.lost.is_set()
+    assert not made.loss.is_set()
 
 
 async def test_a_look_that_dies_ends_the_bookie_with_its_reason(store: Failing) -> None:
     made = await kept(store)
     store.fails = ZeroDivisionError("a bug")
     await store.change(Delete("/available/b:1"))
-    await made.lost.wait()
+    await made.loss.wait()
     assert made.failure is store.fails
     store.fails = None
     await store.change(Create("/available/b:1"))  # nobody looks any more
@@ -108,7 +108,7 @@ async def test_a_registration_that_goes_while_it_is_looked_at_is_made_again() ->
 
     store.happens = gone
     made._changed()
-    await until(lambda: made._looking is None)
+    await until(lambda: made._look_task is None)
     assert "/available/b:1" in store._tree.nodes
 
 
@@ -118,7 +118,7 @@ async def test_a_registration_that_moved_is_kept_up_where_it_is(store: Failing) 
         await made.set_read_only(read_only)
         for _ in range(10):
             await asyncio.sleep(0)  # what is told of the place that it left is heard
-        await until(lambda: made._looking is None)
+        await until(lambda: made._look_task is None)
         creation = store._tree.nodes[place].creation
         await store.change(Delete(place))
         await until(partial(made_again, store, place, creation))
@@ -183,4 +183,4 @@ async def test_a_registration_that_is_cancelled_while_it_waits_takes_nothing_fro
     with pytest.raises(asyncio.CancelledError):
         await entering
     node = await store.get("/available/b:1")
-    assert node is not None and node.owner == store.owners[-1] and not holder.lost.is_set()
+    assert node is not None and node.owner == store.owners[-1] and not holder.loss.is_set()

@@ -245,7 +245,7 @@ async def test_a_lease_is_renewed_until_another_has_it(path: Path, driver: Clust
     await until(seen)
     await driver.register("bookie-1", BookieInfo.at("127.0.0.1", 2), replace=True)
     async with asyncio.timeout(20):
-        await registration.lost.wait()
+        await registration.loss.wait()
     with pytest.raises(MetadataConflict):
         await registration.set_read_only(True)
     await other.close()
@@ -300,7 +300,7 @@ async def test_a_look_is_of_one_moment(driver: ClusterMetadata, path: Path, monk
 
     monkeypatch.setattr(tree, "point", change_behind)
     seen = await driver.look([1])
-    assert seen.by_ledger[1] is not None and seen.began.instance
+    assert seen.by_ledger[1] is not None and seen.start.instance
     assert await driver.look_up([1]) == {1: None}
     with pytest.raises(MetadataError, match="no instance id"):
         await driver.look([1])

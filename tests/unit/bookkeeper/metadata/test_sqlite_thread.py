@@ -68,7 +68,7 @@ async def test_a_stopped_writer_costs_no_bookie_its_registration(driver: Cluster
         expired = boot_now() + 3 * 0.2
         await until(lambda: boot_now() > expired)
         assert (await driver.bookies()).find("bookie-1") == INFO
-        assert not registration.lost.is_set()
+        assert not registration.loss.is_set()
     await bookie.close()
     assert not (await driver.bookies()).find("bookie-1")
 

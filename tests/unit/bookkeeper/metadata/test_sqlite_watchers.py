@@ -121,7 +121,7 @@ async def test_leases_are_looked_after_under_constant_load(driver: ClusterMetada
         stranger.leases.renew(Lease(owner, 3600.0))
         stranger.change([Delete(PLACE.path), PLACE], owner)
         async with asyncio.timeout(20):
-            await registration.lost.wait()
+            await registration.loss.wait()
         await until(lambda: bool(heard))
         assert (await driver.bookies()).find("bookie-1") == INFO, "it is the stranger's now"
         with pytest.raises(MetadataConflict):
@@ -145,7 +145,7 @@ async def test_a_place_that_somebody_cleared_is_taken_again(driver: ClusterMetad
         return (await driver.bookies()).find("bookie-1") is not None
 
     await until(is_back)
-    assert not registration.lost.is_set()
+    assert not registration.loss.is_set()
     await bookie.close()
 
 
