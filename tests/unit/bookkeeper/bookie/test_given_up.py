@@ -200,6 +200,18 @@ def test_the_same_one_counts_once() -> None:
     assert given_up.copy() == {1: (10,)}
 
 
+def test_all_that_were_given_up_of_an_id_count_and_go_together() -> None:
+    given_up = GivenUpLedgers({1: (10, 11), 2: (20,)})
+    given_up.add(3, 30)
+    given_up.bound(4)
+    assert list(given_up.copy()) == [1, 2, 3]
+    given_up.bound(3)
+    assert list(given_up.copy()) == [2, 3], "with the first one room is made for two"
+    given_up.add(2, 21)
+    given_up.bound(2)
+    assert given_up.copy() == {2: (20, 21)}
+
+
 def test_a_state_of_before_says_it_of_deleted_ledgers_alone() -> None:
     ledgers = Ledgers(State(deleted={7: DeletedLedger(9, 99, was_ahead=True), 8: DeletedLedger(9, 5)}))
     assert (ledgers.given_up.of(7), ledgers.given_up.of(8)) == ((99,), ())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+
+import pytest
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import Listing
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import MetadataUncertain
+from tallystick.errors import MetadataError, MetadataUncertain
 from tallystick.runtime.events import Events
 from tallystick.sim.virtual.loop import VirtualLoop
 
@@ -99,6 +102,43 @@ def test_what_waits_is_set_right_though_it_is_as_before_when_it_is_tried_again()
         assert registration.info == INFO
 
     loop.run_until_complete(change())
+    loop.abandon()
+
+
+def test_what_else_a_registration_says_stays_beside_what_waits() -> None:
+    loop = VirtualLoop(max_seconds=60.0, max_turns=10_000)
+
+    async def change() -> None:
+        registration, info = SlowRegistration(), replace(INFO, properties={"rack": "r1"})
+        listing = Listing("b0", registration, info, DiskGuard(0.95), Events())
+        loop.create_task(listing.follow())
+        listing.deletions_wait(3, 2)
+        await asyncio.sleep(5)
+        assert registration.info.properties == {"rack": "r1", "deletionsWaiting": "3", "ledgersAhead": "2"}
+        listing.deletions_wait(0, 0)
+        await asyncio.sleep(5)
+        assert registration.info == info
+
+    loop.run_until_complete(change())
+    loop.abandon()
+
+
+def test_why_a_registration_was_lost_is_what_ends_the_bookie() -> None:
+    loop = VirtualLoop(max_seconds=60.0, max_turns=10_000)
+
+    async def lose(failure: MetadataError | None, match: str) -> None:
+        registration = SlowRegistration()
+        listing = Listing("b0", registration, INFO, DiskGuard(0.95), Events())
+        lost = asyncio.ensure_future(listing.ended())
+        await asyncio.sleep(1)
+        assert not lost.done()
+        registration.failure = failure
+        registration.loss.set()
+        with pytest.raises(MetadataError, match=match):
+            await lost
+
+    loop.run_until_complete(lose(MetadataError("the disk of the service is full"), "the disk of the service is full"))
+    loop.run_until_complete(lose(None, "another process registered this bookie's id"))
     loop.abandon()
 
 

@@ -43,6 +43,28 @@ def test_interleaved_ledgers_are_sorted_apart() -> None:
     }
 
 
+def test_each_ledger_of_a_run_has_the_key_that_came_with_it() -> None:
+    """Behind a start its writer would be refused else, and the other one's admitted."""
+    keys = {1: KEY, 2: master_key(b"other")}
+    for order in ((1, 2, 1, 2), (1, 1, 2, 2), (2, 1, 1, 2)):
+        payload = b"".join(frame(ledger, entry, key=keys[ledger]) for entry, ledger in enumerate(order))
+        assert {record.ledger: record.key for record in decode(payload, "", 0) if isinstance(record, Adds)} == keys
+
+
+def test_a_replay_knows_of_the_metadata_what_the_look_behind_the_newest_entry_said() -> None:
+    def replayed(*parts: bytes) -> tuple[int, bool]:
+        ledgers, tables = Ledgers(State()), MemTables()
+        for record in decode(b"".join(parts), "", 0):
+            record.replay(ledgers, tables)
+        return ledgers.alive[7].creation, ledgers.alive[7].unmade
+
+    missing, made = CreationRecord(7, -1).encode(), CreationRecord(7, 99).encode()
+    assert replayed(frame(7, 0), missing) == (-1, True)
+    assert replayed(frame(7, 0), missing, frame(7, 1)) == (-1, False), "nobody looked since"
+    assert replayed(frame(7, 0), missing, frame(7, 1), missing) == (-1, True)
+    assert replayed(frame(7, 0), missing, frame(7, 1), made) == (99, False)
+
+
 def test_every_record_is_written_as_it_was_recorded() -> None:
     """Later versions read these bytes."""
     entry = entry_bytes(5, 1)

@@ -36,6 +36,30 @@ def _put_back(store: Store, path: str, content: bytes) -> None:
 
 
 @pytest.mark.rule("Q15")
+def test_q15_a_ledger_of_an_earlier_life_is_none_that_nobody_made_whatever_a_look_finds_now() -> None:
+    """The metadata may have been put back from an older copy since: an honest ledger is not in it either."""
+    store = Store()
+    store.fill(5, [0])
+    for reopen in (store.kill, store.restart):
+        reopen()
+        store.storage._ledgers.lacks(5)
+        assert not store.storage._ledgers.alive[5].unmade
+
+
+def test_leftovers_of_checkpoints_are_deleted_and_other_files_are_not_touched() -> None:
+    store = Store()
+    store.fill(5, [0])
+    store.storage.checkpoint()
+    [log] = store.storage._logs.logs
+    leftovers = [f"{log + 7:010x}.log", f"{log + 7:010x}.index", f"{log:010x}.log.new"]
+    others = ["README", "state", "state.spare", f"{log:010x}.log", f"{log:010x}.index"]
+    for name in (*leftovers, "README"):
+        store.disk.open(f"{store.ledger_dir}/{name}", create=True).close()
+    store.restart()
+    assert sorted(store.disk.listdir(store.ledger_dir)) == sorted(others)
+
+
+@pytest.mark.rule("Q15")
 def test_q15_a_start_with_an_older_state_is_refused_and_deletes_no_log() -> None:
     store = Store()
     store.fill(5, range(40))

@@ -100,6 +100,19 @@ def test_a_ledger_made_again_after_it_was_dropped_has_none_of_the_entries_that_t
         reopen()
 
 
+def test_the_room_is_that_of_a_state_twice_as_long_from_the_start_on() -> None:
+    store = Store()
+    for ledger in range(200):
+        store.fill(ledger, [0])
+    store.storage.checkpoint()
+    path, spare = f"{store.ledger_dir}/state", f"{store.ledger_dir}/state.spare"
+    for _ in range(2):
+        assert store.disk.open(path).size() > SMALL.state_spare_bytes
+        assert store.disk.open(spare).size() >= SMALL.state_spare_bytes + 2 * store.disk.open(path).size()
+        store.disk.unlink(spare)
+        store.restart()
+
+
 def test_room_is_kept_from_the_start_on() -> None:
     store = full_store()
     store.disk.unlink(f"{store.ledger_dir}/state.spare")
