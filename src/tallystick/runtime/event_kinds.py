@@ -165,6 +165,7 @@ _BROKER = {
             "queues complete": "All queues that were lost are built again.",
             "disk below its limit": "Messages are taken again.",
             "deletions copied": "The slave knows of topics that its master deleted.",
+            "deletions cut": "The slave follows another master: deletions of the one before end where its log does.",
             "slave becomes master": "A store that was a slave's is opened as a master's.",
         },
     ),

@@ -128,10 +128,16 @@ class BrokerLog:
 
     def _follow(self) -> None:
         if self._slave is None:
-            callbacks = self._appended, self._listeners.following, self._listeners.failed
+            callbacks = self._appended, self._following, self._listeners.failed
             ha = self._settings.ha_settings(self._standing.broker_id)
             self._slave = HaSlave(self._outside, self.store, ha, *callbacks)
             self._slave.follow(self._ha_address)
+
+    def _following(self) -> None:
+        status = self.follow_status()
+        hello = status.master_hello if status.proven else None
+        self.store.replicated.follow(hello.instance if hello is not None else "")
+        self._listeners.following()
 
     def start(self) -> None:
         """Begin to flush, and to call the listeners."""

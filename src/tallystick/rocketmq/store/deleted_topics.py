@@ -17,10 +17,12 @@ MOST = 65_536
 class DeletedTopics:
     """``offsets`` has, by topic, the physical offset of its last deletion, rising; other threads copy it as a whole.
     Deletions up to the physical offset ``forgotten_up_to`` may be missing. ``removals`` counts the entries that went or
-    moved to the end."""
+    moved to the end. ``told_by`` is the process of the master that told a slave of those behind the end of its log, and
+    ``cuts`` counts how often such ones turned out to be of another log."""
 
-    def __init__(self, offsets: Mapping[str, int], forgotten_up_to: int = 0) -> None:
-        self.offsets, self.forgotten_up_to = _by_offset(offsets), forgotten_up_to
+    def __init__(self, offsets: Mapping[str, int], forgotten_up_to: int = 0, told_by: str = "") -> None:
+        self.offsets, self.forgotten_up_to, self.told_by = _by_offset(offsets), forgotten_up_to, told_by
+        self.cuts = 0
         self.last = max(self.offsets.values(), default=0)
         self.removals = 0
 
@@ -41,6 +43,22 @@ class DeletedTopics:
         """The log ends at ``end`` now: a deletion behind it moves there, so that it takes no later record."""
         self.offsets = {topic: min(offset, end) for topic, offset in self.offsets.items()}  # in the same order
         self.last, self.forgotten_up_to = min(self.last, end), min(self.forgotten_up_to, end)
+
+    def follow(self, master: str, end: int) -> int:
+        """A slave's log, whose records end at ``end``, is copied from this process of a master from now on; empty if
+        that is not known. Returns how many deletions were cut.
+
+        What another process told of behind ``end`` is cut: its log may never come, and what comes instead was not
+        deleted. What this one told of stays, for a process never loses what its log had.
+        """
+        if master and master == self.told_by and end:
+            return 0
+        self.told_by = master
+        cut_count = sum(offset > end for offset in self.offsets.values()) if self.last > end else 0
+        if cut_count:
+            self.cut(end)
+            self.cuts += 1
+        return cut_count
 
     def forget_before(self, first: int) -> None:
         """Forget the deletions before ``first``, where the log begins now."""

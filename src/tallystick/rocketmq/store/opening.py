@@ -96,7 +96,9 @@ class StoreOpening:
             promote(queue_state, queues, log.end, self._events)
         reput = Reput(log, queues, index, self._events, dispatch_from)
         queue_state.forgotten_up_to = min(queue_state.forgotten_up_to, log.end)
-        reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)
+        reput.deleted_topics = DeletedTopics(
+            queue_state.deletions, queue_state.forgotten_up_to, queue_state.deletions_told_by
+        )
         rebuild = opening.rebuild(queue_state, log, queues, index, reput)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))

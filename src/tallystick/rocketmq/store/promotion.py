@@ -38,5 +38,6 @@ def promote(queue_state: QueueState, queues: ConsumeQueues, log_end: int, events
         events.emit("slave becomes master", queues=len(advanced), end=log_end, told_at=queue_state.ends_at)
     queue_state.ends, queue_state.begin_offset, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
     # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
+    queue_state.deletions_told_by = ""
     queue_state.deletions = {topic: min(offset, log_end) for topic, offset in queue_state.deletions.items()}
     return [queues.of(topic, queue_id) for (topic, queue_id), _ in advanced]

@@ -96,6 +96,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     # A slave's master said last that its log begins here; None: it never said. The version before noted whether it has
     # older messages: read as offsets, these are as good until the master says more.
     master_first: int | bool | None = None
+    deletions_told_by: str = ""  # of a slave: the process of the master that told of those behind the log's end
 
 
 @dataclass
@@ -118,6 +119,7 @@ class QueueState:
     number: int = 0
     forgotten_up_to: int = 0
     master_first: int | None = None
+    deletions_told_by: str = ""
 
     @property
     def ends_known(self) -> bool:
@@ -137,7 +139,7 @@ class QueueState:
             batch.rebuild_offset,
             batch.forgotten_up_to,
         )
-        self.master_first = batch.master_first
+        self.master_first, self.deletions_told_by = batch.master_first, batch.deletions_told_by
         self.forget(batch.removed_queues)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
@@ -173,6 +175,7 @@ class QueueState:
             ends_at=self.ends_at, index=None if self.index is None else [], holes=self.holes,
             index_holes=self.index_holes,
             rebuild_offset=self.rebuild_offset, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
+            deletions_told_by=self.deletions_told_by,
         )  # fmt: skip
         return msgspec.structs.replace(nothing, **fields)
 
@@ -184,6 +187,7 @@ class QueueState:
             self.ends_at,
             None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes,
             self.rebuild_offset, self.number, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
+            deletions_told_by=self.deletions_told_by,
         )  # fmt: skip
 
 

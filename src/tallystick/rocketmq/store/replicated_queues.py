@@ -57,6 +57,16 @@ class ReplicatedQueues:
         """Whether so many topics were deleted that the next deletion waits for a checkpoint."""
         return self._reput.deleted_topics.is_full(self._dispatched_for_good)
 
+    def follow(self, master: str) -> None:
+        """As a slave, copy the log from this process of a master from now on; empty if it did not name itself.
+
+        Deletions that another one told of hold as far as the log's records go (H12, R4).
+        """
+        with self._reput.lock:
+            cut_count = self._reput.deleted_topics.follow(master, self._reput.offset)
+        if cut_count:
+            self._events.emit("deletions cut", topics=cut_count, end=self._reput.offset)
+
     def learn_deletions(self, deletions: Mapping[str, int]) -> Deletion | None:
         """As a slave, take over which topics the master deleted, and where in the log. Returns None if all were
         known."""

@@ -181,6 +181,8 @@ class MessageStore:
 
         Raises OffsetMismatch, or StorageError.
         """
+        if self._upkeep.lacks_cut:
+            self._upkeep.note_cut()
         start = self._log.start
         try:
             return self._log.append_raw(offset, data)

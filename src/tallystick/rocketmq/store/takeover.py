@@ -33,9 +33,11 @@ def take_over(parts: StoreParts, state: QueueState, upkeep: Upkeep, clock: Clock
         queue_state = replace(state, deletions={**state.deletions, **reput.deleted_topics.offsets})
         for queue in promote(queue_state, queues, log.end, events):
             queues.mark(queue)
-    upkeep.save(ends=[], begin_offset=0, ends_at=-1, master_first=None, deletions=queue_state.deletions)
+    upkeep.save(
+        ends=[], begin_offset=0, ends_at=-1, master_first=None, deletions=queue_state.deletions, deletions_told_by=""
+    )
     with reput.lock:
-        reput.deleted_topics.cut(log.end)
+        reput.deleted_topics.follow("", log.end)
     return arrivals
 
 

@@ -17,6 +17,7 @@ from tallystick.rocketmq.store.checkpoint import Checkpoint
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.index_file import IndexFile
 from tallystick.rocketmq.store.opening import StoreParts
+from tallystick.rocketmq.store.queue_state import Queue
 from tallystick.rocketmq.store.retention import files_to_drop, used_percent
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk
@@ -43,6 +44,7 @@ class Upkeep:
         self._parts, self._borders = parts, borders
         self._noting = threading.Lock()  # a batch is made and appended
         self._closed = False
+        self._noted_cuts = 0  # of ``DeletedTopics.cuts``
         self._removed_index_files: list[str] = []
         self._log_first = parts.log.first
         self.disk_full = False
@@ -105,11 +107,34 @@ class Upkeep:
             ]
             deleted_topics = self._parts.reput.deleted_topics
             many = len(state.deletions) > 2 * len(deleted_topics.offsets) + _FORGET_AT_ONCE
-            self._append(
-                removed_queues=removed_queues, deletions=dict(deleted_topics.offsets) if many else None,
-                new_deletions=dict(deletions), forgotten_up_to=deleted_topics.forgotten_up_to,
-            )  # fmt: skip
+            self._append_deletions({} if many else deletions, removed_queues)
             self._parts.sidecar.note_queues(self._parts.state.durable)
+
+    @property
+    def lacks_cut(self) -> bool:
+        """Whether deletions were cut, and no batch says so."""
+        return self._noted_cuts != self._parts.reput.deleted_topics.cuts
+
+    def note_cut(self) -> None:
+        """Note that deletions were cut, durably, before the log grows: else a crash would bring them back, and they
+        would hide what came since. Raises StorageError."""
+        with self._noting:
+            if not self._closed:
+                self._append_deletions({}, [])
+
+    def _append_deletions(self, new_deletions: Mapping[str, int], removed_queues: list[Queue]) -> None:
+        """``new_deletions`` beside those that were noted; without any, or where some were cut since, all there are."""
+        deleted_topics = self._parts.reput.deleted_topics
+        with self._parts.reput.lock:
+            cuts, told_by, offsets = deleted_topics.cuts, deleted_topics.told_by, dict(deleted_topics.offsets)
+            forgotten_up_to = deleted_topics.forgotten_up_to
+        whole = not new_deletions or cuts != self._noted_cuts
+        self._append(
+            removed_queues=removed_queues, deletions=offsets if whole else None,
+            new_deletions={} if whole else dict(new_deletions), forgotten_up_to=forgotten_up_to,
+            deletions_told_by=told_by,
+        )  # fmt: skip
+        self._noted_cuts = cuts
 
     def close(self) -> None:
         """Nothing is noted any more."""

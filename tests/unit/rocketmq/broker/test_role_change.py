@@ -76,6 +76,42 @@ async def test_a_slave_becomes_a_master_and_back_in_the_same_processors(tmp_path
         assert bodies(await peer.ask(pull_command(offset=6))) == [b"0"]
 
 
+@pytest.mark.rule("H7", "H12")
+async def test_what_one_master_deleted_behind_a_slaves_log_takes_nothing_that_the_next_one_stores(
+    tmp_path: Path,
+) -> None:
+    async with benched(tmp_path) as bench:
+        first, second = await pair(bench, role=Role.ASYNC_MASTER)
+        third = await bench.broker(bench.settings("third", role=Role.SLAVE, broker_id=2))
+        follow(third, first)
+        peer = await bench.peer(first)
+        await fill(peer, 5)
+        await until(lambda: all(slave.parts.store.end == first.parts.store.end for slave in (second, third)))
+        assert first.log._master is not None
+        for link in first.log._master._links:
+            link._paused = True  # nothing more of the log leaves it
+        await fill(peer, 50, topic="Other")
+        assert (await peer.code(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})).code == 0
+        for slave in (second, third):
+            assert slave.sync.master is not None
+            await slave.sync.sync(slave.sync.master)
+            assert slave.parts.store.replicated.deletions[TOPIC] > slave.parts.store.end
+
+        await first.stop()
+        await second.take_role(Role.SYNC_MASTER, 0)
+        follow(third, second)
+        await until(lambda: second.log.ha_status().in_sync_slaves == 1)
+        await fill(await bench.peer(second), 10)
+        await until(lambda: third.parts.store.reput_offset == second.parts.store.end)
+        assert third.sync.master is not None
+        await third.sync.sync(third.sync.master)
+        await second.stop()
+        await third.take_role(Role.ASYNC_MASTER, 0)
+        peer = await bench.peer(third)
+        assert len(bodies(await peer.ask(pull_command(count=32)))) == 10
+        assert (await peer.ask(send_command())).fields["queueOffset"] == "10"
+
+
 async def test_until_its_log_is_a_masters_it_takes_nothing_and_serves_consumers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

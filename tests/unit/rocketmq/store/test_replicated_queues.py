@@ -1,0 +1,199 @@
+"""What a slave learned of its master's queues, when its log goes on as another master's."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.message_stores import Shelf
+from tallystick.sim.disk import Crashed
+
+OLD = [b"old"] * 5
+NEW = [b"new%d" % number for number in range(10)]
+LOG = "/store/commitlog/00000000000000000000"
+
+
+def copy(master: Shelf, slave: Shelf, end: int | None = None) -> None:
+    end = master.store.end if end is None else end
+    while slave.store.end < end:
+        at = slave.store.end
+        slave.store.append_raw(at, bytes(master.store.slice(at, min(4096, end - at))))
+    slave.settle()
+
+
+def tell_deletions(master: Shelf, slave: Shelf) -> None:
+    if (deletion := slave.store.replicated.learn_deletions(master.store.replicated.deletions)) is not None:
+        deletion.run()
+
+
+def promote(slave: Shelf, *, runs: bool = True) -> None:
+    if runs:
+        slave.store.promote()
+        slave.store.take_role(slave=False)
+    else:
+        slave.settle()
+        slave.disk.kill()
+        slave.open(slave=False)
+
+
+def told_ahead(*slaves: Shelf) -> Shelf:
+    """A master "a" that deleted a topic, and slaves that know it: their logs end before that."""
+    master = Shelf()
+    master.send(*OLD)
+    for slave in slaves:
+        slave.store.replicated.follow("a")
+        copy(master, slave)
+    master.send(*[b"other"] * 30, topic="Other")
+    master.store.delete_topics(["Topic"]).run()
+    for slave in slaves:
+        tell_deletions(master, slave)
+        slave.settle()
+        assert slave.store.end < master.store.end == slave.store.replicated.deletions["Topic"]
+    return master
+
+
+@pytest.mark.rule("H7", "H12")
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("first_tables", [True, False])
+def test_a_deletion_of_one_master_takes_nothing_that_another_one_stored(runs: bool, first_tables: bool) -> None:
+    second, third = Shelf(seed=2, slave=True), Shelf(seed=3, slave=True)
+    told_ahead(second, third)
+    promote(second, runs=runs)
+    second.send(*NEW)
+    third.store.replicated.follow("b")
+    if first_tables:
+        tell_deletions(second, third)
+    copy(second, third)
+    tell_deletions(second, third)
+    for _ in range(2):
+        assert third.log() == second.log()
+        assert third.bodies() == NEW
+        third.disk.power_loss()
+        third.open()
+    promote(third, runs=runs)
+    assert third.bodies() == NEW
+    assert third.send(b"newest")[0].queue_offset == len(NEW)
+
+
+@pytest.mark.rule("H12")
+def test_a_deletion_takes_nothing_of_what_comes_when_master_and_slave_lost_the_log_before_it() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*OLD)
+    master.settle()
+    slave.store.replicated.follow("a")
+    copy(master, slave)
+    end = master.store.end
+    master.send(*[b"other"] * 20, topic="Other")
+    master.store.reput()
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096 - end)))
+    slave.store.reput()
+    master.store.delete_topics(["Topic"]).run()
+    tell_deletions(master, slave)
+    for shelf in (master, slave):
+        shelf.disk._inode(LOG).pending.clear()
+        shelf.disk.power_loss()
+        shelf.open()
+        assert shelf.store.end == end
+    slave.store.replicated.follow("a, started anew")
+    master.send(*NEW)
+    master.settle()
+    copy(master, slave)
+    tell_deletions(master, slave)
+    assert (master.bodies(), slave.bodies()) == (NEW, NEW)
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize("kind", [None, "kill", "power_loss"])
+def test_a_deletion_that_the_same_process_told_ahead_holds_through_links_and_starts(kind: str | None) -> None:
+    slave = Shelf(seed=2, slave=True)
+    master = told_ahead(slave)
+    end = master.store.end
+    master.send(*NEW)
+    for at in (end - 1000, end, master.store.end):
+        if kind is not None:
+            getattr(slave.disk, kind)()
+            slave.open()
+        slave.store.replicated.follow("a")
+        copy(master, slave, at)
+        assert slave.bodies() == (NEW if at > end else [])
+    assert not [event for event in slave.events if event.kind == "deletions cut"]
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+def test_a_crash_at_any_operation_brings_no_deletion_of_another_log_back(kind: str) -> None:
+    for operation in range(1, 12):
+        second, slave = Shelf(seed=2, slave=True), Shelf(seed=3, slave=True)
+        told_ahead(second, slave)
+        promote(second)
+        second.send(*NEW)
+        slave.disk.crash_at = slave.disk.operations + operation
+        try:
+            slave.store.replicated.follow("b")
+            copy(second, slave)
+        except Crashed:
+            getattr(slave.disk, kind)()
+        slave.disk.crash_at = None
+        slave.open()
+        slave.store.replicated.follow("b")
+        copy(second, slave)
+        assert slave.bodies() == NEW, operation
+
+
+@pytest.mark.rule("H12")
+def test_a_deletion_that_is_noted_late_is_noted_as_it_is_by_then() -> None:
+    """The link to the next master may come while the deletion waits for its thread."""
+    second, slave = Shelf(seed=2, slave=True), Shelf(seed=3, slave=True)
+    master = told_ahead(second)
+    slave.store.replicated.follow("a")
+    copy(master, slave, second.store.end)
+    deletion = slave.store.replicated.learn_deletions(master.store.replicated.deletions)
+    assert deletion is not None
+    promote(second)
+    second.send(*NEW)
+    slave.store.replicated.follow("b")
+    deletion.run()
+    copy(second, slave)
+    slave.disk.kill()
+    slave.open()
+    assert slave.bodies() == NEW
+
+
+@pytest.mark.rule("H12")
+def test_of_another_masters_record_that_begins_as_one_here_nothing_is_taken() -> None:
+    """A slave may have a part of a record: it is not known to be one of the deleted topic."""
+    second, slave = Shelf(seed=2, slave=True), Shelf(seed=3, slave=True)
+    master = told_ahead(second, slave)
+    part = 8  # the size, and what all records have
+    at = slave.store.end
+    promote(second)
+    second.send(*NEW)
+    begin = bytes(second.store.slice(at, part))
+    slave.store.append_raw(at, begin)
+    slave.settle()
+    slave.store.replicated.follow("b")
+    copy(second, slave)
+    assert slave.bodies() == NEW
+    assert master.store.end > at
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_a_store_deleted_as_a_master_is_none_of_its_old_masters_deletions(runs: bool) -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    slave.store.replicated.follow("a")
+    master.send(*OLD)
+    copy(master, slave)
+    master.store.delete_topics(["Gone"]).run()
+    tell_deletions(master, slave)
+    promote(slave, runs=runs)
+    end = slave.store.end
+    slave.send(*[b"lost"] * 5, topic="Other")
+    slave.store.delete_topics(["Topic"]).run()
+    slave.disk._inode(LOG).pending.clear()
+    slave.disk.power_loss()
+    slave.open(slave=True)
+    assert slave.store.end == end
+    slave.store.replicated.follow("a")
+    master.send(*NEW)
+    copy(master, slave)
+    assert slave.bodies() == NEW
