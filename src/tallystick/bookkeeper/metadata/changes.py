@@ -24,7 +24,7 @@ class Znodes(Protocol):
     """Znodes inside a transaction: whoever begins it undoes all when an exception leaves it."""
 
     def find(self, path: str) -> Znode | None:
-        """Returns None for one that has expired, too."""
+        """Returns the node. Returns None if there is none, or if it has expired."""
         ...
 
     def has_children(self, path: str) -> bool: ...
@@ -69,7 +69,7 @@ def apply(nodes: Znodes, changes: Iterable[Change], owner: Owner) -> None:
 
 
 def take_number(nodes: Znodes, counter: str) -> int:
-    """The next number of a counter, whose node is made if need be."""
+    """Returns the next number of a counter, whose node is made if it is missing."""
     number = nodes.next_number(counter)
     if number is None:
         apply(nodes, [Create(counter)], "")

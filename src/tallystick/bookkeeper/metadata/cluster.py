@@ -48,7 +48,7 @@ _SHORT, _LONG, _MIDDLE, _LEDGER = (re.compile(part, re.ASCII) for part in (r"\d{
 
 
 class ClusterMetadata:
-    """A MetadataDriver; see ``driver.py``. That there is a cluster is looked up at the first call that needs one.
+    """A MetadataDriver; see ``driver.py``. The first call that needs a cluster checks that there is one.
 
     ``store`` is for whoever keeps more than a cluster there.
     """
@@ -62,7 +62,7 @@ class ClusterMetadata:
         self._has_layout = False
 
     async def _cluster(self) -> MetadataStore:
-        """The store, once the LAYOUT was seen to be one that we know."""
+        """Returns the store when the LAYOUT is one that we know."""
         if not self._has_layout:
             path = f"{self._root}/LAYOUT"
             layout_node = (await self._present([path])).get(path)
@@ -73,7 +73,7 @@ class ClusterMetadata:
         return self.store
 
     async def _present(self, paths: Sequence[str]) -> Mapping[str, Znode]:
-        """Those that are there; that one is not, a server that lags cannot say."""
+        """Returns the nodes that exist, also those that a server which lags does not have yet."""
         nodes = await self.store.get_many(paths)
         if missing_paths := [path for path in paths if path not in nodes]:
             await self.store.sync()
@@ -159,7 +159,7 @@ class ClusterMetadata:
                         yield ledger
 
     async def _below(self, folder: str, digits: str, depth: int) -> AsyncIterator[list[LedgerId]]:
-        """Ledgers in a folder that is ``depth`` levels above its ledgers, those of each folder together."""
+        """Yields the ledgers of a folder that is ``depth`` levels above them, those of each inner folder together."""
         # None: its last ledger was deleted, and the folder with it, since the folder above was listed.
         names = await self.store.children(folder) or []
         if depth == 1:
@@ -264,7 +264,7 @@ class ClusterMetadata:
             raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
-        """The creation of the cookie: the original's bookies have it too."""
+        """Returns when the cookie was created: the original's bookies have one, too."""
         store, path = await self._cluster(), self._cookie_path(bookie)
         while True:
             point, cookie_node = await store.sync(), await store.get(path)

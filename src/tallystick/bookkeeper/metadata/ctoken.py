@@ -16,17 +16,17 @@ from tallystick.runtime.arguments import whole
 
 
 def stamped(metadata: LedgerMetadata) -> LedgerMetadata:
-    """To create: with a token, unless the caller chose one (to try again with)."""
+    """Returns the metadata to create, with a token, unless the caller chose one (to try again with)."""
     return metadata if metadata.ctoken else replace(metadata, ctoken=secrets.randbelow(MAX_ID) + 1)
 
 
 def rewritten(metadata: LedgerMetadata) -> bytes:
-    """The bytes that replace a ledger's metadata."""
+    """Returns the bytes that replace a ledger's metadata."""
     return wire.encode(metadata, ctoken=0)
 
 
 def is_own(data: bytes, mine: LedgerMetadata) -> bool:
-    """Whether the ledger that is already there is the one that we created."""
+    """Returns whether the ledger that exists is the one that we created."""
     try:
         return wire.decode(data).ctoken == mine.ctoken
     except MetadataError:
@@ -34,5 +34,5 @@ def is_own(data: bytes, mine: LedgerMetadata) -> bool:
 
 
 def check_ledger_id(ledger: LedgerId) -> LedgerId:
-    """The id, if it can be one. Raises UsageError."""
+    """Returns the id. Raises UsageError if it cannot be a ledger's."""
     return whole(ledger, "a ledger id", most=MAX_ID)

@@ -29,7 +29,7 @@ class Versioned(Generic[T]):
 
 @dataclass(frozen=True)
 class Moment:
-    """What ``sync`` returns. Reads between two equal moments saw everything that was stored before the first of them:
+    """``sync`` returns it. Reads between two equal moments saw everything that was stored before the first of them:
     the cluster was the same, and so was the connection.
 
     Nothing that the service has was made after ``newest``. Whoever knows of a later creation has seen metadata that is
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Record:
-    """What a look at a ledger's metadata found. ``state`` is None when the stored bytes cannot be read."""
+    """The metadata of a ledger as a read has it. ``state`` is None when the stored bytes cannot be read."""
 
     state: LedgerState | None
     creation: Creation
@@ -51,7 +51,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """What was found of each ledger between two moments; None where there is no record."""
+    """The record of each ledger as it was between two moments; None where there is none."""
 
     start: Moment
     by_ledger: Mapping[LedgerId, Record | None]
@@ -67,7 +67,7 @@ class RegisteredBookies:
 
     @cached_property
     def sorted_writable(self) -> tuple[BookieId, ...]:
-        """The ids of the writable ones."""
+        """Returns the ids of the writable bookies, sorted."""
         return tuple(sorted(self.writable))
 
     def find(self, bookie: BookieId) -> BookieInfo | None:
@@ -82,15 +82,15 @@ class BookieRegistration(Protocol):
 
     @property
     def is_reached(self) -> bool:
-        """Whether there is a connection to the service now. Without one the registration may expire unnoticed."""
+        """Returns whether the service is connected now. Without that the registration may expire unnoticed."""
         ...
 
     async def set_read_only(self, read_only: bool) -> None:
-        """Move between the lists; the new place is taken before the old one is left."""
+        """Move the bookie to the other list; it is in both for a moment, and never in none."""
         ...
 
     async def set_info(self, info: BookieInfo) -> None:
-        """Change what is told about the bookie. Raises MetadataConflict when another process has the place."""
+        """Replace what the list says of the bookie. Raises MetadataConflict when another process has the place."""
         ...
 
     async def close(self) -> None: ...
@@ -108,24 +108,29 @@ class MetadataDriver(Protocol):
         ...
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        """Raises NoSuchLedger."""
+        """Returns a ledger's metadata. Raises NoSuchLedger."""
         ...
 
     async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode]:
-        """Those of the ledgers that exist, as they are stored (``wire/metadata.py``), in far less time than one by one.
-        Name some thousands at once at most."""
+        """Returns the metadata of those ledgers that exist, as they are stored (``wire/metadata.py``).
+
+        That takes far less time than one by one; name some thousands at once at most.
+        """
         ...
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
-        """Replace; the new version. Raises MetadataConflict when the stored version differs, NoSuchLedger."""
+        """Replace the metadata. Returns the new version.
+
+        Raises MetadataConflict when the stored version differs, NoSuchLedger.
+        """
         ...
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
-        """Delete whatever version. Raises NoSuchLedger."""
+        """Delete a ledger, whatever its version. Raises NoSuchLedger."""
         ...
 
     def ledgers(self) -> AsyncIterator[LedgerId]:
-        """All ledger ids, ascending. Raises rather than leaving any out."""
+        """Yields all ledger ids, ascending. Raises MetadataError rather than leave any out."""
         ...
 
     async def sync(self) -> Moment:
@@ -142,11 +147,11 @@ class MetadataDriver(Protocol):
         ...
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
-        """Each ledger's record, None where there is none. As new as the connection: see ``look``."""
+        """Returns the record of each ledger, None where there is none, as new as the connection: see ``look``."""
         ...
 
     async def look(self, ledgers: Sequence[LedgerId]) -> Records:
-        """``look_up`` between two ``sync``: one read, of one moment, where the service has such a read."""
+        """Returns ``look_up`` between two ``sync``: one read, of one moment, where the service has such a read."""
         ...
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
@@ -168,7 +173,7 @@ class MetadataDriver(Protocol):
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None: ...
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
-        """Create (version None) or replace. Raises MetadataConflict."""
+        """Create (version None) or replace a cookie. Raises MetadataConflict."""
         ...
 
     async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
@@ -176,22 +181,22 @@ class MetadataDriver(Protocol):
         ...
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
-        """When the bookie's cookie was made, as of now (synced); None when it has none.
+        """Returns when the bookie's cookie was made, as of now (synced). Returns None when it has none.
 
         This is the identity of a bookie: an empty one that took over an id and an address has another.
         """
         ...
 
     async def cookies(self) -> list[BookieId]:
-        """Ids of all bookies that ever joined, sorted."""
+        """Returns the ids of all bookies that have a cookie, sorted."""
         ...
 
     async def instance_id(self) -> str:
-        """The cluster's identity. Raises MetadataError when there is no cluster here."""
+        """Returns the cluster's identity. Raises MetadataError when there is no cluster here."""
         ...
 
     async def init_cluster(self) -> str:
-        """Make an empty cluster; its instance id. Raises UsageError when one exists."""
+        """Make an empty cluster. Returns its instance id. Raises UsageError when one exists."""
         ...
 
     async def close(self) -> None: ...

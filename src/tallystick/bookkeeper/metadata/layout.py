@@ -49,12 +49,12 @@ def ledger_path(root: str, ledger: LedgerId) -> str:
 
 @lru_cache(maxsize=1024)
 def _short_folder(root: str, number: int) -> str:
-    """Of ten thousand ledgers with short ids."""
+    """Returns the folder of ten thousand ledgers with short ids."""
     return f"{root}/{number // 10_000:02d}/{number % 10_000:04d}"
 
 
 def folders_of(root: str, path: str) -> Iterator[str]:
-    """The folders between a node and the root, the innermost first."""
+    """Yields the folders between a node and the root, the innermost first."""
     path = path.rpartition("/")[0]
     while len(path) > len(root):
         yield path

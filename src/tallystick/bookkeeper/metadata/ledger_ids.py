@@ -20,7 +20,7 @@ KEPT_HIGH_FOLDERS = 3
 
 
 class LedgerIds:
-    """The next id; unique among those given out, though a ledger with a chosen id may be there already."""
+    """Draws ids for ledgers: each is drawn once, though a ledger with a chosen id may have it already."""
 
     def __init__(self, store: MetadataStore, root: str) -> None:
         self._store, self._short, self._long = store, f"{root}/idgen", f"{root}/idgen-long"
@@ -60,7 +60,7 @@ class LedgerIds:
         return sorted(int(name[4:]) for name in names if re.fullmatch(r"HOB-\d+", name))
 
     async def _open_high(self, high: int) -> None:
-        """The next folder; the ones before the last three are of no use to any client."""
+        """Make the next folder, and delete those before the last three: no client needs them."""
         with contextlib.suppress(MetadataConflict):
             await self._store.change(Create(f"{self._long}/HOB-{high:010d}"))
         for old in (await self._highs())[:-KEPT_HIGH_FOLDERS]:

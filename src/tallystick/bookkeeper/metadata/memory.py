@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class MemoryTree:
-    """What the stores of one name share; every access holds ``lock``."""
+    """The tree that the stores of one name share; every access holds ``lock``."""
 
     lock: ProcessLock = field(default_factory=ProcessLock)
     watchers: Watchers = field(default_factory=Watchers)
@@ -35,7 +35,7 @@ class MemoryTree:
     _before: dict[str, Znode | None] = field(default_factory=dict)  # what the transaction changed, as it was
 
     def transact(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns. Its changes are undone when it raises; else their watchers are told."""
+        """Returns what ``work`` returns. Its changes are undone when it raises; else their watchers are told."""
         with self.lock:
             self._before = {}
             try:
@@ -123,7 +123,7 @@ class MemoryStore:
             return work()
 
     async def make(self) -> None:
-        """The tree is there."""
+        """Does nothing: the tree exists."""
 
     async def get(self, path: str) -> Znode | None:
         return (await self.get_many([path])).get(path)
@@ -156,7 +156,7 @@ class MemoryStore:
         return await self._call(lambda: Point(self.generation, self._tree.created))
 
     async def snapshot(self, paths: Sequence[str]) -> None:
-        """It stands for services that have none, too."""
+        """Returns None: this store stands for services that have no such read, too."""
 
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         return await self._call(lambda: {one for one in creations if one > self._tree.created})

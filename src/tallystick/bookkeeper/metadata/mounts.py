@@ -26,7 +26,7 @@ def refuse_network(path: str) -> None:
 
 
 def filesystem_of(path: str, mountinfo: str) -> str:
-    """The type of the file system that holds ``path``: of the mount with the longest name, the last of equals.
+    """Returns the type of the file system that holds ``path``: of the mount with the longest name, the last of equals.
 
     ``mountinfo``: lines of "id parent device root MOUNT-POINT options … - TYPE source options".
     """

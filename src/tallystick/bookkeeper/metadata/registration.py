@@ -66,7 +66,7 @@ class StoreRegistration:
         return Both(*(self._store.watch(self._path(read_only), changed) for read_only in (False, True)))
 
     async def take(self, *, replace: bool) -> bool:
-        """Make our node, or find it made; False when another session has one, here or in the other list."""
+        """Make our node unless it exists. Returns False when another session has one, here or in the other list."""
         here, there = self._path(self._read_only), self._path(not self._read_only)
         while True:
             nodes, owners = await self._store.get_many([here, there]), self._store.owners
@@ -95,7 +95,7 @@ class StoreRegistration:
         return True
 
     def _keep(self) -> None:
-        """From now on look after each change of the node, and after each break of the connection."""
+        """Check the node after each change of it and each break of the connection, from now on."""
         if self._watch is not None:
             self._watch.cancel()
         self._watch = self._store.watch(self._path(self._read_only), self._changed)
@@ -133,7 +133,7 @@ class StoreRegistration:
             self._watch.cancel()
 
     async def set_read_only(self, read_only: bool) -> None:
-        """After a MetadataError the bookie may be in both lists, until this is called again."""
+        """Move to the other list. After a MetadataError the bookie may be in both, until this is called again."""
         async with self._changing:
             previous, self._read_only = self._read_only, read_only
             try:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """A MetadataStore; see ``store.py``. The file is looked for at the first call."""
+    """A MetadataStore; see ``store.py``. The first call opens the file."""
 
     is_connected, generation = True, 0  # it is a file, and its errors are told
 
@@ -73,7 +73,7 @@ class SqliteStore:
         return await self._write(partial(self._tree.create_next, counter, create, unless, self._lease.owner))
 
     async def _begin_session(self) -> None:
-        """The lease is there before the first node that lives by it."""
+        """Write the lease, before the first node that needs it."""
         async with self._beginning:
             if not self._has_session:
                 self._may_hold = True
@@ -82,7 +82,7 @@ class SqliteStore:
                 self._thread.post(self._tree.remove_left_behind, writes=True)
 
     def _lapsed(self) -> None:
-        """On the thread that renews leases. For all others our nodes were gone, and what we watch may have changed."""
+        """The thread that renews leases calls this: for others our nodes had expired, and what we watch may differ."""
         self._thread.post(partial(self._tree.touch, self._lease.owner), writes=True)
         for watch in list(self._watches):
             watch.tell()

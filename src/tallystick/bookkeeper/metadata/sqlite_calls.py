@@ -30,7 +30,7 @@ class Call:
 
 
 def attempt(call: Call) -> None:
-    """Do it, and keep what it returns or raises."""
+    """Run a call, and store its result or error in it."""
     call.result = call.error = None
     try:
         call.result = call.job()
@@ -39,12 +39,12 @@ def attempt(call: Call) -> None:
 
 
 def is_locked(error: BaseException | None) -> bool:
-    """Another process had the lock, and nothing was done."""
+    """Returns whether another process had the lock, and nothing was done."""
     return isinstance(error, MetadataUnavailable) and not error.ambiguous
 
 
 def settle(calls: list[Call]) -> None:
-    """Tell those who wait. Each loop is woken once."""
+    """Give calls their results; each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for call in calls:
         if call.loop is not None:

@@ -87,7 +87,7 @@ class SqliteFile:
         return self.connection is not None and self.connection.in_transaction
 
     def data_version(self) -> tuple[int, int]:
-        """Changes when another connection commits, and when this one was opened again; own commits do not show."""
+        """Returns a number that differs after another connection's commit, or when this one was opened again."""
         with self.reading() as connection:
             return self._open_count, int(connection.execute("PRAGMA data_version").fetchone()[0])
 
@@ -98,7 +98,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see the file as it is at the first of them."""
+        """Lets all reads inside see the file as it is at the first of them."""
         with self.reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -109,7 +109,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, or, inside one, a part of it that is undone by itself when an exception leaves it."""
+        """Opens a transaction, or, inside one, a part of it that is undone by itself when an exception leaves it."""
         with self._mapped():
             connection = self.connect()
             if connection.in_transaction:
@@ -156,7 +156,7 @@ class SqliteFile:
             raise kind(f"the metadata file cannot be used: {error}", path=self.path) from error
 
     def make(self) -> None:
-        """A file with an empty tree, unless there is one. Raises UsageError for a file that is something else."""
+        """Make a file with an empty tree, unless it exists. Raises UsageError for a file that is something else."""
         refuse_network(self.path)
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -193,7 +193,7 @@ GATE = ForkGate(_close_all)
 
 
 def file_id_of(path: str) -> tuple[int, int] | None:
-    """Device and inode; None when there is no file."""
+    """Returns device and inode. Returns None when there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -202,7 +202,7 @@ def file_id_of(path: str) -> tuple[int, int] | None:
 
 
 def _not_found(path: str) -> MetadataError:
-    """Why a path has no file: nothing is there, or nobody may see what is."""
+    """Returns the error for a path without a file: there is none, or this user may not see it."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -213,9 +213,9 @@ def _not_found(path: str) -> MetadataError:
 
 
 def lock_holder(path: str) -> dict[str, object]:
-    """Which process writes to this file now, as fields for an error: its ``pid``, and ``state`` when it is stopped.
+    """Returns which process writes to this file now, as fields of an error: ``pid``, and ``state`` when it is stopped.
 
-    Empty when that cannot be told. Asks the kernel's list: to open the file would drop this process's own locks on it.
+    Returns no fields when that cannot be told. Asks the kernel's list: to open the file would drop our own locks on it.
     """
     file_id = file_id_of(f"{path}-shm")
     with contextlib.suppress(OSError, ValueError, IndexError):

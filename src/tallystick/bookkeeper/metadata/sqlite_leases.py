@@ -33,7 +33,7 @@ _END = struct.Struct("<d")
 
 
 def boot_now() -> float:
-    """Seconds since boot, time asleep included."""
+    """Returns the seconds since boot, time asleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -63,7 +63,7 @@ class LeaseFiles:
         return f"{self.folder}/{owner.rpartition(':')[2]}"
 
     def renew(self, lease: Lease) -> float:
-        """The lease lasts its whole time from now; its end. Raises MetadataError."""
+        """Renew a lease for its whole time. Returns its end. Raises MetadataError."""
         end = boot_now() + lease.seconds
         try:
             if lease.owner in self._own and not os.fstat(self._own[lease.owner]).st_nlink:
@@ -80,11 +80,11 @@ class LeaseFiles:
         return end
 
     def end_of(self, owner: Owner) -> float:
-        """When an owner's lease ends, on the boot clock; 0 when there is none."""
+        """Returns when an owner's lease ends, on the boot clock. Returns 0 when there is none."""
         return _end_in(self._file_of(owner)) if owner.startswith(f"{self._boot}:") else 0.0
 
     def is_living(self, owner: Owner | None) -> bool:
-        """Whether nodes of this owner are there; those that nobody owns (None) always are."""
+        """Returns whether nodes of this owner exist; nodes without an owner (None) always do."""
         return owner is None or self.end_of(owner) > boot_now()
 
     def remove(self, owner: Owner) -> None:
@@ -93,11 +93,11 @@ class LeaseFiles:
             os.unlink(self._file_of(owner))
 
     def is_left_behind(self, owner: Owner) -> bool:
-        """Whether the lease ended a day ago, or nobody knows when: its owner was killed."""
+        """Returns whether the lease ended a day ago, or has no known end: its owner was killed."""
         return self.end_of(owner) < boot_now() - LEFT_BEHIND_S
 
     def remove_left_behind(self) -> None:
-        """The files of owners that were killed."""
+        """Delete the files of owners that were killed."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self.folder):
                 if _end_in(f"{self.folder}/{name}") < boot_now() - LEFT_BEHIND_S:
@@ -141,7 +141,7 @@ class LeaseKeeper:
                 self._thread.start()
 
     def drop(self, *owners: Owner) -> None:
-        """Let leases go, with their files; with the last one the thread ends."""
+        """End leases and delete their files; with the last one the thread ends."""
         with self._condition:
             for owner in owners:
                 self._held_leases.pop(owner, None)
@@ -149,7 +149,7 @@ class LeaseKeeper:
             self._condition.notify_all()
 
     def drop_all(self) -> None:
-        """Let all of them go."""
+        """End all leases."""
         with self._condition:
             owners = tuple(self._held_leases)
         self.drop(*owners)

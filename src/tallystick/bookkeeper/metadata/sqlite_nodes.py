@@ -95,7 +95,7 @@ def _key(path: str) -> tuple[str, str]:
 
 @cache
 def _update_of(count: int) -> str:
-    """One statement, since the interpreter changes hands at each: beside a busy loop that is 5 ms."""
+    """Returns one SQL statement for all: each gives up the interpreter, which costs 5 ms beside a busy loop."""
     rows = ", ".join(["(?, ?, ?, ?)"] * count)
     return f"""UPDATE nodes SET data = wanted.column4, version = wanted.column3 + 1 FROM (VALUES {rows}) AS wanted
         WHERE nodes.parent = wanted.column1 AND nodes.name = wanted.column2 AND nodes.version = wanted.column3

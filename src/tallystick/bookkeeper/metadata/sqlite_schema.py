@@ -58,7 +58,7 @@ _Row = tuple[str, int, int, bytes, int, str | None, int]  # path, and the column
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """0 when the file is no cluster's."""
+    """Returns the version of the schema. Returns 0 when the file is no cluster's."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -75,7 +75,7 @@ def _begin_past(connection: sqlite3.Connection) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> int:
-    """From an older schema, in a transaction of its own, by whoever is first; the version then."""
+    """Convert an older schema, in a transaction of its own. Returns the version that the file has then."""
     with connection:  # commits, or rolls back on an error
         connection.execute("BEGIN IMMEDIATE")
         if version(connection) == 1:
@@ -88,7 +88,7 @@ def upgrade(connection: sqlite3.Connection) -> int:
 
 
 class Creations:
-    """Numbers above those of all other nodes there are or were, in one transaction of the caller's."""
+    """Draws creation numbers above those of all nodes so far, in one transaction of the caller's."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -107,7 +107,7 @@ class Creations:
         return self._last
 
     def store(self) -> None:
-        """Call it before the commit."""
+        """Write the last number to the file; to be called before the commit."""
         if self._last is not None:
             self._connection.execute("UPDATE tree SET creations = ?", (self._last,))
             self._connection.executemany("INSERT INTO made VALUES (?)", self._new_creations)
@@ -115,7 +115,7 @@ class Creations:
 
 
 def never_made(connection: sqlite3.Connection, creations: Sequence[Creation]) -> set[Creation]:
-    """Those of the creations that are not of this file's past. What is older than all that is known of it may be."""
+    """Returns the creations that this file never had. One below all that it remembers counts as had."""
     newest, oldest = connection.execute("SELECT creations, (SELECT min(creation) FROM made) FROM tree").fetchone()
     query = "SELECT creation FROM made WHERE creation IN (SELECT value FROM json_each(?))"
     made_creations = {row[0] for row in connection.execute(query, (json.dumps(creations),))}

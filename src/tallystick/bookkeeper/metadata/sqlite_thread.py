@@ -76,7 +76,7 @@ class SqliteThread:
 
     @property
     def is_stale(self) -> bool:
-        """Another file is at the path now than the one that is open; or the thread failed."""
+        """Returns whether another file is at the path now than the one that is open, or the thread failed."""
         return self._has_failed or self.tree.file.file_id not in (None, file_id_of(self.tree.path))
 
     # -- from event loops ---------------------------------------------------------------------------------------------
@@ -100,11 +100,11 @@ class SqliteThread:
         self._queue.put(Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S))
 
     def watched(self, key: str) -> None:
-        """Note how ``key`` is before whatever the caller asks next: a change after that is told."""
+        """Note the state of ``key`` before the caller's next request: a change after that is told."""
         self.post(partial(self._look, [key]))
 
     async def release(self) -> None:
-        """After all calls before it. The last user closes the connection."""
+        """Wait for all calls before it, and leave; the last user closes the connection."""
         self._check_usable()
         with _threads_lock:
             self._users -= 1
@@ -137,7 +137,7 @@ class SqliteThread:
             self._settle([self._last])
 
     def _refuse_all(self, error: BaseException) -> None:
-        """Fail what was taken and what comes, until the last user leaves. Sessions end: nobody looks after them."""
+        """Fail all calls, these and later ones, until the last user leaves. Sessions end: nobody renews them."""
         self._keeper.drop_all()
         self.watchers.notify_all()  # they look again, and hear of it
         calls = list(self._unsettled)
@@ -175,7 +175,7 @@ class SqliteThread:
             self._tick()
 
     def _take(self) -> list[Call]:
-        """Calls that came; none when it is time for something else first."""
+        """Returns the next calls. Returns none when something else is due first."""
         now, wait = time.monotonic(), float("inf")
         if self._pending_changes or self._locked_out:
             wait = self._retry_at - now
@@ -199,7 +199,7 @@ class SqliteThread:
             self._settle([call])
 
     def _write(self) -> None:
-        """Those that wait, in one transaction, each a part of its own."""
+        """Run the changes that wait in one transaction, each a part of its own."""
         calls = [self._pending_changes.popleft() for _ in range(min(len(self._pending_changes), MAX_TOGETHER))]
         try:
             with GATE, self.tree.transaction():
@@ -222,7 +222,7 @@ class SqliteThread:
             self._data_version = (0, 0)  # the next poll looks at everything
 
     def _write_run(self, calls: list[Call]) -> None:
-        """In order. A run of updates is one statement; where one of them fails, each is tried and told by itself."""
+        """Run calls in order. A run of updates is one statement; where one fails, each is tried and told by itself."""
         updates = [call.update for call in calls if call.update is not None]
         if len(updates) > 1 and len({update.path for update in updates}) == len(updates):
             together = Call(partial(self.tree.update_all, updates), True, 0.0)
@@ -235,7 +235,7 @@ class SqliteThread:
             self._attempt(call)
 
     def _attempt(self, call: Call) -> None:
-        """A part of the transaction."""
+        """Run one call as a part of the transaction."""
         attempt(call)
         if call.error is not None and not self.tree.file.in_transaction:
             raise call.error  # SQLite has undone all of it, as it does when the disk is full
@@ -267,7 +267,7 @@ class SqliteThread:
         self._keeper.hold(lease, lapsed)
 
     def drop(self, lease: Lease) -> None:
-        """Let it end: its nodes are as good as deleted."""
+        """End a session's lease: its nodes are as good as deleted."""
         self._keeper.drop(lease.owner)
 
     # -- on the thread: what watchers hear ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tallystick.errors import ZnodeExists
 
 
 class Sight(NamedTuple):
-    """What watchers compare, and when it changes by itself: when the first lease in it ends if it is not renewed."""
+    """The state that watchers compare, and when it expires: at the end of its first lease, if that is not renewed."""
 
     state: object
     end: float | None = None
@@ -47,7 +47,7 @@ class SqliteTree:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SqliteZnodes]:
-        """All changes inside are one commit. Raises MetadataUnavailable while another process writes."""
+        """Makes all changes inside one commit. Raises MetadataUnavailable while another process writes."""
         key_count = len(self._changed_keys)
         try:
             with self.file.writing() as connection:
@@ -65,21 +65,21 @@ class SqliteTree:
                 self._nodes = None
 
     def take_changed_keys(self) -> list[str]:
-        """What was changed since the last time, as keys of watchers."""
+        """Returns the keys of watchers whose state was changed since the last call."""
         changed_keys, self._changed_keys = self._changed_keys, []
         return changed_keys
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def point(self) -> Point:
-        """Reads of the file are never late, as long as it is the file of that name."""
+        """Returns the point of all reads: they are never late, as long as this file has the name."""
         with self.file.reading() as connection:
             newest = int(connection.execute("SELECT creations FROM tree").fetchone()[0])
         self.file.require_same()
         return Point(0, newest)
 
     def snapshot(self, paths: Sequence[str]) -> tuple[Point, dict[str, Znode]]:
-        """Both of one moment."""
+        """Returns point and nodes of one moment."""
         with self.file.snapshot():
             return self.point(), self.get_many(paths)
 
@@ -96,14 +96,14 @@ class SqliteTree:
         return nodes
 
     def children(self, path: str) -> list[str] | None:
-        """Sorted; None when there is no node."""
+        """Returns the children, sorted. Returns None when there is no node."""
         is_living, rows = cache(self.leases.is_living), self._children(path, "name, owner")
         names = [str(name) for name, owner in rows if is_living(owner)]
         self.file.require_same()
         return names if names or self.get_many([path]) else None
 
     def sights(self, keys: Sequence[str]) -> dict[str, Sight]:
-        """Of what is watched, by key."""
+        """Returns the state of each watched key."""
         now, end_of = boot_now(), cache(self.leases.end_of)
         sights = dict.fromkeys(keys, Sight(None))
         for path, (*state, owner) in self._rows([key for key in keys if key[-1] != "/"], "creation, version, owner"):
@@ -120,7 +120,7 @@ class SqliteTree:
         return sights
 
     def _rows(self, paths: Sequence[str], columns: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Those columns of the nodes that are there, expired or not; with one query for each folder."""
+        """Returns these columns of the nodes that exist, expired or not, with one query for each folder."""
         names: dict[str, list[str]] = {}
         for path in paths:
             folder, _, name = path.rpartition("/")
@@ -174,12 +174,12 @@ class SqliteTree:
             nodes.delete_owned(owner)
 
     def touch(self, owner: Owner) -> None:
-        """After an owner's lease had ended and was renewed: its nodes were gone, and are new ones now."""
+        """Give an owner's nodes new creations: its lease had ended, so they had expired, and was renewed."""
         with self.transaction() as nodes:
             nodes.touch_owned(owner)
 
     def remove_left_behind(self) -> None:
-        """The nodes and leases of owners that were killed, a day after the leases ended."""
+        """Delete the nodes and leases of owners that were killed, a day after the leases ended."""
         with self.transaction() as nodes:
             for owner in filter(self.leases.is_left_behind, nodes.owners()):
                 nodes.delete_owned(owner)

@@ -34,7 +34,7 @@ _PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/\0]+)+")
 
 
 class Znode(NamedTuple):
-    """What a read found. ``owner`` is the session that it ends with; None: it stays until it is deleted."""
+    """A node as a read has it. ``owner`` is the session with which it ends, None where only a deletion ends it."""
 
     data: bytes
     version: Version
@@ -99,7 +99,7 @@ Change = Create | Update | Delete | Check | Absent
 
 @dataclass(frozen=True)
 class Point:
-    """What ``sync`` returns: the connection, and up to which creation it had seen everything."""
+    """``sync`` returns it: the connection, and the creation up to which it had seen everything."""
 
     generation: int
     newest: Creation = field(compare=False)
@@ -117,22 +117,22 @@ class MetadataStore(Protocol):
 
     @property
     def expiry_s(self) -> float:
-        """A session that is dead is gone after this time at most."""
+        """Returns the seconds after which a dead session has expired."""
         ...
 
     @property
     def owners(self) -> Sequence[Owner]:
-        """The sessions of this connection: its present one comes last, the others have expired."""
+        """Returns the sessions of this connection: its present one is the last, the others have expired."""
         ...
 
     @property
     def is_connected(self) -> bool:
-        """Whether the service answers now. While it does not, the session may expire unnoticed."""
+        """Returns whether the service answers now. While it does not, the session may expire unnoticed."""
         ...
 
     @property
     def generation(self) -> int:
-        """Grows with each break of the connection. Reads between two equal ones are of one connection."""
+        """Returns a number that grows with each break of the connection: reads between equal ones are of one."""
         ...
 
     async def make(self) -> None:
@@ -144,11 +144,11 @@ class MetadataStore(Protocol):
         ...
 
     async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
-        """Those of the nodes that exist, in far less time than one by one. Name some thousands at once at most."""
+        """Returns those nodes that exist, in far less time than one by one. Name some thousands at once at most."""
         ...
 
     async def children(self, path: str) -> list[str] | None:
-        """The names of the children, sorted. Returns None if there is no node. Never leaves any out."""
+        """Returns the names of all children, sorted. Returns None if there is no node."""
         ...
 
     async def change(self, *changes: Change) -> None:
@@ -199,5 +199,5 @@ class MetadataStore(Protocol):
 
 
 def parent_of(path: str) -> str:
-    """The path of the node above; "" above the topmost."""
+    """Returns the path of the node above, and "" above the topmost."""
     return path.rpartition("/")[0]

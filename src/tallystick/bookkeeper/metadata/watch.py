@@ -21,7 +21,7 @@ def children_key(path: str) -> str:
 
 
 def keys_of(path: str, before: Znode | None, after: Znode | None) -> list[str]:
-    """The keys whose watchers are told when a node was ``before`` and is ``after``."""
+    """Returns the keys whose watchers are told when a node was ``before`` and is ``after``."""
     if before == after:
         return []
     is_other = before is None or after is None or before.creation != after.creation
@@ -29,21 +29,21 @@ def keys_of(path: str, before: Znode | None, after: Znode | None) -> list[str]:
 
 
 class Watchers:
-    """Who is to be told of what."""
+    """The watches of a store, by what they watch."""
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
         self._watches: dict[str, list[KeyWatch]] = {}
 
     def add(self, key: str, changed: Callable[[], None]) -> KeyWatch:
-        """From the event loop that ``changed`` is to run on."""
+        """Watch a key; called on the event loop on which ``changed`` is to run."""
         watch = KeyWatch(self, key, changed, asyncio.get_running_loop(), contextvars.copy_context())
         with self._lock:
             self._watches.setdefault(key, []).append(watch)
         return watch
 
     def __len__(self) -> int:
-        """How many keys are watched."""
+        """Returns how many keys are watched."""
         return len(self._watches)
 
     def __contains__(self, key: str) -> bool:

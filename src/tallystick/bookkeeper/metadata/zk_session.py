@@ -62,7 +62,7 @@ class _Threads(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
 
 class ZkSession:
-    """Bound to the event loop that it was made on."""
+    """A session of ZooKeeper, for the event loop on which it was made."""
 
     def __init__(self, uri: ZooKeeperUri, timeout_s: float) -> None:
         self.servers, self.timeout_s = uri.servers, timeout_s
@@ -79,11 +79,11 @@ class ZkSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a ZooKeeper server answers for it now."""
+        """Returns whether a ZooKeeper server answers for the session now."""
         return self._connected.is_set()
 
     async def start(self) -> None:
-        """Raises MetadataUnavailable when no server answers within the session time."""
+        """Connect. Raises MetadataUnavailable when no server answers within the session time."""
         self._client.start_async()
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -120,7 +120,7 @@ class ZkSession:
         return response
 
     async def sync(self, path: str) -> int:
-        """Let the server that we are connected to catch up with its leader; the generation of this connection.
+        """Let the server that we are connected to catch up with its leader. Returns the generation of this connection.
 
         Reads that follow while ``generation`` stays the same see all that was stored before this call. Raises as
         ``call``.
@@ -181,7 +181,7 @@ class ZkSession:
             raise MetadataError(reason, servers=self.servers) from error
 
     def _ask(self, ask: Ask) -> asyncio.Future[Any]:
-        """One attempt, with kazoo's errors."""
+        """Send a request once. Raises kazoo's errors."""
         if self.closed:
             raise MetadataError("this metadata connection is closed", servers=self.servers)
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -215,7 +215,7 @@ class ZkSession:
             self._watches.remove(watch)
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
-        """From any thread; nothing happens when the loop is closed."""
+        """Call back on the loop, from any thread; does nothing when the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -235,7 +235,7 @@ class ZkSession:
 
 
 class _ZkWatch:
-    """One thing watched for one caller."""
+    """A watch of one node or its children."""
 
     def __init__(self, session: ZkSession, name: str, path: str, changed: Callable[[], None]) -> None:
         self._session, self._name, self._path, self._changed = session, name, path, changed

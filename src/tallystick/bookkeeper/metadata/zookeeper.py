@@ -73,7 +73,7 @@ class ZooKeeperStore:
         return self.session.generation
 
     async def make(self) -> None:
-        """ZooKeeper is there."""
+        """Does nothing: ZooKeeper has its root."""
 
     async def get(self, path: str) -> Znode | None:
         try:
@@ -122,7 +122,7 @@ class ZooKeeperStore:
                 await self.session.call("ensure_path", folder)
 
     async def _is_made(self, changes: Sequence[Change]) -> bool:
-        """Whether all that the changes ask for is there."""
+        """Returns whether the tree is as the changes would make it."""
         last = {change.path: change for change in changes if isinstance(change, Create | Update | Delete)}
         nodes = await self.get_many(list(last))
         return all(self._is_as(change, nodes.get(path)) for path, change in last.items())
@@ -138,7 +138,7 @@ class ZooKeeperStore:
     async def create_next(
         self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
     ) -> int | None:
-        """The counter is that of sequential nodes."""
+        """Uses the counter of sequential nodes."""
         if unless is not None and await self.get(unless) is not None:
             return None
         path = ""
@@ -156,7 +156,7 @@ class ZooKeeperStore:
         return Point(generation, self.session.newest)
 
     async def snapshot(self, paths: Sequence[str]) -> None:
-        """A read of ZooKeeper is of one node."""
+        """Returns None: a read of ZooKeeper is of one node."""
 
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         newest = (await self.sync()).newest
@@ -173,7 +173,7 @@ class ZooKeeperStore:
 
 
 def _add(parts: Any, change: Change) -> None:
-    """To a transaction of kazoo's."""
+    """Add a change to a transaction of kazoo's."""
     if isinstance(change, Create):
         parts.create(change.path, change.data, ephemeral=change.ephemeral)
     elif isinstance(change, Update):
@@ -192,7 +192,7 @@ def _parts_of(change: Change) -> int:
 
 
 def _failure(parts: Sequence[Change], results: Sequence[Any]) -> tuple[Change, KazooException] | None:
-    """The part of a transaction that failed, if one did; the others were rolled back for it."""
+    """Returns the part that failed, and its error. Returns None if none did; the others were rolled back for it."""
     for part, result in zip(parts, results, strict=True):
         if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
             return part, result
