@@ -10,11 +10,11 @@ class Clock(Protocol):
     """Two clocks: one to measure durations with, one to stamp records with."""
 
     def now(self) -> float:
-        """Seconds on a clock that never steps back; only differences mean something."""
+        """Returns the seconds of a clock that never steps back; only differences mean something."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC; may step."""
+        """Returns milliseconds since 1970 UTC; the clock may step."""
         ...
 
 

@@ -38,7 +38,7 @@ class Usage:
 
     @property
     def used(self) -> int:
-        """What files take."""
+        """Returns what files take."""
         return self.total - self.free - self.reserved
 
 
@@ -46,11 +46,11 @@ class File(Protocol):
     """An open file. All methods raise ``StorageError`` (``DiskFull`` where that is the reason)."""
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write all buffers one after another at ``offset``; the number of bytes. Not durable before ``sync``."""
+        """Write the buffers one after another at ``offset``. Returns how many bytes. ``sync`` makes them durable."""
         ...
 
     def read(self, size: int, offset: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
+        """Returns up to ``size`` bytes, and fewer only at the end of the file."""
         ...
 
     def sync(self) -> None:
@@ -66,7 +66,7 @@ class File(Protocol):
         ...
 
     def map(self) -> memoryview:
-        """A read-only view of the whole file that shows later writes. The file must not shrink while it is held."""
+        """Returns a read-only view of the file that shows later writes. It must not shrink while the view is held."""
         ...
 
     def close(self) -> None: ...
@@ -95,15 +95,15 @@ class Disk(Protocol):
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names."""
+        """Returns the names in a folder, sorted."""
         ...
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Bytes of each file of a folder, by sorted names; empty when there is no such folder."""
+        """Returns the size of each file of a folder, by sorted names, and none when there is no such folder."""
         ...
 
     def size(self, path: str) -> int | None:
-        """Bytes of one file, which is not opened; None when it is missing."""
+        """Returns the size of a file without opening it. Returns None when it is missing."""
         ...
 
     def makedirs(self, path: str) -> None: ...
@@ -113,7 +113,7 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None:
-        """One that has something in it, or that is missing, stays as it is."""
+        """Remove an empty folder; one that is not empty, or is missing, is left alone."""
         ...
 
     def sync_dir(self, path: str) -> None: ...
@@ -126,7 +126,7 @@ class Disk(Protocol):
         ...
 
     def epoch(self) -> str:
-        """Names the time since which nothing that was written can have been lost: another value, another boot."""
+        """Returns a name of the machine's present boot: after another one, what was not synced may be lost."""
         ...
 
     def usage(self, path: str) -> Usage: ...
@@ -140,7 +140,7 @@ class Disk(Protocol):
         ...
 
     def beside(self, name: str) -> Beside:
-        """To wait for two files at the same time. ``name`` is for those who look at threads."""
+        """Returns a means to wait for two files at the same time. ``name`` is that of its thread."""
         ...
 
 
@@ -244,7 +244,7 @@ class OsDisk:
 
 
 def read_file(disk: Disk, path: str) -> bytes:
-    """A whole small file."""
+    """Returns the content of a small file."""
     file = disk.open(path)
     try:
         return file.read(file.size(), 0)

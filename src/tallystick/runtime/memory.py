@@ -14,6 +14,6 @@ _PARAMETERS = ((-1, 1 << 30), (-3, 32 * 1024 * 1024), (-8, 1))
 
 
 def keep_freed_memory() -> bool:
-    """For this process, from now on. False: this system has no such switch."""
+    """Keep what this process frees, from now on. Returns False where the system has no such switch."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all(mallopt(parameter, value) for parameter, value in _PARAMETERS)

@@ -141,7 +141,7 @@ class DirectFile(OsFile):
 
 
 def open_direct(path: str, flags: int) -> int | None:
-    """None where the file system (or the system) has no such way."""
+    """Open a file past the page cache. Returns None where the (file) system has no such way."""
     try:
         return os.open(path, flags | os.O_DIRECT)
     except (AttributeError, OSError):

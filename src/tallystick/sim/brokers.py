@@ -52,7 +52,7 @@ def run_plan(seed: int, rng: random.Random, plan: BrokersPlan, *, keep_trace: bo
 
 
 class BrokersLife:
-    """One run; ``live`` it once."""
+    """One life of brokers and their clients; ``live`` it once."""
 
     def __init__(
         self, rng: random.Random, plan: BrokersPlan, loop: VirtualLoop, trace: Trace, judge: BrokersJudge
@@ -154,7 +154,7 @@ class BrokersLife:
                 await self._empty_master()
 
     async def _set_back(self, group: SimGroup) -> None:
-        """Its members are gone, and a slave may have commits of them that the master does not know of yet."""
+        """Set a group back whose members have ended; a slave may have commits of theirs that its master lacks yet."""
         group.leave()
         master = self._brokers[0]
         if len(self._brokers) > 1 and self._random.random() < 0.7:
@@ -169,7 +169,7 @@ class BrokersLife:
         group.come_back()
 
     async def _promote(self) -> None:
-        """The master is gone for good, and a slave becomes one."""
+        """End the master for good, and make a slave the master."""
         await self._await_brokers()
         ready = [host for host in self._brokers[1:] if self._judge.may_promote(host)]
         if not ready:
@@ -214,7 +214,7 @@ class BrokersLife:
             await self._announce()
 
     async def _announce(self) -> None:
-        """A topic is made, and its first message comes to the slaves at once."""
+        """Create a topic whose first message is at the slaves at once."""
         sender = Sender(len(self._senders), ProducerPlan(LATE, 0, 0, 0.0, 0.0, 0.0), self._judge, self._world.chance())
         sender.concludes.set()
         await self._client(sender.name).run(sender.produce)
@@ -227,7 +227,7 @@ class BrokersLife:
         self._judge.at_the_end()
 
     async def _until(self, what_lacks: Callable[[], str | None]) -> None:
-        """Nothing does any more."""
+        """Wait until nothing is unsettled. Fails after a time."""
         ends_at = self._loop.time() + CALM_S
         while (why := what_lacks()) is not None:
             if self._loop.time() > ends_at:
@@ -235,14 +235,14 @@ class BrokersLife:
             await asyncio.sleep(LOOK_S)
 
     async def _check(self) -> None:
-        """All brokers lose power; then everything is there."""
+        """Take the power from all brokers, and check that everything is there afterwards."""
         for host in self._brokers:
             host.lose_power()
             host.boot()
         await self._settled()
 
     async def _begin_anew(self) -> None:
-        """Slaves whose logs do not fit get empty directories, as docs/ha.md has it; then they follow."""
+        """Give slaves whose logs do not fit empty directories, as docs/ha.md has it; then they follow."""
         refused_slaves = [host for host in self._brokers[1:] if not self._judge.settling.may_follow(host)]
         for host in refused_slaves:
             self._trace.note("slave begins anew", host.id)

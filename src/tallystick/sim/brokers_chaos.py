@@ -33,7 +33,7 @@ class BrokersChaos(Chaos):
         return self._lasts_s(), self._strike(what, host)
 
     def _stranger(self) -> Callable[[], None]:
-        """The master dies, and another broker answers slaves at its address: whoever has none of a log follows it."""
+        """Kill the master, and let a stranger answer slaves at its address: one with an empty log follows it."""
         master, slaves = self._brokers[0], self._brokers[1:]
         if master.retired or not slaves or not all(slave.durable for slave in slaves):
             return lambda: None

@@ -60,7 +60,7 @@ class Sender:
 
 
 class SimGroup:
-    """In each of its places members come one after another; some leave in order, some are killed. ``run`` a place."""
+    """A group, in each place of which members follow one another: some leave, some are killed. ``run`` a place."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SimGroup:
         rng: random.Random,
         longest_s: float,
     ) -> None:
-        """``longest_s``: until a member that is to be killed is."""
+        """``longest_s``: a member that is to be killed lives so long at most."""
         self.name, self.plan, self.topics = name, plan, topics
         self._judge, self._random, self._longest_s = judge, rng, longest_s
         self._hosts: dict[int, BrokerClientHost] = {}  # by place
@@ -80,7 +80,7 @@ class SimGroup:
         self.is_calm = False  # settable: nobody is killed any more
 
     async def run(self, place: int, new_host: Callable[[str], BrokerClientHost]) -> None:
-        """Until it is cancelled."""
+        """Let members follow one another in a place, until it is cancelled."""
         while True:
             await self._there.wait()
             host = self._hosts[place] = new_host(self.name)
@@ -94,7 +94,7 @@ class SimGroup:
                 raise error
 
     def leave(self) -> None:
-        """Its members die, and no other comes before ``come_back``."""
+        """Kill the members; no other comes before ``come_back``."""
         self._there.clear()
         for host in self._hosts.values():
             host.kill()

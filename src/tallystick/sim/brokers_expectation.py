@@ -16,7 +16,7 @@ from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, log_bytes
 
 @dataclass(frozen=True)
 class Ack:
-    """A producer was told that this message is stored."""
+    """A message that a producer was told is stored."""
 
     body: bytes
     queue: Queue
@@ -30,7 +30,7 @@ class Ack:
 
 @dataclass
 class Reader:
-    """What a group has seen."""
+    """The messages that a group has received."""
 
     topics: tuple[str, ...]
     bodies: set[bytes] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class SlaveHoldings:
-    """What a slave had when its master came back empty."""
+    """The log of a slave at the moment in which its master came back empty."""
 
     node: BrokerView
     broker: Broker  # the process that had it
@@ -53,7 +53,7 @@ class SlaveHoldings:
 
 
 class Expectation:
-    """``nodes`` has the master first."""
+    """What must be in the brokers' logs. ``nodes`` has the master first."""
 
     nodes: Sequence[BrokerView]
 
@@ -77,23 +77,23 @@ class Expectation:
         return self.nodes[0]
 
     def is_torn(self, queue: Queue) -> bool:
-        """Whether its offsets may have been given again, so that consumers pass over messages."""
+        """Returns whether offsets of a queue may have been given again, so that consumers pass over messages."""
         return queue in self._torn_queues or queue[0] in self._remade
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost or deleted."""
+        """Returns whether nothing was lost or deleted."""
         return not self.losses and not self._remade
 
     def holds(self, ack: Ack, began: float) -> bool:
-        """Whether what is told now, of a send that began then, must hold: else it was lost or deleted meanwhile."""
+        """Returns whether an ack of a send that began then must hold: its message was not lost or deleted."""
         is_lost = any(when >= began and ack.at >= end for when, end in self.losses)
         topic = ack.queue[0]
         is_deleted = self._deleting.get(topic, 0) > 0 or ack.at < self.deleted.get(topic, 0)
         return not is_deleted and (ack.is_synced or not is_lost)
 
     def _lose(self, end: int) -> None:
-        """What the master's log has behind ``end`` is not sure any more, and its places may be given again."""
+        """Expect no more of the master's log behind ``end``; its places may be given again."""
         self.losses.append((self._now(), end))
         self.content_by_place = {place: content for place, content in self.content_by_place.items() if content[1] < end}
         self.acks = [ack for ack in self.acks if ack.at < end]
@@ -105,13 +105,13 @@ class Expectation:
     # Machines.
 
     def process_ends(self, node: BrokerView, store: MessageStore) -> None:
-        """It is about to die."""
+        """The process of a broker is about to die."""
         if node is self.master:
             unsynced = records(node, store, store.flushed, self._plan.file_bytes)
             self._unsynced = dict.fromkeys((message.topic, message.queue_id) for message in unsynced)
 
     def power_lost(self, node: BrokerView) -> Ack | None:
-        """What was not synced may be gone; ``process_ends`` was before. Returns what should have been durable."""
+        """Bytes that were not synced may be lost, after ``process_ends``. Returns a durable ack that is lost."""
         if node is not self.master:
             return None
         lost_ack = next((ack for ack in self.acks if ack.is_synced and ack.at >= node.durable), None)
@@ -120,7 +120,7 @@ class Expectation:
         return lost_ack
 
     def process_began(self, node: BrokerView) -> None:
-        """A start syncs what it finds."""
+        """A broker has started, and has synced its log."""
         if node is self.master:
             self._unsynced = {}
 
@@ -135,7 +135,7 @@ class Expectation:
         }
 
     def deletion_told(self, topic: str) -> None:
-        """The operator was told that it is made."""
+        """The operator was told that a topic is deleted."""
         if self.master.broker is not None:  # else nobody can tell where in the log
             self.deleted[topic] = store_of(self.master).replicated.deletions.get(topic, 0)
             self._deleting[topic] -= 1

@@ -45,7 +45,7 @@ BrokersWorld = JudgedWorld[BrokersJudge, BrokersPlan]
 
 
 class NameServerHost(Host[BrokersWorld]):
-    """It keeps nothing: all that it knows brokers tell it again."""
+    """A machine with a name server, which stores nothing: brokers register there again."""
 
     def __init__(self, world: BrokersWorld) -> None:
         super().__init__(world, "names", NAMES_ADDRESS)
@@ -72,7 +72,7 @@ class NameServerHost(Host[BrokersWorld]):
 
 
 class BrokerHost(Host[BrokersWorld]):
-    """Number 0 is the master."""
+    """A machine with a broker. Number 0 is the master."""
 
     disk_type = RecordDisk
 
@@ -86,12 +86,12 @@ class BrokerHost(Host[BrokersWorld]):
 
     @property
     def reached(self) -> int:
-        """Where its log ended at most, in any of its lives."""
+        """Returns the highest end that its log had in any of its lives."""
         return max(self._reached, self._store.end) if self._store is not None else self._reached
 
     @property
     def durable(self) -> int:
-        """Where what is synced ends, or did when its last process ended."""
+        """Returns the end of its synced log, now or when its last process ended."""
         return self._store.flushed if self._store is not None else self._durable
 
     def new_disk(self) -> None:
@@ -99,11 +99,11 @@ class BrokerHost(Host[BrokersWorld]):
         self._reached = self._durable = 0  # by the processes before
 
     def promote(self) -> None:
-        """An operator makes it the master from its next start on."""
+        """Make it the master from its next start on, as an operator does."""
         self.is_slave = False
 
     def take_over(self) -> None:
-        """It is the master from now on, without a start between; if it may not be, it is started as one."""
+        """Make it the master without a start; where it refuses, start it as one."""
         assert self.process is not None, "it answers"
         self.process.start(self._take_over(self.process))
 

@@ -45,7 +45,7 @@ ATTEMPTS = 3  # of a send
 
 
 class BrokersJudge:
-    """Sees what really is, which no client does."""
+    """Checks the promises against the brokers' disks and tables, which no client sees."""
 
     def __init__(self, trace: Trace, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._trace, self._plan = trace, plan
@@ -58,7 +58,7 @@ class BrokersJudge:
 
     @property
     def nodes(self) -> Sequence[BrokerView]:
-        """The master first."""
+        """Returns the brokers, the master first."""
         return self.expectation.nodes
 
     @nodes.setter
@@ -66,7 +66,7 @@ class BrokersJudge:
         self.expectation.nodes = nodes
 
     def fail(self, promise: str, what: str) -> NoReturn:
-        """The first one counts. It is raised too, which ends who looked."""
+        """Note a violation, if it is the first, and raise it, which ends the task that looked."""
         self._trace.note("VIOLATION", promise, what)
         self.violation = self.violation or f"{promise}: {what}"
         raise Violation(self.violation)
@@ -74,7 +74,7 @@ class BrokersJudge:
     # Producers.
 
     def sending(self, body: bytes) -> None:
-        """A message is on its way."""
+        """A producer has sent a message, and has no response yet."""
         self.expectation.sent_bodies[body] = None
 
     def acknowledged(self, bodies: Sequence[bytes], result: SendResult, began: float) -> None:
@@ -103,7 +103,7 @@ class BrokersJudge:
         self.expectation.acks.append(ack)
 
     def _is_synced(self, result: SendResult, at: int) -> bool:
-        """Of FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE nobody is told whether it is."""
+        """Returns whether the message is synced, also where a status (FLUSH_SLAVE_TIMEOUT, say) tells nobody."""
         durable = self.nodes[0].durable
         if not self.nodes[0].sync_flush or result.status is SendStatus.FLUSH_DISK_TIMEOUT:
             return False
@@ -122,17 +122,17 @@ class BrokersJudge:
     # Brokers.
 
     def ends(self, node: BrokerView, store: MessageStore) -> None:
-        """Its process is about to die."""
+        """The process of a broker is about to die."""
         self.expectation.process_ends(node, store)
 
     def lost_power(self, node: BrokerView) -> None:
-        """What was not synced may be gone; ``ends`` was before."""
+        """Bytes that were not synced may be lost, after ``ends``."""
         lost_ack = self.expectation.power_lost(node)
         if lost_ack is not None:
             self.fail("B1", f"{lost_ack.body!r} at {lost_ack.at} was not durable")
 
     def started(self, node: BrokerView) -> None:
-        """It answers again."""
+        """A broker has started, and answers."""
         self.expectation.process_began(node)
         self.tables.started(node)
         self._check_acks(node)
@@ -183,7 +183,7 @@ class BrokersJudge:
             self.fail("B4", str(wrong))
 
     def look(self) -> None:
-        """At any time: who follows has what its master has, and nobody holds too much."""
+        """Check what holds at any time: a slave that follows has its master's bytes, and no bound is exceeded."""
         self.tables.look()
         for node in self.nodes:
             if (surplus := excess(node, self._plan)) is not None:
@@ -199,12 +199,12 @@ class BrokersJudge:
     # Operators.
 
     def deleting(self, topic: str) -> None:
-        """One asks for a topic's deletion."""
+        """An operator asks for a topic's deletion."""
         self._trace.note("deletes", topic)
         self.expectation.deletion_asked(topic)
 
     def may_promote(self, node: BrokerView) -> bool:
-        """Whether its log is a part of the master's, and not empty."""
+        """Returns whether its log is a part of the master's, and not empty."""
         return store_of(node).end > 0 and is_part(node, self.nodes[0])
 
     def promotes(self, node: BrokerView) -> None:
@@ -227,7 +227,7 @@ class BrokersJudge:
         self.tables.forget_disk(node)
 
     def unsettled(self) -> str | None:
-        """What is still to come when nothing goes wrong any more; None: all is done."""
+        """Returns what is still missing when no fault is left. Returns None when all is done."""
         slaves = self.nodes[1:]
         return self.settling.unsettled() or self.tables.unreported_commits(
             [node for node in slaves if self.settling.may_follow(node)]
@@ -236,7 +236,7 @@ class BrokersJudge:
     # Consumers.
 
     def received(self, group: str, message: ReceivedMessage) -> None:
-        """A member of a group was given a message."""
+        """A member of a group has received a message."""
         expectation, record = self.expectation, message.record
         reader, queue, offset = expectation.readers[group], (record.topic, record.queue_id), record.queue_offset
         self._trace.note("received", group, queue, offset)
@@ -281,7 +281,7 @@ class BrokersJudge:
     # The end.
 
     def at_the_end(self) -> None:
-        """All is settled."""
+        """Check what holds at the end, when all is settled."""
         self.look()
         for node in self.nodes:
             self.started(node)
@@ -300,7 +300,7 @@ class BrokersJudge:
         self._check_order()
 
     def _check_queues(self, node: BrokerView) -> None:
-        """They are in the order of the log."""
+        """Check that queues are in the order of the log."""
         last: dict[Queue, StoredMessage] = {}
         for message in self._messages(node):
             before = last.get((message.topic, message.queue_id))
@@ -309,7 +309,7 @@ class BrokersJudge:
             last[message.topic, message.queue_id] = message
 
     def _check_copies(self) -> None:
-        """What was sent is there as often as it may be."""
+        """Check that each message is stored as often as it may be."""
         messages = self._messages(self.nodes[0])
         count_by_body = Counter(message.body() for message in messages if not message.topic.startswith(RETRY_PREFIX))
         sure = {ack.body for ack in self.expectation.acks if not ack.maybe_twice}
@@ -318,7 +318,7 @@ class BrokersJudge:
                 self.fail("B7", f"{body!r} is stored {count} times")
 
     def _check_order(self) -> None:
-        """Acknowledgements come in the order of the sends, so the places of a queue do."""
+        """Check that the places of a queue ascend as its acknowledged sends do."""
         last: dict[tuple[Queue, bytes], int] = {}
         for ack in self.expectation.acks:
             key = ack.queue, ack.body.partition(b":")[0]

@@ -15,13 +15,13 @@ from tallystick.sim.invariants import OnViolation
 
 
 class Settling:
-    """``fail`` is the judge's."""
+    """Says what brokers must still do when no fault is left. ``fail`` is the judge's."""
 
     def __init__(self, expectation: Expectation, plan: BrokersPlan, fail: OnViolation) -> None:
         self._expectation, self._plan, self._fail = expectation, plan, fail
 
     def unsettled(self) -> str | None:
-        """What is still to come when nothing goes wrong any more; None: all is done."""
+        """Returns what is still missing when no fault is left. Returns None when all is done."""
         for node in self._expectation.nodes:
             if node.broker is None:
                 return f"{node.id} does not answer"
@@ -48,13 +48,13 @@ class Settling:
         return None
 
     def check_known(self, topic: str) -> None:
-        """A while after its first message came."""
+        """Check that slaves know a topic a while after its first message came."""
         for node in self._expectation.nodes[1:]:
             if self.may_follow(node) and broker_of(node).tables.topics.get(topic) is None:
                 self._fail("H12", f"{node.id} has messages of {topic}, and does not know that topic")
 
     def unheard(self, group: str) -> str | None:
-        """Which slave does not know yet where the master has a group: who begins at that one begins where it stood."""
+        """Returns which slave has other offsets of a group than its master: a member would begin there."""
         for node in self._expectation.nodes:
             if node.broker is None:
                 return f"{node.id} does not answer"
@@ -67,13 +67,13 @@ class Settling:
         return None
 
     def _dispatchable(self, node: BrokerView) -> int:
-        """Where its messages end: a log that does not fit may end in the middle of one, whose rest never comes."""
+        """Returns the end of its messages: a log that does not fit may end in the middle of one for ever."""
         if not node.is_slave or self.may_follow(node):
             return store_of(node).end
         return messages_end(node, self._plan.file_bytes)
 
     def may_follow(self, node: BrokerView) -> bool:
-        """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""
+        """Returns whether a slave's log fits its master's; after a loss it does not, until it is emptied."""
         if fits(node, self._expectation.nodes[0]):
             return True
         if not self._expectation.losses:
@@ -81,12 +81,12 @@ class Settling:
         return False
 
     def _silence(self, node: BrokerView) -> str | None:
-        """A slave that must not follow tells its operator what to do."""
+        """Returns a text if a slave that must not follow does not say what its operator must do."""
         why = broker_of(node).log.follow_status().why
         return None if WIPE in why else f"{node.id} does not fit its master, and says: {why or 'nothing'}"
 
     def _lag(self, node: BrokerView) -> str | None:
-        """What a slave that may follow does not have yet."""
+        """Returns what a slave that may follow lacks yet. Returns None if nothing."""
         master, slave = broker_of(self._expectation.nodes[0]), broker_of(node)
         followed, end = slave.log.follow_status(), master.parts.store.end
         newest_file = 0 if self._plan.whole_log else end - end % self._plan.file_bytes

@@ -14,7 +14,7 @@ FOREIGN = "Foreign"
 
 
 class Stranger(Host[BrokersWorld]):
-    """It has a disk of its own, an empty log, and a topic and a group that are nobody else's."""
+    """A broker of another cluster, with a disk, an empty log, and a topic and a group of its own."""
 
     def __init__(self, world: BrokersWorld, address: str) -> None:
         super().__init__(world, "stranger", address)

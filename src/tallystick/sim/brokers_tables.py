@@ -56,7 +56,7 @@ class TableUses:
     # Brokers.
 
     def changed(self, node: BrokerView) -> None:
-        """Topics or groups of a broker, which shows them from now on."""
+        """Topics or groups of a broker have changed, and clients see them."""
         tables = broker_of(node).tables
         self._shows(node, TopicConfig, tables.topics.version, dict(tables.topics.all), tables.topics.system)
         self._shows(node, GroupConfig, tables.groups.version, dict(tables.groups.all), tables.groups.system)
@@ -77,7 +77,7 @@ class TableUses:
         states.append(table)
 
     def started(self, node: BrokerView) -> None:
-        """It answers."""
+        """A broker has started, and answers."""
         self.changed(node)
         before = self._on_disk.pop(node.id, None)
         if node.is_slave:
@@ -116,12 +116,12 @@ class TableUses:
                 self._fail("saved", f"{node.id} had {offset} of {place} on its disk, now {_offset(node, place)}")
 
     def forget_disk(self, node: BrokerView) -> None:
-        """It is about to get an empty one."""
+        """A broker is about to get an empty disk."""
         self._on_disk.pop(node.id, None)
         self._own.pop(node.id, None)
 
     def another_master(self) -> None:
-        """It may have less than the one before."""
+        """Another broker is the master, which may have less than the one before."""
         self._configs.clear()
         self._set_to.clear()
         self._own.clear()
@@ -130,7 +130,7 @@ class TableUses:
     # What is true at any time.
 
     def look(self) -> None:
-        """Between two turns of the loop."""
+        """Check the tables between two turns of the loop."""
         master = self._expectation.master
         for node in self._expectation.nodes:
             if node.broker is not None:
@@ -181,7 +181,7 @@ class TableUses:
             self._fail("H13", f"the master has {offset} of {place}, and {consumed_offset} were consumed")
 
     def unreported_commits(self, slaves: Sequence[BrokerView]) -> str | None:
-        """Of what was committed at these the master does not know yet."""
+        """Returns which commits at these slaves the master lacks yet. Returns None if none."""
         unreported_commits = {node.id: own for node in slaves if (own := self._own.get(node.id))}
         return f"the master was never told {unreported_commits}" if unreported_commits else None
 
@@ -192,7 +192,7 @@ class TableUses:
         self._configs.pop((kind, name), None)
 
     def ordered(self, kind: type[Config], name: str, config: Config | None) -> None:
-        """It was told that this is so."""
+        """An operator was told that its order is done."""
         self._configs[kind, name] = config
         self.promise_count += 1
 
@@ -206,7 +206,7 @@ class TableUses:
         return node.broker is not None and _counter(node, place) >= self._counters.get(place, 0)
 
     def committed(self, node: BrokerView, place: Place, offset: int, *, has_heard: bool) -> None:
-        """It was told so by this broker."""
+        """A group was told by this broker that it has committed."""
         if not node.is_slave or node.broker is None:
             self._set_to.pop(place, None)
             self.responded(node, place)
@@ -220,19 +220,19 @@ class TableUses:
         self.in_doubt(place)
 
     def in_doubt(self, place: Place) -> None:
-        """A request was made, or lost: nothing is sure of it any more."""
+        """A request of unknown outcome was made: nothing is sure of its subject any more."""
         self._set_to.pop(place, None)
         self._counters[place] = _ANY
         for own in self._own.values():
             own.pop(place, None)
 
     def responded(self, master: BrokerView, place: Place) -> None:
-        """What it was asked to do there is done, or is not and never will be."""
+        """A request has its response: it is done, or never will be."""
         if master.broker is not None:
             self._counters[place] = _counter(master, place)
 
     def was_set(self, master: BrokerView, place: Place, offset: int) -> None:
-        """An operator was told so."""
+        """An operator was told that the group is set."""
         if master.broker is not None:
             self._set_to[place] = offset
             self.promise_count += 1

@@ -36,7 +36,7 @@ NAMES = 4  # of topics, and of groups, that are made and deleted
 
 
 class _Unknown(Exception):
-    """Nobody knows whether it was done; ``is_late``: it may still be."""
+    """The outcome of a request is unknown; ``is_late``: it may still be."""
 
     def __init__(self, is_late: bool) -> None:
         self.is_late = is_late
@@ -91,7 +91,7 @@ class TablesUser:
     async def _order(
         self, client: RemotingClient, number: int, config: Config, creation: Command, deletion: Command
     ) -> None:
-        """Made or changed, or now and then deleted."""
+        """Create or change a topic or a group, or now and then delete it."""
         is_deletion, tables, kind = self._random.random() < 0.3, self._judge.tables, type(config)
         tables.ordering(kind, config.name)
         try:
@@ -104,7 +104,7 @@ class TablesUser:
             tables.ordered(kind, config.name, None if is_deletion else config)
 
     async def _set(self, client: RemotingClient) -> None:
-        """The group elsewhere; its consumer begins there."""
+        """Set the group to another offset, where its consumer begins."""
         (topic, queue_id), group = self._queue(), self._name("t")
         offset = self._random.randint(0, self._positions.get((topic, queue_id), 0))
         place, master, tables = (topic, group, queue_id), self._brokers[0], self._judge.tables
@@ -132,7 +132,7 @@ class TablesUser:
         self._positions.clear()
 
     async def _commit(self, client: RemotingClient) -> None:
-        """At the master, or at a slave: where that one is gone, or overloaded."""
+        """Commit at the master, or at a slave where the master is dead or overloaded."""
         there = [host for host in self._brokers if host.answers]
         if not there:
             return
@@ -156,13 +156,13 @@ class TablesUser:
                 self._begin_anew()
 
     def _goes_back(self) -> int:
-        """By how much: a consumer that got the queue from another one begins where that one had committed."""
+        """Returns by how much a commit goes back: a new owner of a queue begins where the one before had committed."""
         return self._random.choice((0, 0, 0, 0, 0, 0, 0, 5, 50))
 
     async def _commit_at(
         self, client: RemotingClient, host: BrokerHost, commit: OffsetCommit, *, went_back: bool
     ) -> bool:
-        """Whether it counts."""
+        """Commit at one broker. Returns whether it counts."""
         header = UpdateOffsetHeader(
             consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset,
             went_back=went_back or None,
@@ -175,7 +175,7 @@ class TablesUser:
         return reset_to is None
 
     async def _ask(self, client: RemotingClient, host: BrokerHost, command: Command) -> Command | None:
-        """Raises _Unknown; None: it was not done, and is not."""
+        """Returns the response. Returns None if the request was never executed. Raises _Unknown."""
         process: Any = host.process
         try:
             return await client.ask(f"{host.address}:{PORT}", command, WITHIN_S)

@@ -34,12 +34,12 @@ class BrokerView(Protocol):
 
     @property
     def reached(self) -> int:
-        """Where its log ended at most, in any of its lives."""
+        """Returns the highest end that its log had in any of its lives."""
         ...
 
     @property
     def durable(self) -> int:
-        """Where what is synced ends, or did when its last process ended."""
+        """Returns the end of its synced log, now or when its last process ended."""
         ...
 
 
@@ -56,7 +56,7 @@ def store_of(node: BrokerView) -> MessageStore:
 
 
 def log_bytes(node: BrokerView, start: int, end: int) -> bytes:
-    """As far as they are there."""
+    """Returns the bytes of the log, as far as they exist."""
     with node.disk.undisturbed():
         return _bytes(store_of(node), start, end)
 
@@ -69,7 +69,7 @@ def _bytes(store: MessageStore, start: int, end: int) -> bytes:
 
 
 def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) -> Iterator[StoredMessage]:
-    """Those of its log from ``start`` on, where one begins. What is cut in the middle is none."""
+    """Returns the whole records of a log from ``start`` on, where one begins."""
     with node.disk.undisturbed():
         data, at = _bytes(store, start, store.end), start
     while at + SMALLEST <= store.end:
@@ -83,14 +83,14 @@ def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) 
 
 
 def messages_end(node: BrokerView, file_bytes: int) -> int:
-    """Where the last whole record of its log ends."""
+    """Returns the end of the last whole record of its log."""
     store = store_of(node)
     messages = records(node, store, store.first, file_bytes)
     return max((message.physical_offset + message.size for message in messages), default=store.first)
 
 
 def body_at(node: BrokerView, at: int) -> bytes | None:
-    """Of the record at a physical offset; None: there is none."""
+    """Returns the body of the record at a physical offset. Returns None if there is none."""
     store = store_of(node)
     with node.disk.undisturbed():
         record = store.record(at) if store.first <= at < store.end else None
@@ -98,14 +98,14 @@ def body_at(node: BrokerView, at: int) -> bytes | None:
 
 
 def is_part(slave: BrokerView, master: BrokerView) -> bool:
-    """Whether a slave's log is a part of the master's."""
+    """Returns whether a slave's log is a part of the master's."""
     mine, theirs = store_of(slave), store_of(master)
     start = max(mine.first, theirs.first)
     return mine.end <= theirs.end and log_bytes(slave, start, mine.end) == log_bytes(master, start, mine.end)
 
 
 def fits(slave: BrokerView, master: BrokerView) -> bool:
-    """Whether a slave can go on with its master's log: it is empty, or ends in that log as a part of it."""
+    """Returns whether a slave can go on with its master's log: it is empty, or ends in that log as a part of it."""
     end = store_of(slave).end
     return not end or (end > store_of(master).first and is_part(slave, master))
 
@@ -114,7 +114,7 @@ def fits(slave: BrokerView, master: BrokerView) -> bool:
 
 
 def queue_messages(node: BrokerView) -> list[StoredMessage]:
-    """Of all queues, each in its order. Raises AssertionError for a unit that shows another message, or none."""
+    """Returns the messages of all queues, each in its order. Raises AssertionError for a wrong unit."""
     store, messages = store_of(node), list[StoredMessage]()
     with node.disk.undisturbed():
         for topic, ids in sorted(store.queues().items()):
@@ -137,7 +137,7 @@ def _message_at(node: BrokerView, queue: Queue, offset: int, at: int, size: int)
 
 
 def group_offsets(node: BrokerView, group: str) -> dict[str, dict[int, int]]:
-    """What it has of a group, by its keys and queue ids."""
+    """Returns the offsets of a group, by its keys and queue ids."""
     committed = broker_of(node).tables.offsets.committed_offsets
     return {key: offsets for key, offsets in committed.items() if key.endswith(f"@{group}")}
 
@@ -146,7 +146,7 @@ def group_offsets(node: BrokerView, group: str) -> dict[str, dict[int, int]]:
 
 
 def excess(node: BrokerView, plan: BrokersPlan) -> str | None:
-    """What it holds too much of; None: nothing, or it does not answer."""
+    """Returns which bound it exceeds. Returns None if none, or if it does not answer."""
     if node.broker is None:
         return None
     memory = node.broker.memory

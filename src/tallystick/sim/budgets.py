@@ -26,7 +26,7 @@ class Budgets:
         self._most, self._counts, self._promise, self._fail = most, counts, promise, fail
 
     async def watch(self) -> None:
-        """Look four times a second, for ever. It is a task of no process."""
+        """Check the budgets four times a second, for ever. It is a task of no process."""
         while True:
             await asyncio.sleep(EVERY_S)
             self.look()
@@ -39,6 +39,6 @@ class Budgets:
 
 
 def of_loop(loop: VirtualLoop) -> Iterator[tuple[str, int]]:
-    """The counts that every life has."""
+    """Returns the counts that every life has."""
     yield TASKS, loop.tasks
     yield TURN, loop.longest_turn

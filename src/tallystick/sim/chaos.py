@@ -23,7 +23,7 @@ class Chaos(ABC):
         self, world: World, servers: Sequence[Host[Any]], clients: Sequence[ClientHost[Any, Any]],
         longest_s: float = LONGEST_S,
     ) -> None:  # fmt: skip
-        """Both may grow. ``longest_s``: a thing lasts at most."""
+        """``servers`` and ``clients`` may grow. A fault lasts ``longest_s`` at most."""
         self._world, self._random, self._servers, self._clients = world, world.random, servers, clients
         self._is_over, self._longest_s = False, longest_s
 
@@ -37,13 +37,13 @@ class Chaos(ABC):
 
     @abstractmethod
     def _begin(self, what: str) -> tuple[float, Callable[[], None]]:
-        """Do it to somebody; how long it lasts, and what undoes it."""
+        """Begin a fault somewhere. Returns how long it lasts, and what undoes it."""
 
     def _lasts_s(self) -> float:
         return self._random.random() * self._random.choice((0.2, self._longest_s))
 
     def _strike(self, what: str, host: Host[Any]) -> Callable[[], None]:
-        """Do it to a server; what undoes it."""
+        """Begin a fault at a server. Returns what undoes it."""
         disk, fabric = host.disk, self._world.fabric
         self._world.trace.note("strikes", what, host.id)
         if what == "kill":
@@ -79,7 +79,7 @@ class Chaos(ABC):
         return process.go_on
 
     def _cut(self, what: str, address: str) -> Callable[[], None]:
-        """Between this host and all others, or another one."""
+        """Cut this host off from all others, or from another one."""
         others = [server.address for server in self._servers] + [client.address for client in self._clients]
         others += self.services
         others.remove(address)
@@ -91,7 +91,7 @@ class Chaos(ABC):
         return lambda: self._world.fabric.heal(pairs)
 
     def darken(self) -> None:
-        """All that keep something lose power now; they come back one after another."""
+        """Take the power from all servers that store something; they start again one after another."""
         fabric = self._world.fabric
         for host in self._keepers():
             host.lose_power()
@@ -101,7 +101,7 @@ class Chaos(ABC):
         return self._servers
 
     def end(self) -> None:
-        """Nothing stands in the way of anybody any more."""
+        """End all faults."""
         self._is_over = True
         self._world.fabric.heal()
         for client in self._clients:

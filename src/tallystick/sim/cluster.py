@@ -52,7 +52,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
 
 
 class ClusterLife:
-    """One run; ``live`` it once."""
+    """One life of bookies and their clients; ``live`` it once."""
 
     def __init__(
         self, seed: int, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: ClusterJudge
@@ -97,7 +97,7 @@ class ClusterLife:
         return {host.id: host.bookie.storage for host in self._bookies if host.bookie is not None}
 
     def _look(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes] | None:
-        """What a bookie has of an entry; None while it is away, or cannot read it."""
+        """Returns the bytes that a bookie has of an entry. Returns None while it is away, or cannot read them."""
         for host in self._bookies:
             if host.id == bookie and host.bookie is not None:
                 with host.disk.undisturbed(), contextlib.suppress(StorageError):
@@ -109,7 +109,7 @@ class ClusterLife:
             bookie.boot()
 
     async def _await_bookies(self) -> None:
-        """All bookies take writes, but for one that cannot start any more."""
+        """Wait until all bookies take writes, but for one that cannot start any more."""
         while True:
             there = [host for host in self._bookies if not host.retired]
             writable = (await self._service.driver.bookies()).writable
@@ -186,7 +186,7 @@ class ClusterLife:
     # The end.
 
     async def _calm(self) -> None:
-        """Whatever became of its writer, somebody recovers each ledger now; then all programs end."""
+        """Recover each ledger, whatever became of its writer; then all programs end."""
         for shared in self._books:
             if shared.plan.writer_end != "close" or shared.plan.recoverers:
                 self._start("heir", shared, programs.recover)
@@ -194,7 +194,7 @@ class ClusterLife:
         await self._end_programs()
 
     async def _inherit(self, writing: asyncio.Task[None], shared: programs.Shared) -> None:
-        """Its writer may have closed the ledger, or have no response to that."""
+        """Recover a ledger that its writer may have closed already."""
         await asyncio.wait([writing])
         if shared.book.done():
             self._start("heir", shared, programs.recover)
@@ -207,7 +207,7 @@ class ClusterLife:
         self._programs.clear()
 
     async def _check(self) -> None:
-        """All bookies lose power; then everything is there."""
+        """Take the power from all bookies, and check that everything is there afterwards."""
         await self._await_bookies()
         for bookie in self._bookies:
             bookie.lose_power()

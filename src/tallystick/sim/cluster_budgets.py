@@ -24,7 +24,7 @@ BUDGETS = {
 
 
 def counts(world: ClusterWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]) -> list[tuple[str, int]]:
-    """Of now, by the names of the budgets."""
+    """Returns the counts of now, by the names of the budgets."""
     totals = list(of_loop(loop))
     for host in bookies:
         totals.append(("open files of a bookie", len(host.disk.open_files)))

@@ -86,7 +86,7 @@ async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
 
 
 async def _free_id(shared: Shared) -> LedgerId | None:
-    """The id of a ledger that was deleted and that nobody writes any more; None for any new one."""
+    """Returns the id of a deleted ledger that nobody writes any more. Returns None for any new id."""
     before = shared.before
     if before is None:
         return None
@@ -100,7 +100,7 @@ async def _free_id(shared: Shared) -> LedgerId | None:
 
 
 async def _append(shared: Shared, book: LedgerHistory, writer: LedgerWriter) -> None:
-    """In bursts; raises what an append raises, and what the last entry's future does, if the plan waits for it."""
+    """Append in bursts. Raises what an append raises, and the last entry's future if the plan waits for it."""
     plan, judge, rng = shared.plan, shared.judge, shared.random
 
     def acked(future: asyncio.Future[EntryId]) -> None:
@@ -198,7 +198,7 @@ async def look(shared: Shared, client: BookKeeper) -> None:
 
 
 async def _read_part(shared: Shared, book: LedgerHistory, reader: LedgerReader, first: EntryId, last: EntryId) -> None:
-    """Every entry of the part comes, in order, and none besides."""
+    """Read a part, and check that every entry of it comes, in order, and no other."""
     async for entry in reader.read(first, last):
         if entry.id != first:
             shared.judge.fail("P5", f"a reader of ledger {book.id} got {entry.id} instead of {first}")
@@ -223,7 +223,7 @@ async def delete(shared: Shared, client: BookKeeper) -> None:
 
 
 async def _delete(book: LedgerHistory, client: BookKeeper) -> None:
-    """One attempt. Where all bookies said that they refuse writes from now on, nothing new is acknowledged."""
+    """Try once to delete the ledger. Once all bookies refuse writes, nothing new is acknowledged."""
     fragments = book.metadata.fragments
     await client.delete_ledger(book.id)
     if book.all_refuse and book.metadata.fragments == fragments and not book.damaged:
@@ -244,7 +244,7 @@ async def _read_all(shared: Shared, book: LedgerHistory, reader: LedgerReader) -
 
 
 def _is_lost(judge: ClusterJudge, book: LedgerHistory, entry: EntryId, error: TallyError) -> bool:
-    """Whether an entry was rightly not read because its ledger was deleted; else it must be there, sooner or later."""
+    """Returns whether an entry may be missing because its ledger was deleted; else it must be read at last."""
     if not book.deleted and not isinstance(error, FUTILE):
         judge.fail("P8", f"entry {entry} of ledger {book.id} cannot be read: {error!r}")
     return book.deleted

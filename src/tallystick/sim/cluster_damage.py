@@ -39,7 +39,7 @@ class Damage:
             await self._move(host)
 
     def _rot(self, host: BookieHost) -> None:
-        """A bit flips; the bookie notices when it reads it."""
+        """Flip a bit of a file; the bookie notices when it reads it."""
         files = [path for path in host.disk.files() if not path.endswith("/" + COOKIE)]
         if files:
             path = self._random.choice(files)

@@ -33,7 +33,7 @@ Look = Callable[[BookieId, LedgerId, EntryId], tuple[int, bytes] | None]  # what
 
 
 class ClusterJudge:
-    """Sees what really is, which no client does."""
+    """Checks the promises against the metadata and the bookies' disks, which no client sees."""
 
     def __init__(self, seed: int, trace: Trace) -> None:
         self.seed, self._trace = seed, trace
@@ -136,7 +136,7 @@ class ClusterJudge:
             self.fail("P3", f"a client reports the end {last_entry} of ledger {book.id}: the metadata is {metadata}")
 
     def readable(self, book: LedgerHistory, last_entry: EntryId) -> None:
-        """A reader may read so far."""
+        """A reader was told that it may read so far."""
         assert book.writer is not None
         limit = max(book.writer.lac, book.metadata.last_entry if book.metadata.is_closed else NO_ENTRY)
         if last_entry > limit and not book.is_replaced:
@@ -155,7 +155,7 @@ class ClusterJudge:
             self.fail("P5", f"entry {entry.id} of ledger {book.id} says that {entry.lac} was confirmed before it")
 
     def on_event(self, event: Event) -> None:
-        """What a client says of what it does."""
+        """A client has reported an event."""
         if event.kind == "length is a lower bound":
             self.books[event.fields["ledger"]].is_length_a_bound = True
         elif event.kind == "fence covers every write set":

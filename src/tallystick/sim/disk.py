@@ -29,7 +29,7 @@ class Crashed(BaseException):
 
 
 class _InTurn:
-    """What two threads would do at the same time, one after the other; which is first is never sure."""
+    """Runs two calls of two threads one after the other; the seed says which is first."""
 
     def __init__(self, rng: random.Random) -> None:
         self._random = rng
@@ -39,11 +39,11 @@ class _InTurn:
             call()
 
     def close(self) -> None:
-        """There is no thread."""
+        """Does nothing: there is no thread."""
 
 
 class _Lock:
-    """Of a folder or a file. Held until it is released, or its process is dead."""
+    """A lock of a folder or a file. It is held until it is released, or its process is dead."""
 
     def __init__(self, locks: dict[str, _Lock], path: str) -> None:
         self._locks, self._path = locks, path
@@ -80,7 +80,7 @@ class SimDisk:
     # What happens to it.
 
     def kill(self) -> None:
-        """The process died; all that it wrote is still in the page cache."""
+        """Let the process die; all that it wrote is still in the page cache."""
         self.life += 1
         self._is_stopped, self.crash_at = False, None
         self._locks.clear()
@@ -89,7 +89,7 @@ class SimDisk:
             inode.cached = bytearray(inode.cached)  # what it mapped is its own no more
 
     def power_loss(self) -> None:
-        """The machine died: what was not synced is lost, kept or torn."""
+        """Let the machine die: what was not synced is lost, kept or torn."""
         self.kill()
         self._losses += 1
         for changes in self._pending.values():
@@ -146,7 +146,7 @@ class SimDisk:
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """For those that look: no fault and no crash, and their operations do not count."""
+        """Let a judge read: without faults and crashes, and its operations do not count."""
         before = self.operations, self.crash_at, self.fault
         self.crash_at = self.fault = None
         try:
@@ -155,7 +155,7 @@ class SimDisk:
             self.operations, self.crash_at, self.fault = before
 
     def stop(self) -> NoReturn:
-        """The crash is now: ``on_stop`` takes the machine down, or nothing works until ``kill`` or ``power_loss``."""
+        """Crash now: ``on_stop`` takes the machine down, or nothing works until ``kill`` or ``power_loss``."""
         if self.on_stop is not None:
             self.on_stop()  # who looks at what dies can still read
         else:
@@ -163,7 +163,7 @@ class SimDisk:
         raise Crashed(f"operation {self.operations}")
 
     def enter(self, operation: str, path: str, life: int | None = None) -> bool:
-        """Count an operation; whether the crash interrupts it."""
+        """Count an operation. Returns whether the crash interrupts it."""
         if self._is_stopped or (life is not None and life != self.life):
             raise Crashed(f"{operation} after a crash")
         self.operations += 1
@@ -172,7 +172,7 @@ class SimDisk:
         return self.operations == self.crash_at
 
     def room_for(self, inode: Inode, end: int) -> int:
-        """By how many bytes a file that reaches to ``end`` is too long for the disk."""
+        """Returns by how many bytes a file that reaches to ``end`` is too long for the disk."""
         growth = max(0, end - len(inode.cached))
         return max(0, growth - max(0, self.capacity - self._used_bytes()))
 

@@ -64,7 +64,7 @@ def apply_name(names: dict[str, Node], change: Link | Unlink) -> None:
 
 @dataclass
 class DiskImage:
-    """All that a disk has: the names, those that are durable, and changes that are not."""
+    """The content of a disk: its names now, its durable names, and the changes between."""
 
     names: dict[str, Node] = field(default_factory=lambda: {"/": None})
     durable: dict[str, Node] = field(default_factory=lambda: {"/": None})

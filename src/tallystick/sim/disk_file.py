@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SimFile:
-    """A file opened before the last crash is dead: every use of it raises Crashed. Using a closed one is a bug."""
+    """An open file. After a crash every use of it raises Crashed; a use after its close is a bug."""
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode, direct: bool, durable: bool) -> None:
         self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
@@ -91,5 +91,5 @@ class SimFile:
         return is_cut
 
     def _require_open(self) -> None:
-        """The real one's descriptor may be another file's by now."""
+        """Fails for a closed file, whose real descriptor may be another file's by now."""
         assert self in self._disk.open_files or self._life != self._disk.life, f"{self._path} is used after its close"

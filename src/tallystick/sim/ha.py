@@ -41,7 +41,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
 
 
 class HaLife:
-    """The nodes, and what happens to them when; ``live`` it once."""
+    """One life of a master and its slaves; ``live`` it once."""
 
     def __init__(self, rng: random.Random, plan: HaPlan, loop: VirtualLoop, trace: Trace, judge: HaJudge) -> None:
         self._random, self._plan, self._loop, self._trace, self._judge = rng, plan, loop, trace, judge
@@ -110,7 +110,7 @@ class HaLife:
                 judge.fail("H9", "enough slaves follow, and a send was not confirmed")
 
     async def _until(self, what_lacks: Callable[[], tuple[str, str] | None]) -> None:
-        """Nothing does any more."""
+        """Wait until nothing is missing. Fails after a time."""
         ends_at = self._loop.time() + CALM_S
         while (lack := what_lacks()) is not None:
             if self._loop.time() > ends_at:

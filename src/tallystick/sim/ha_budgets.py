@@ -21,7 +21,7 @@ BUDGETS = {
 
 
 def counts(world: HaWorld, loop: VirtualLoop, nodes: Sequence[HaHost]) -> list[tuple[str, int]]:
-    """Of now, by the names of the budgets."""
+    """Returns the counts of now, by the names of the budgets."""
     totals = list(of_loop(loop))
     for node in nodes:
         totals.append(("open files of a node", len(node.disk.open_files)))

@@ -43,12 +43,12 @@ class HaChaos(Chaos):
         return self._lasts_s(), node.log.heal
 
     def darken_soon(self) -> None:
-        """As soon as what runs has come to its end."""
+        """Take the power from all nodes as soon as the present turn has ended."""
         fabric = self._world.fabric
         fabric.loop.call_soon(self.darken, context=fabric.context)
 
     def _stranger(self) -> None:
-        """A connection to the HA port that is no slave's."""
+        """Open a connection to the HA port that is no slave's."""
         rng, end = self._random, self._nodes[0].log.end
         words = rng.choice((
             [rng.randbytes(rng.randint(1, 40))],

@@ -36,7 +36,7 @@ class RecordDisk(SimDisk):
         super().power_loss()
 
     def _write_records(self, path: str) -> None:
-        """What was not synced, as far as it comes to the medium."""
+        """Returns the bytes that were not synced and come to the medium all the same."""
         inode = self._inode(path)
         if not inode.pending:
             return
@@ -51,7 +51,7 @@ class RecordDisk(SimDisk):
 
 
 def _pieces(content: bytearray) -> Iterator[tuple[int, int]]:
-    """From where to where each record goes; the last piece is what follows them."""
+    """Returns begin and end of each record; the last piece is what follows them."""
     start = 0
     while start + _HEAD_BYTES <= len(content):
         size, magic = (int.from_bytes(content[at : at + 4], "big") for at in (start, start + _MAGIC_AT))

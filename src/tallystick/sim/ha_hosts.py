@@ -31,7 +31,7 @@ HaWorld = JudgedWorld[HaJudge, HaPlan]
 
 
 class HaHost(Host[HaWorld]):
-    """Number 0 is the master. Its log is read back, and compared, as soon as its process is dead."""
+    """A machine with a master (number 0) or a slave. Its log is read back and compared once its process is dead."""
 
     disk_type = RecordDisk
     disk: RecordDisk
@@ -58,12 +58,12 @@ class HaHost(Host[HaWorld]):
 
     @property
     def follows(self) -> bool:
-        """A slave: it is fed."""
+        """Returns whether a slave is fed by its master."""
         return self.running is not None and self.running.follow_status().link > 0
 
     @property
     def why(self) -> str:
-        """A slave: what keeps it."""
+        """Returns why a slave does not follow."""
         return self.running.follow_status().why if self.running is not None else "it does not run"
 
     # What it is.
@@ -113,7 +113,7 @@ class HaHost(Host[HaWorld]):
     # What it does.
 
     def put(self, count: int, *, waits: bool) -> None:
-        """A master: a tick's sends, which wait for disk and slaves as the settings say, or for nothing."""
+        """Put a tick's sends at a master; they wait for disk and slaves as the settings say, or for nothing."""
         if self.process is not None:
             self._world.fabric.loop.call_soon(self._put, count, waits, context=self.process.context)
 
@@ -156,7 +156,7 @@ class HaHost(Host[HaWorld]):
         self._die(power_loss=True)
 
     def _on_failure(self, process: Process, error: Exception) -> None:
-        """It may end for what its disk did, and for nothing else."""
+        """Check that a log fails only by its disk."""
         self._world.trace.note(process.name, "ends", repr(error))
         if isinstance(error, Violation):
             self._world.judge.report(error)
@@ -165,7 +165,7 @@ class HaHost(Host[HaWorld]):
         self._die(power_loss=self._random.random() < 0.5)
 
     def _die(self, *, power_loss: bool) -> None:
-        """Nothing would notice the loss of power behind an original's back."""
+        """Let the process die. An original as master keeps its power: nobody would notice what it lost."""
         process, world = self.process, self._world
         if process is None:  # the log is being read back
             return
@@ -181,7 +181,7 @@ class HaHost(Host[HaWorld]):
         world.fabric.loop.call_soon(self._read_back, power_loss, context=world.fabric.context)
 
     def _read_back(self, power_loss: bool) -> None:
-        """Not while something that it did is on the stack."""
+        """Read the log back, in a later turn: the dead process may still be on the stack."""
         world = self._world
         try:
             self.log.restart(power_loss=power_loss)
@@ -199,4 +199,4 @@ class HaHost(Host[HaWorld]):
 
 
 def _ignore(arrivals: Sequence[object]) -> None:
-    """Nobody waits for a message here: what queues show is looked at from outside."""
+    """Does nothing: no consumer waits here, and judges read the queues."""

@@ -22,14 +22,14 @@ from tallystick.sim.virtual.trace import Trace
 
 @dataclass(frozen=True)
 class WaitingSender:
-    """A sender waits since then, seconds, for the log up to ``end``."""
+    """A sender that waits since then, in seconds, for the log up to ``end``."""
 
     end: int
     since: float
 
 
 class HaView(Protocol):
-    """What is to be seen of a master or a slave."""
+    """A master or a slave as a judge sees it."""
 
     id: str
     sync_flush: bool
@@ -50,7 +50,7 @@ class HaView(Protocol):
 
 @dataclass(frozen=True)
 class _Promise:
-    """The bytes of a log up to ``end`` must stay."""
+    """A promise that the bytes of a log up to ``end`` stay."""
 
     where: str
     end: int
@@ -58,7 +58,7 @@ class _Promise:
 
 
 class HaJudge:
-    """Sees what really is, which no node does. ``violation`` is the first that it found."""
+    """Checks the promises against the nodes' logs. ``violation`` is the first that it found."""
 
     master: HaView
 
@@ -121,13 +121,13 @@ class HaJudge:
         self._reach[slave.id] = max(self._reach.get(slave.id, 0), slave.log.end)
 
     def master_died(self) -> None:
-        """What it lost is no longer what a slave can be said to have of it."""
+        """The master has died: what it lost is no longer compared with its slaves."""
         for name in self._reach:
             self._reach[name] = min(self._reach[name], self.master.log.end)
         self._check_promises()
 
     def same(self, slave: HaView, end: int) -> bool:
-        """Whether the slave has the bytes that the master has up to there, or had before they were deleted."""
+        """Returns whether the slave has the bytes that the master has up to there, or had before they were deleted."""
         if slave.log.empty:
             return True
         first = slave.log.first
@@ -135,7 +135,7 @@ class HaJudge:
         return end <= self.master.log.end and end <= slave.log.end and mine == theirs
 
     def unsettled(self) -> tuple[str, str] | None:
-        """What has not come to its end, and which promise that is; None when everything has.
+        """Returns what is not done yet, and which promise that is. Returns None when all is done.
 
         Who can follow follows and has everything (``copied`` saw to those who cannot).
         """
@@ -149,11 +149,11 @@ class HaJudge:
         return None
 
     def at_the_end(self) -> None:
-        """Everything is calm."""
+        """Check what holds at the end, when all is done."""
         self._check_promises()
 
     def compatible(self, slave: HaView) -> bool:
-        """Whether the master can go on where the slave's log ends."""
+        """Returns whether the master can go on where the slave's log ends."""
         end = slave.log.end
         return slave.log.empty or (self.master.log.first < end and self.same(slave, end))
 
@@ -165,12 +165,12 @@ class HaJudge:
                 self.fail("acked", f"{promise.where} lost what it had up to {promise.end}")
 
     def fail(self, promise: str, what: str) -> NoReturn:
-        """Whoever may catch what this raises, the life has failed."""
+        """Note a violation and raise it: the life has failed, also where the error is caught."""
         violation = Violation(f"{promise}: {what}")
         self.report(violation)
         raise violation
 
     def report(self, violation: Violation) -> None:
-        """Somebody else found one."""
+        """Note a violation that another judge found."""
         self._trace.note("VIOLATION", violation)
         self.violation = self.violation or str(violation)

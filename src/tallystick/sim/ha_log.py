@@ -92,11 +92,11 @@ class SimLog:
 
     @property
     def empty(self) -> bool:
-        """It has no bytes, and wherever it ends is no place."""
+        """Returns whether it has no bytes: then its end is no position."""
         return self.end == self.first
 
     def put_requests(self, count: int) -> list[PutRequest]:
-        """Of a tick's sends."""
+        """Returns the put requests of a tick's sends."""
         return [self._put_request() for _ in range(count)]
 
     def _put_request(self) -> PutRequest:
@@ -157,7 +157,7 @@ class SimLog:
 
     @contextlib.contextmanager
     def _interleaved(self) -> Iterator[None]:
-        """Sometimes the loop has its turn after a sync and before its thread goes on."""
+        """Let the loop have a turn, now and then, after a sync and before its thread goes on."""
 
         def meet() -> None:
             if self._chance(0.5):
@@ -171,19 +171,19 @@ class SimLog:
             self.disk.after_sync = None
 
     def dispatch(self) -> None:
-        """A part of what may be."""
+        """Dispatch a part of what may be dispatched."""
         self.store.reput()
 
     # What happens to it.
 
     def retain(self) -> None:
-        """The disk is so full that old files go."""
+        """Delete old files, as on a disk that is nearly full."""
         self.was_disturbed = True
         usage = self.disk.usage(_ROOT)
         self.disk.capacity = int((usage.total - usage.free) / _CLEANS_AT)
 
     def fill(self, free_bytes: int) -> None:
-        """So much is left; and files that have no space of their own yet, those of queues and index, may get none."""
+        """Leave so much free; files without space of their own yet, those of queues and index, may get none."""
         self.was_disturbed = True
         usage = self.disk.usage(_ROOT)
         self.disk.capacity = usage.total - usage.free + free_bytes
@@ -195,7 +195,7 @@ class SimLog:
         return None
 
     def fail(self) -> None:
-        """The next sync of a file of the log fails."""
+        """Let the next sync of a file of the log fail."""
         self.was_disturbed = True
         self.disk.fault = lambda operation, path: (
             StorageError("simulated", path=path) if operation == "sync" and "commitlog" in path else None
@@ -205,7 +205,7 @@ class SimLog:
         self.disk.capacity, self.disk.fault = PLENTY, None
 
     def restart(self, *, power_loss: bool) -> None:
-        """The process, or the machine, died and is back."""
+        """Start again after the death of the process or the machine."""
         data_before, first = bytes(self.data), self.first
         whole_end = self.whole(self.flushed if power_loss else len(self.data))
         rotten = self._rotten()
@@ -229,7 +229,7 @@ class SimLog:
             raise Violation(f"restart: the log was whole up to {whole_end} and is up to {self.end}")
 
     def _rotten(self) -> tuple[int, int] | None:
-        """A record that was synced, and a byte of its body; None for no rot this time."""
+        """Returns a synced record and a byte of its body to damage. Returns None for no damage this time."""
         if not self._chance(_ROT):
             return None
         bodies = [
@@ -265,7 +265,7 @@ class SimLog:
     # What it looks like.
 
     def see(self, start: int) -> None:
-        """What the log has from ``start`` on."""
+        """Note the bytes that the log has from ``start`` on."""
         del self.data[start:]
         self.data += bytes(max(self.first, start) - len(self.data))
         with self.disk.undisturbed():  # a file that nobody read yet is opened for this
@@ -273,7 +273,7 @@ class SimLog:
                 self.data += piece
 
     def records(self, end: int) -> Iterator[tuple[int, int]]:
-        """Place and size of each whole record before ``end``, by the log's bytes alone; blanks have size 0."""
+        """Yields position and size of each whole record before ``end``, by the bytes alone; blanks have size 0."""
         offset = self.first
         while offset < end:
             border = offset - offset % FILE_BYTES + FILE_BYTES
@@ -285,7 +285,7 @@ class SimLog:
             offset = after
 
     def whole(self, end: int) -> int:
-        """Where the last whole record before ``end`` ends, or the blank after it."""
+        """Returns where the last whole record before ``end`` ends, or the blank after it."""
         last = self.first
         for offset, size in self.records(end):
             last = offset + size if size else offset - offset % FILE_BYTES + FILE_BYTES

@@ -10,7 +10,7 @@ from tallystick.runtime.network import Listener, Network, ProtocolFactory, Reser
 
 
 class OriginalNetwork:
-    """A ``runtime.network.Network`` for a master of ours, which is then not asked by anybody."""
+    """A ``runtime.network.Network`` on which a master of ours gets no request of our extension."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -22,7 +22,7 @@ class _Record:
 
 
 def check_dispatch(log: SimLog) -> None:
-    """Raises Violation. The disk behaves while it is looked at."""
+    """Check what was dispatched, on a disk without faults. Raises Violation."""
     with log.disk.undisturbed():
         while log.store.rebuilding:
             log.store.rebuild()
@@ -67,7 +67,7 @@ def _check_key(log: SimLog, topic: str, key: str, kind: IndexType, records: Sequ
 
 
 def _is_dispatched(log: SimLog, dispatched_bytes: bytes, records: Sequence[_Record]) -> bool:
-    """Whether all that was dispatched was found. More is right, too: a dispatch that a full disk interrupted."""
+    """Returns whether all that was dispatched was found. More is right after a dispatch that a full disk cut short."""
     log_bytes = b"".join(one.data for one in records)
     sure = sum(len(one.data) for one in records if one.message.physical_offset < log.store.reput_offset)
     return log_bytes.startswith(dispatched_bytes) and len(dispatched_bytes) >= sure

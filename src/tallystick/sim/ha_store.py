@@ -15,7 +15,7 @@ _REPUT_BYTES = 4096
 
 
 class LogWatcher(Protocol):
-    """Sees what becomes of a log."""
+    """Hears of each change of a log."""
 
     sync_flush: bool
 
@@ -32,20 +32,20 @@ class LogWatcher(Protocol):
         ...
 
     def flushing(self) -> AbstractContextManager[None]:
-        """Around a flush."""
+        """Surrounds a flush."""
         ...
 
     def maintaining(self) -> AbstractContextManager[None]:
-        """Around the upkeep."""
+        """Surrounds the upkeep."""
         ...
 
     def closing(self) -> None:
-        """It ends in order, and then knows no more where it began."""
+        """The store is about to close."""
         ...
 
 
 class SeenStore(MessageStore):
-    """``log`` is set by who opens it."""
+    """A store that reports what it does to its ``log``, which is set after it was opened."""
 
     log: LogWatcher
 

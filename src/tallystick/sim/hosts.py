@@ -22,7 +22,7 @@ RESTART_S = 1.0  # after a process ended by itself
 
 
 class World:
-    """What all processes of one life share."""
+    """The parts that all processes of one life share."""
 
     def __init__(self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float) -> None:
         """``sync_s``: a sync of a disk takes, at most."""
@@ -30,7 +30,7 @@ class World:
         self.clock = VirtualClock(fabric.loop)
 
     def chance(self) -> random.Random:
-        """For one process, which draws as much as it likes."""
+        """Returns a source of chance for one process alone."""
         return random.Random(self.random.getrandbits(64))
 
     def events(self, name: str, *listeners: Callable[[Event], None]) -> Events:
@@ -38,7 +38,7 @@ class World:
 
 
 class Plan(Protocol):
-    """What happens in a life; ``sync_s``: a sync of a disk takes, at most."""
+    """The events of a life; ``sync_s``: a sync of a disk takes, at most."""
 
     @property
     def sync_s(self) -> float: ...
@@ -90,14 +90,14 @@ class Host(ABC, Generic[W]):
         process.start(self._run(process))
 
     def kill(self) -> None:
-        """The process dies; what it wrote is in the page cache."""
+        """Let the process die; what it wrote is in the page cache."""
         if (process := self.process) is not None:
             self._forget()
             self._world.fabric.kill(process)
             self.disk.kill()
 
     def lose_power(self) -> None:
-        """The machine dies; what it did not sync is lost, or not."""
+        """Let the machine die; what it did not sync is lost, kept or torn."""
         if (process := self.process) is not None:
             self._forget()
             self._world.fabric.power_off(process)
@@ -115,14 +115,14 @@ class Host(ABC, Generic[W]):
             self._exits(process)
 
     def _exits(self, process: Process) -> None:
-        """The process is at its end; something starts it again."""
+        """The process has ended; start it again later."""
         if self.process is process:
             self.kill()
             loop, fabric = self._world.fabric.loop, self._world.fabric
             loop.call_later(RESTART_S, self.boot, context=fabric.context)
 
     def _outside(self, process: Process, *listeners: Callable[[Event], None]) -> Outside:
-        """All that a server of this process sees of the world."""
+        """Returns the machine as a server of this process sees it."""
         world = self._world
         return Outside(
             world.fabric.network(process), self.disk, world.clock, world.events(process.name, *listeners),
@@ -178,7 +178,7 @@ class ClientHost(ABC, Generic[W, C]):
             await work(client)
 
     def outside(self, *listeners: Callable[[Event], None]) -> Outside:
-        """All that a client of this process sees of the world."""
+        """Returns the machine as a client of this process sees it."""
         world = self._world
         return Outside(
             world.fabric.network(self.process), SimDisk(random.Random(0)), world.clock,  # clients keep nothing on it

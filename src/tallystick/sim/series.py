@@ -29,7 +29,7 @@ class Life(Protocol):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a series came to."""
+    """The counts and failures of a series."""
 
     lives: int
     promise_count: int
@@ -68,5 +68,5 @@ def run_many(
 
 
 def random_start() -> int:
-    """A first seed that no earlier series used."""
+    """Returns a first seed that no earlier series used."""
     return random.SystemRandom().randrange(1 << 32)

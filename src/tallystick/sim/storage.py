@@ -46,7 +46,7 @@ SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 @dataclass
 class Flight:
-    """A commit under way, and what it will promise."""
+    """A commit under way, with the adds and fences that it will promise."""
 
     commit: Commit
     adds: list[tuple[int, int, int]]
@@ -54,7 +54,7 @@ class Flight:
 
 
 class StorageLife:
-    """One storage, its disk, and the model."""
+    """One life of a storage, with its disk and its model."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.random = random.Random(seed)
@@ -164,7 +164,7 @@ class StorageLife:
         return self.books[ledger].fenced or self.books[ledger].deleting
 
     def add_one(self) -> None:
-        """By recovery: passes the fence."""
+        """Add an entry as recovery does, which passes the fence."""
         ledger = self.random.choice(IDS)
         entry = self._new_id(self.books[ledger])
         body = self._entry(ledger, entry)
@@ -212,7 +212,7 @@ class StorageLife:
         self._flight = None
 
     def upkeep(self) -> None:
-        """One step of a checkpoint or a collection."""
+        """Take one step of a checkpoint or a collection."""
         if self._plan is None:
             step = self.random.choices(
                 (self.storage.checkpoints.begin, self.storage.checkpoints.begin_compaction, None), (5, 2, 3)
@@ -265,7 +265,7 @@ class StorageLife:
         self.storage.checkpoints.sweep()
 
     def _forget(self, ledger: int) -> None:
-        """Its id may be used again."""
+        """Begin a deleted ledger anew: its id may be used again."""
         self.books[ledger] = LedgerModel()
         self._staged_adds = [add for add in self._staged_adds if add[0] != ledger]
         self._staged_fences = [fence for fence in self._staged_fences if fence != ledger]
@@ -290,12 +290,12 @@ class StorageLife:
         self._again()
 
     def fill_up(self) -> None:
-        """The disk is full, or has space again."""
+        """Fill the disk, or give it space again."""
         usage = self.disk.usage(LEDGER_DIR)
         self.disk.capacity = usage.total - usage.free if usage.total == PLENTY else PLENTY
 
     def restart(self) -> None:
-        """An orderly stop, with space for the checkpoint."""
+        """Stop in order, with space for the checkpoint, and start again."""
         self.disk.fault, self.disk.capacity = None, PLENTY
         if self._flight is not None:
             self.commit()
@@ -322,7 +322,7 @@ class StorageLife:
                 self._reboot()
 
     def _settle(self, ledger: int) -> None:
-        """What is found after a restart is what is true from now on."""
+        """Compare a ledger with its model after a restart; what is read is what must stay from now on."""
         book = self.books[ledger]
         here = ledger in self.storage.ledger_ids()
         if book.is_gone and here:

@@ -45,7 +45,7 @@ class LedgerModel:
     is_gone: bool = False  # it took effect
 
     def add(self, entry: int, data: bytes) -> int:
-        """The storage took an entry; the number of this version of it."""
+        """The storage took an entry. Returns the number of this version of it."""
         self.exists = True
         versions = self.entries.setdefault(entry, Versions())
         versions.payloads.append(data)
@@ -53,7 +53,7 @@ class LedgerModel:
 
     @property
     def has_promises(self) -> bool:
-        """Whether a crash may not take the ledger away."""
+        """Returns whether the ledger must survive a crash."""
         return self.fence_promised or any(versions.durable_version >= 0 for versions in self.entries.values())
 
 
@@ -81,12 +81,12 @@ def expect(code: int, expected_code: int, what: str, *where: int) -> None:
 
 
 def absent(book: LedgerModel) -> Code:
-    """The response code for a deleted ledger: a loss of power may bring it back until the deletion is durable."""
+    """Returns the response code for a deleted ledger, which a crash may bring back until the deletion is durable."""
     return Code.NO_LEDGER if book.is_gone else Code.IO_ERROR
 
 
 def check_reads(storage: Storage, ledger: int, book: LedgerModel, rng: random.Random) -> None:
-    """All that was sent can be read at once, whatever way is used; and nothing else."""
+    """Check that all that was sent can be read at once, in each way, and nothing else."""
     if book.deleting:
         expect(storage.read(ledger, 0)[0], absent(book), "read of a deleted ledger", ledger)
         return
@@ -112,7 +112,7 @@ def _response(ledger: int, entry: int, book: LedgerModel) -> bytes:
 def check_rot(
     books: Mapping[int, LedgerModel], disk: SimDisk, rng: random.Random, reopen: Callable[[], Storage]
 ) -> None:
-    """A bit flips in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
+    """Flip a bit of a ledgers' file, and check what follows: an error or no harm, never "no" or other bytes."""
     files = [path for name in disk.listdir(LEDGER_DIR) if disk.open(path := f"{LEDGER_DIR}/{name}").size()]
     path = rng.choice(files)
     disk.flip(path, rng.randrange(disk.open(path).size()), rng.randrange(8))

@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def _run_once(self) -> None:
-        """One turn: what is ready, and the timers that are due. Instead of waiting for one, move the clock."""
+        """Run one turn: what is ready, and the timers that are due. Instead of waiting for one, move the clock."""
         ready, timers = self._ready, self._scheduled
         self.turns += 1
         if self.turns > self._max_turns:
@@ -116,7 +116,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def tasks(self) -> int:
-        """How many are not done; those of dead processes count, too."""
+        """Returns how many tasks are not done; those of dead processes count, too."""
         return len(self._unfinished)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
@@ -169,7 +169,7 @@ for _name in _OUTSIDE:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """Which coroutine a task runs and where it stands, as text that is equal in all runs."""
+    """Returns which coroutine a task runs and where it stands, as text that is equal in all runs."""
     coroutine, place = task.get_coro(), ""
     with contextlib.suppress(IndexError):
         frame = task.get_stack(limit=1)[0]
@@ -178,7 +178,7 @@ def _where(task: asyncio.Task[Any]) -> str:
 
 
 def _close(work: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> None:
-    """Who cleans up on its way out may wait once more for each thing that it cleans up.
+    """Close a coroutine that may wait once more for each thing that it cleans up.
 
     A plain ``close`` would leave the inner part of such a one to the garbage collector, and its errors to nobody.
     """

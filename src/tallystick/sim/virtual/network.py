@@ -41,7 +41,7 @@ CALM = LinkFaults()
 
 
 class Fabric:
-    """All hosts and connections. ``faults`` may change at any time."""
+    """The hosts and connections of one life. ``faults`` may change at any time."""
 
     def __init__(self, rng: random.Random, trace: Trace, faults: LinkFaults = CALM) -> None:
         self.random, self.trace, self.faults = rng, trace, faults
@@ -56,25 +56,25 @@ class Fabric:
     # What goes wrong.
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Nothing that the first host of a pair sends arrives at the second, until ``heal``."""
+        """Let nothing arrive that the first host of a pair sends to the second, until ``heal``."""
         for source, target in pairs:
             self.trace.note("cut", source, target)
             self._cuts[source, target] += 1
 
     def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
-        """These cuts, or all, are no more; who was cut off twice is as long as one of them lasts."""
+        """End these cuts, or all; who was cut off twice stays so as long as one of them lasts."""
         self._cuts = Counter() if pairs is None else self._cuts - Counter(pairs)
         self.trace.note("healed", *self._cuts)
         self._pass_held()
 
     def reset_all(self, address: str) -> None:
-        """All connections of a host end."""
+        """Reset all connections of a host."""
         for transport in tuple(self._transports):
             if transport.here[0] == address and not transport.is_over:
                 self._reset(transport)
 
     def forget_all(self, address: str) -> None:
-        """Something on the way forgets the connections of a host: nothing of them arrives, and nobody is told."""
+        """Forget the connections of a host, as a firewall does: nothing of them arrives, and nobody is told."""
         self.trace.note("forgotten", address)
         for transport in self._transports:
             if transport.here[0] == address:
@@ -86,12 +86,12 @@ class Fabric:
         self._die(process, tells=True)
 
     def power_off(self, process: Process) -> None:
-        """Its host goes without a word: peers learn it when they hear nothing, or when it is there again."""
+        """Switch a host off without a word: peers learn it by its silence, or when it is on again."""
         self._dark[process.address] = None
         self._die(process, tells=False)
 
     def power_on(self, address: str) -> None:
-        """The host is there again, and knows nothing of its connections: who sent something is told so."""
+        """Switch a host on, which knows nothing of its connections: who sent something is told so."""
         if address in self._dark:
             del self._dark[address]
             self._pass_held()
@@ -111,7 +111,7 @@ class Fabric:
             self.loop.call_later(self.delay_s(), transport.pass_held, context=self.context)
 
     def delay_s(self) -> float:
-        """Of one piece."""
+        """Returns the delay of one piece."""
         if self.random.random() < self.faults.slow:
             return min(30.0, 0.02 * self.random.paretovariate(0.8))
         return LEAST_S + self.random.random() * self.faults.latency_s
@@ -126,13 +126,13 @@ class Fabric:
         return (source, target) not in self._cuts and target not in self._dark
 
     async def travel(self, source: str, target: str) -> None:
-        """Until something that is sent again and again arrives."""
+        """Wait until something that is sent again and again arrives."""
         await asyncio.sleep(self.delay_s())
         while not self.passes(source, target):  # noqa: ASYNC110  # TCP tries again at intervals, too
             await asyncio.sleep(RETRY_S)
 
     def network(self, process: Process) -> SimNetwork:
-        """As this process sees it."""
+        """Returns the network as this process sees it."""
         return SimNetwork(self, process)
 
     def listening(self, address: str, port: int) -> SimListener | None:
@@ -240,7 +240,7 @@ class SimReservation:
         self.port = port
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """Does nothing: nothing is held."""
 
 
 class SimNetwork:
@@ -270,7 +270,7 @@ class SimNetwork:
         return near
 
     def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> SimReservation:
-        """It keeps nobody out: a process of a host is alone there, but for what listens already."""
+        """Returns a free port; no other process of the host could take it."""
         first_port = port or self._fabric.new_port()
         for number in (first_port, *(first_port + offset for offset in offsets)):
             if self._fabric.is_bound(self._process.address, number):

@@ -17,7 +17,7 @@ PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class Timers(Protocol):
-    """Of the event loop what a process needs."""
+    """The part of the event loop that a process uses."""
 
     def run_again(self, handle: asyncio.Handle) -> None: ...
 
@@ -46,7 +46,7 @@ class Process:
         return self._loop.create_task(work, context=self.context.copy())
 
     def takes(self, handle: asyncio.Handle) -> bool:
-        """Whether a callback that is due can run now."""
+        """Returns whether a callback that is due can run now."""
         if not self.alive:
             self._lost_handles.append(handle)
         elif self.paused:
@@ -57,7 +57,7 @@ class Process:
         self.paused = True
 
     def go_on(self) -> None:
-        """Whatever became due meanwhile runs now, unless something that comes before it cancels it."""
+        """End a pause: callbacks that became due run now, unless an earlier one cancels them."""
         self.paused = False
         handles, self._due_handles = self._due_handles, []
         for handle in handles:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Trace:
-    """``now`` gives the time of a line, in seconds."""
+    """The lines of a run, and their hash. ``now`` gives the time of a line, in seconds."""
 
     def __init__(self, now: Callable[[], float], *, keep: bool = False) -> None:
         self._now, self._hash = now, hashlib.blake2b(digest_size=8)
@@ -23,10 +23,10 @@ class Trace:
             self.lines.append(line)
 
     def end(self) -> None:
-        """What comes now is the clearing away of the run, and no part of it."""
+        """Note nothing more: what follows clears the run away, and is no part of it."""
         self._is_over = True
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal seeds, in every process."""
+        """Returns a text that is equal for equal seeds, in every process."""
         return self._hash.hexdigest()

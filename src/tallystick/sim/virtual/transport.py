@@ -32,7 +32,7 @@ class Path(Protocol):
 
     @property
     def buffer_bytes(self) -> int:
-        """At which a writer is paused, at most."""
+        """Returns the bytes at which a writer is paused, at most."""
         ...
 
     def send(self, source: SimTransport, data: bytes) -> None: ...
@@ -46,7 +46,7 @@ class Path(Protocol):
         ...
 
     def is_cut(self, target: SimTransport) -> bool:
-        """Whether nothing arrives there now."""
+        """Returns whether nothing arrives there now."""
         ...
 
     def transport_ended(self, transport: SimTransport) -> None:
@@ -170,12 +170,12 @@ class SimTransport(asyncio.Transport):
     # Bytes in.
 
     def arrive(self, data: bytes | tuple[End]) -> None:
-        """For the network: bytes, or the end."""
+        """Bytes, or the end, have arrived from the network."""
         self._held_pieces.append(data)
         self.pass_held()
 
     def pass_held(self) -> None:
-        """What a cut held up arrives, unless there still is one."""
+        """Let arrive what a cut held up, unless there still is one."""
         while self._held_pieces and not self._path.is_cut(self):
             data = self._held_pieces.popleft()
             if self.is_over or not self.process.alive:
@@ -194,7 +194,7 @@ class SimTransport(asyncio.Transport):
                 self._read_soon()
 
     def forget(self) -> None:
-        """Nothing arrives here any more, and nobody is told."""
+        """Let nothing arrive here any more, and tell nobody."""
         self._is_deaf = True
         self._arrived.clear()
         self._arrived_end = None
@@ -218,7 +218,7 @@ class SimTransport(asyncio.Transport):
             self._read_soon()
 
     def _take(self) -> int:
-        """Give the protocol what one read of a socket would; how many bytes."""
+        """Give the protocol what one read of a socket would. Returns how many bytes."""
         if isinstance(self._protocol, asyncio.BufferedProtocol):
             buffer = memoryview(self._protocol.get_buffer(-1))
             data = self._gather(len(buffer))

@@ -19,7 +19,7 @@ LEAST_S = 1e-9  # between two outcomes: timers of one moment have no order
 
 
 class DelayWorker(Worker):
-    """Of one process; the delays are below ``longest_s``, and now and then a hundred times that."""
+    """A worker of one process; the delays are below ``longest_s``, and now and then a hundred times that."""
 
     def __init__(self, process: Process, rng: random.Random, longest_s: float) -> None:
         self._process, self._random, self._longest_s = process, rng, longest_s
@@ -36,7 +36,7 @@ class DelayWorker(Worker):
 
     @property
     def pending_count(self) -> int:
-        """How many calls were given to it and have not taken effect."""
+        """Returns how many calls were submitted and have not taken effect."""
         return len(self._jobs)
 
     def close(self) -> None:
