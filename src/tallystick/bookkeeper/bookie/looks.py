@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from typing import Protocol
 
@@ -69,7 +70,7 @@ class Looks:
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._requests: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
+        self._requests: dict[LedgerId, deque[tuple[GoOn, int, bool]]] = {}
         self._unreported_ledgers = 0  # whose adds were refused since the last report
         self._report_at = 0.0
         self._looking: asyncio.Task[None] | None = None
@@ -87,7 +88,7 @@ class Looks:
 
         ``adds`` says that not only reads wait. ``who`` waits, of a ``host``: all of them have their turns.
         """
-        self._requests.setdefault(ledger, []).append((go_on, size, adds))
+        self._requests.setdefault(ledger, deque()).append((go_on, size, adds))
         self._reserve(size)
         self.look_at(ledger, who, host)
 
@@ -188,11 +189,9 @@ class Looks:
         began = self._loop.time()
         ends, rest, count = began + TURN_S, list(judgements), 0
         for count, (ledger, judgement) in enumerate(judgements.items(), 1):
-            requests, verdict = self._requests.pop(ledger, []), judgement.verdict
-            self._count(ledger, verdict, any(adds for *_, adds in requests))
-            for go_on, size, _ in requests:
-                self._reserve(-size)
-                go_on(verdict)
+            verdict = judgement.verdict
+            self._count(ledger, verdict, any(adds for *_, adds in self._requests.get(ledger, ())))
+            ends = await self._go_on(ledger, verdict, ends)
             if verdict is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
                 self._ledgers.looked(ledger, judgement.creation, written=verdict not in NOT_WRITTEN)
             if (now := self._loop.time()) >= ends:
@@ -203,6 +202,19 @@ class Looks:
                 ends = self._loop.time() + TURN_S
         self._core.answered(count, rest[count:])
         self._flush()
+
+    async def _go_on(self, ledger: LedgerId, verdict: Verdict, ends: float) -> float:
+        """Let what waits for a ledger go on, and what comes meanwhile behind it. Returns when the turn ends."""
+        requests = self._requests.get(ledger, deque())
+        while requests:
+            go_on, size, _ = requests.popleft()
+            self._reserve(-size)
+            go_on(verdict)
+            if requests and self._loop.time() >= ends:
+                await asyncio.sleep(0)
+                ends = self._loop.time() + TURN_S
+        self._requests.pop(ledger, None)
+        return ends
 
     def _count(self, ledger: LedgerId, verdict: Verdict, adds: bool) -> None:
         if verdict in NOT_WRITTEN and adds:

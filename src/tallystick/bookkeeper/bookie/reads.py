@@ -18,7 +18,8 @@ from tallystick.runtime.clock import Clock
 
 _BATCH_HEAD = 36  # of a batch response
 _LENGTH_BYTES = 4  # in front of each of its entries
-_ANY = 1 << 31
+_MOST_ENTRIES = 8192  # of a batch, and
+_MOST_STEPS = 512  # parts that it is put together of: one that is shorter than asked is a whole response (Q17)
 _NONE = (b"", 0)
 
 
@@ -75,8 +76,11 @@ class EntryReads:
         if code != Code.OK:
             return code, []
         entries, size = [data], _BATCH_HEAD + _LENGTH_BYTES + len(data)
-        while size < max_bytes and len(entries) != max_count:
-            following = self._following(ledger, first + len(entries), max_count - len(entries), max_bytes - size)
+        count = min(max_count, _MOST_ENTRIES) if max_count > 0 else _MOST_ENTRIES
+        for _ in range(_MOST_STEPS):
+            if size >= max_bytes or len(entries) == count:
+                break
+            following = self._following(ledger, first + len(entries), count - len(entries), max_bytes - size)
             size += _LENGTH_BYTES * len(following) + sum(map(len, following))
             if not following or size > max_bytes:
                 break
@@ -86,7 +90,7 @@ class EntryReads:
     def _following(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> list[bytes]:
         """Return some entries from ``first`` on, more than one only if they fit; [] if ``first`` cannot be read."""
         # A READ response is longer than an entry in a batch: what fits as those fits.
-        frames, count_read = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
+        frames, count_read = self.read_frames(ledger, first, count, max_bytes)
         if count_read:
             return response_entries(frames, count_read)
         code, data = self.read(ledger, first)

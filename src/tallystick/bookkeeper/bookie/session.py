@@ -27,6 +27,7 @@ ARENA_BYTES = 1024 * 1024
 ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
+_SETTLED_AT_ONCE = 512  # requests that waited for one look
 _LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
 
@@ -255,7 +256,12 @@ class Session(asyncio.BufferedProtocol):
             self._wait(Kind.READ if result.read_is_next else Kind.ADD)
 
     def _look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
-        """Serve these when their ledger was looked at; until then their responses count as held."""
+        """Serve these when their ledger was looked at, some at a time."""
+        for start in range(0, len(requests), _SETTLED_AT_ONCE):
+            self._settle_after_look(wire, ledger, requests[start : start + _SETTLED_AT_ONCE])
+
+    def _settle_after_look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
+        """Until then their responses count as held."""
         frames, size = b"".join(requests), len(requests) * ADD_RESPONSE_BYTES
         self._held_bytes += size
 

@@ -56,7 +56,7 @@ class WireV2:
             elif not reads and self._is_read(data, start, end):
                 result.read_is_next = True
                 break
-            elif not (self._read_run(data, start, end, result) or self._one_frame(data, start, end, result)):
+            elif not (self._read_run(data, start, end, result, has_time) or self._one_frame(data, start, end, result)):
                 break
         return result
 
@@ -99,14 +99,14 @@ class WireV2:
                 response = _ADD_RESPONSE.pack(v2.RESPONSE_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
                 result.add_response(response, run_response.commit if code == Code.OK else NOW)
 
-    def _read_run(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
+    def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
         """Serve plain READs of consecutive entries: those that lie together leave the storage as finished frames."""
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
         for ledger, first, count in runs:
             last = first + count
             while first < last:
-                if result.size >= result.limit:
+                if result.size >= result.limit or (result.position > start and not has_time()):
                     return True
                 frames, count_read = self._service.read_run(ledger, first, last - first, result.limit - result.size)
                 if count_read:

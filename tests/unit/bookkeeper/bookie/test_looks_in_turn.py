@@ -75,10 +75,11 @@ def batches(core: LookCore) -> Iterator[tuple[int, ...]]:
         core.answered(len(batch), ())
 
 
-async def test_others_have_turns_while_many_ledgers_are_decided(
-    driver: Watched, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("waits_for_one", [False, True])
+async def test_others_have_turns_while_very_much_is_decided(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch, waits_for_one: bool
 ) -> None:
-    """What one of them costs depends on the requests that wait for it."""
+    """What a ledger costs depends on the requests that wait for it: 20 peers with 20,000 adds for one were 400 ms."""
     answered, turns = list[Verdict](), list[int]()
     looks = looks_at(driver, [])
     loop = asyncio.get_running_loop()
@@ -90,7 +91,7 @@ async def test_others_have_turns_while_many_ledgers_are_decided(
         loop.call_soon(turn)
 
     for ledger in range(BATCH_LEDGERS):
-        looks.hold(ledger, 1, answered.append)
+        looks.hold(7 if waits_for_one else ledger, 1, answered.append)
     turn()
     await until(lambda: len(answered) == BATCH_LEDGERS)
     assert max(after - before for before, after in pairwise(turns)) == 4
