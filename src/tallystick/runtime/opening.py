@@ -23,7 +23,7 @@ Handle = TypeVar("Handle", bound=AsyncHandle)
 class Opening(Generic[Handle]):
     """``await`` it, or enter it with ``async with``: that closes the handle at the end.
 
-    Nothing is asked of anybody before. It can be entered once; each ``await`` opens another handle.
+    Nothing is asked of anybody before. It opens one handle: nobody would close that of the first time.
     """
 
     def __init__(self, open_: Callable[[], Awaitable[Handle]], call: str) -> None:
@@ -31,10 +31,21 @@ class Opening(Generic[Handle]):
         self._open = open_
         self._call = call
         self._handle: Handle | None = None
-        self._is_entered = False
+        self._is_used = False
 
     def __await__(self) -> Generator[Any, None, Handle]:
+        """Raises UsageError the second time, and after it was entered."""
+        self._use()
         return self._open().__await__()
+
+    def anew(self) -> Opening[Handle]:
+        """Returns what the same call would return again: another handle that is still to be opened."""
+        return Opening(self._open, self._call)
+
+    def _use(self) -> None:
+        if self._is_used:
+            raise UsageError(f"{self._call} is opened a second time: call it again for another one")
+        self._is_used = True
 
     def __repr__(self) -> str:
         return f"<{self._call}: not opened, await it or use it with `async with`>"
@@ -45,9 +56,10 @@ class Opening(Generic[Handle]):
             """Raises UsageError for what the handle would have, and AttributeError for what Python looks for."""
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise UsageError(
-                f"this is not open: use it as `async with {self._call} as …`, or `await` it", asked_for=name
-            )
+            raise UsageError(self._how_to_open(), asked_for=name)
+
+        def __aiter__(self) -> None:
+            raise UsageError(self._how_to_open())
 
         def __enter__(self) -> None:
             raise UsageError(f"use it as `async with {self._call} as …`; tallystick.sync has the same without async")
@@ -55,11 +67,13 @@ class Opening(Generic[Handle]):
         def __exit__(self, *arguments: object) -> None:
             """Python looks for it before it enters."""
 
+        def _how_to_open(self) -> str:
+            call = self._call
+            return f"this is not open: use it as `async with {call} as …`, or what `await` returns: `… = await {call}`"
+
     async def __aenter__(self) -> Handle:
-        """Raises UsageError the second time: the handle of the first would never be closed."""
-        if self._is_entered:
-            raise UsageError(f"{self._call} is entered a second time: call it again for another one")
-        self._is_entered = True
+        """Raises UsageError the second time, and after it was awaited."""
+        self._use()
         self._handle = await self._open()
         return self._handle
 

@@ -47,7 +47,7 @@ class BlockingClient(Generic[Client]):
             if self._connected is None:
                 loop = LoopThread.acquire(self._settings)
                 try:
-                    connected = loop.open(self._opening)
+                    connected = loop.open(self._opening.anew())
                 except BaseException:
                     loop.release()
                     raise

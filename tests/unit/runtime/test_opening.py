@@ -55,11 +55,28 @@ async def test_a_second_entry_is_refused_and_opens_nothing() -> None:
     once = opening()
     async with once as entered:
         before = Handle.opened
-        with pytest.raises(UsageError, match=r"bk\.create_ledger\(…\) is entered a second time"):
+        with pytest.raises(UsageError, match=r"bk\.create_ledger\(…\) is opened a second time"):
             await once.__aenter__()
         assert Handle.opened == before and entered.left == []
     with pytest.raises(UsageError, match="a second time"):
         await once.__aenter__()
+
+
+async def test_it_opens_one_handle_however_it_is_opened() -> None:
+    awaited = opening()
+    await awaited
+    before = Handle.opened
+    with pytest.raises(UsageError, match="is opened a second time"):
+        await awaited
+    with pytest.raises(UsageError, match="is opened a second time"):
+        async with awaited:
+            pass
+    async with (entered := opening()):
+        before += 1
+        with pytest.raises(UsageError, match="is opened a second time"):
+            await entered
+    assert Handle.opened == before
+    assert (await awaited.anew()).left == []
 
 
 async def test_of_two_that_enter_at_once_one_is_refused() -> None:
@@ -86,6 +103,8 @@ def test_use_before_it_is_open_says_how_to_open_it() -> None:
     with pytest.raises(UsageError, match="async with") as raised:
         unopened.append(b"x")
     assert raised.value.fields["asked_for"] == "append"
+    with pytest.raises(UsageError, match=r"or what `await` returns: `… = await bk\.create_ledger\(…\)`"):
+        aiter(unopened)
     assert "await it" in repr(unopened)
     assert not hasattr(unopened, "_other")
     copy.copy(unopened)  # what Python looks for is an attribute that is not there

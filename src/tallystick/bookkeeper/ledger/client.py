@@ -42,6 +42,7 @@ from tallystick.errors import LedgerExists, MetadataError, MetadataUnavailable, 
 from tallystick.runtime.arguments import instance, mapping, optional, payload_bytes, text, whole
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
+from tallystick.runtime.loops import check_loop
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
@@ -210,6 +211,7 @@ class BookKeeper:
 
         Repeated calls are one. It goes on when its caller is cancelled.
         """
+        check_loop(self._context.loop)
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -233,6 +235,7 @@ class BookKeeper:
         await self.close()
 
     def _require_open(self) -> None:
+        check_loop(self._context.loop)
         if self._closing is not None:
             raise UsageError("this client is closed")
 

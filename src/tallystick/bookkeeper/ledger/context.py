@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
@@ -22,3 +23,4 @@ class LedgerContext:
     random: Random
     settings: ClientSettings
     events: Events
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)  # which they work on

@@ -29,6 +29,7 @@ from tallystick.codec.reads import EntryRun
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
 from tallystick.runtime.arguments import whole
 from tallystick.runtime.extras import require
+from tallystick.runtime.loops import check_loop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,6 +93,7 @@ class LedgerReader:
 
         Raises Unavailable or one of its kinds when too few bookies answered.
         """
+        self._require_open()
         if self._changed.is_set():
             await self._reread()
         while not self.is_closed:
@@ -114,11 +116,13 @@ class LedgerReader:
         Raises UsageError (no such range) and NoSuchEntry (``last`` is beyond ``last_entry``) at once; when iterated
         NoSuchEntry (all replicas of an entry say that they lack it), DigestMismatch, Unavailable and its kinds.
         """
+        self._require_open()
         check_bounds(self.id, first, last, self._last)
         return self._entries(first, last)
 
     async def __aiter__(self) -> AsyncGenerator[Entry, None]:
         """Read all entries there are now: ``async for entry in reader``; none if it is empty. Raises as ``read``."""
+        self._require_open()
         if self._last >= 0:
             async with contextlib.aclosing(self._entries(0, self._last)) as entries:
                 async for entry in entries:
@@ -141,6 +145,7 @@ class LedgerReader:
         require("read_arrow", "pyarrow")
         from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 
+        self._require_open()
         check_bounds(self.id, first, last, self._last)
         return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
 
@@ -150,6 +155,7 @@ class LedgerReader:
         Of an idle open ledger the newest entries stay out until the next append or the close: see the module. Raises
         UsageError at once; when iterated as ``read`` and ``refresh``.
         """
+        self._require_open()
         return self._tail(whole(first, "first"))
 
     async def _tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
@@ -185,6 +191,9 @@ class LedgerReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _require_open(self) -> None:
+        check_loop(self._context.loop)
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

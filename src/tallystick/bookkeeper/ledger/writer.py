@@ -29,6 +29,7 @@ from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, Led
 from tallystick.codec.frames import Buffer
 from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, TallyError, UsageError
 from tallystick.runtime.arguments import items, payload_bytes
+from tallystick.runtime.loops import check_loop
 
 # Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
 ADD_OVERHEAD = 24 + 32
@@ -106,6 +107,7 @@ class LedgerWriter:
 
         Takes entries beyond the bound on bytes in flight too: await ``drain`` before memory runs short.
         """
+        check_loop(self._writers.loop)
         payload = _payload_of(data)
         self._admit(len(payload))
         return self._open_session().append((payload,), len(payload))
@@ -130,6 +132,7 @@ class LedgerWriter:
 
         Raises what keeps them from that; the future of each entry says what became of it.
         """
+        check_loop(self._writers.loop)
         if (failure := self._failure) is not None:
             error = self._refusal(failure)
             error.ambiguous = True  # what was appended may be stored
@@ -141,6 +144,7 @@ class LedgerWriter:
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """Read the entries ``first`` … ``last`` up to the LAC (Q17). Raises as ``LedgerReader.read``."""
+        check_loop(self._writers.loop)
         check_bounds(self.id, first, last, self.lac)
         return read_entries(self._writers.context.bookies, self.metadata, self.id, first, last)
 
@@ -151,6 +155,7 @@ class LedgerWriter:
         after ``abort``, and MetadataError when the end could not be stored; the next ``open_ledger(…, recover=True)``
         finds it.
         """
+        check_loop(self._writers.loop)
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -233,6 +238,7 @@ class LedgerWriter:
 
     async def _room(self) -> None:
         """Wait for bytes to be confirmed, and taken by bookies that are behind."""
+        check_loop(self._writers.loop)
         if self._session is not None:
             await self._session.room()
 

@@ -37,6 +37,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.arguments import MAX_INT64, instance, items, listener, optional, text, whole
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
+from tallystick.runtime.loops import check_loop
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
@@ -179,6 +180,7 @@ class RocketMQ:
         Repeated calls are one. It goes on when its caller is cancelled. In a consumer's listener it returns at once:
         the end comes after the listener's. Raises what a consumer's listener raises.
         """
+        check_loop(self._context.loop)
         if self._closing is None:
             for consumer in tuple(self._consumers):
                 consumer._leave_loop()
@@ -233,6 +235,7 @@ class RocketMQ:
             consumer._fail(error)
 
     def _require_open(self) -> None:
+        check_loop(self._context.loop)
         if self._closing is not None:
             raise UsageError("this client is closed")
         if self._failure is not None:

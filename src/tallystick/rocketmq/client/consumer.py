@@ -33,6 +33,7 @@ from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
 from tallystick.rocketmq.client.unacked import UnackedBounds
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue
 from tallystick.runtime.arguments import instance, items, number, whole
+from tallystick.runtime.loops import check_loop
 from tallystick.runtime.tasks import together, watch
 
 QUEUES_AT_ONCE = 256  # that are asked where they end, or where to go on
@@ -122,6 +123,7 @@ class Consumer:
             raise error
 
     def _require_open(self) -> None:
+        check_loop(self._context.loop)
         if self._closing is not None:
             raise UsageError("this consumer is closed: make another one with mq.consumer(…)", group=self.group)
 
@@ -148,6 +150,7 @@ class Consumer:
         given back is given back now. Repeated calls are one; it goes on when its caller is cancelled. In a listener it
         returns at once: the end comes after the listener's.
         """
+        check_loop(self._context.loop)
         self._leave_loop()
         if self._closing is None:
             at_work = self._at_work()
@@ -275,6 +278,7 @@ class Consumer:
 
         A message that this consumer does not have any more, as its queue was taken away or sought, is an event.
         """
+        check_loop(self._context.loop)
         self._ready.acknowledged(self._core.ack(instance(message, ReceivedMessage, "message")), message)
 
     def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
@@ -285,6 +289,7 @@ class Consumer:
         when the broker has stored it there. In ordered and unshared reading, or when no broker takes it, this consumer
         delivers it again itself. Raises UsageError.
         """
+        check_loop(self._context.loop)
         instance(message, ReceivedMessage, "message")
         if delay_s is not None:
             number(delay_s, "delay_s")
@@ -296,6 +301,7 @@ class Consumer:
 
         What is at hand and not acknowledged is not committed. Raises BrokerError, Unavailable (ambiguous).
         """
+        check_loop(self._context.loop)
         await self._assignment.commit()
 
     # Where it stands
@@ -308,6 +314,7 @@ class Consumer:
     async def lag(self) -> ConsumerLag:
         """Returns how many messages each queue has from its lowest unacknowledged one on. Raises BrokerError,
         Unavailable."""
+        check_loop(self._context.loop)
         queues = list(self._assignment)
         ends = await together((offsets.end_offset(self._context, queue) for queue in queues), QUEUES_AT_ONCE)
         there = [(queue, end) for queue, end in zip(queues, ends, strict=True) if queue in self._assignment]
@@ -316,6 +323,7 @@ class Consumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at this offset. Messages of the queue that were handed out before count no more, nor do their
         acknowledgements. Brokers get the offset with the next commit. Raises UsageError."""
+        check_loop(self._context.loop)
         self._assignment.seek(queue, whole(offset, "offset"))
 
     async def seek_to(self, where: str | int, *, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -323,6 +331,7 @@ class Consumer:
 
         Raises BrokerError, Unavailable, UsageError.
         """
+        check_loop(self._context.loop)
         check_place(where, "a place in a queue")
         targets = self.queues if queues is None else items(queues, "queues")
         for queue in targets:
@@ -336,11 +345,13 @@ class Consumer:
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull and hand out nothing more of these queues, or of all that it reads now, until ``resume``. Raises
         UsageError."""
+        check_loop(self._context.loop)
         targets = self._assignment if queues is None else items(queues, "queues")
         self._core.pause([self._assignment[queue] for queue in targets])
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on with these queues, or with all. Raises UsageError for a queue that it does not read."""
+        check_loop(self._context.loop)
         for queue in self._assignment if queues is None else items(queues, "queues"):
             self._core.resume(self._assignment[queue])
         self._ready.let_readers_go_on()
@@ -350,6 +361,7 @@ class Consumer:
 
     async def _await_ready(self) -> bool:
         """Start if that is still to be done, and wait for a message: see ``ReadyMessages.wait``."""
+        check_loop(self._context.loop)
         if self._closing is None and (self._starting is None or not self._starting.done()):
             await self.start()
         return await self._ready.wait()

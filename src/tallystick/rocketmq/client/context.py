@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ class BrokerContext:
     clock: Clock
     random: Random
     events: Events
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)  # which they work on
     lockers: dict[tuple[str, MessageQueue], object] = field(default_factory=dict)  # by group: see ``QueueLocks``
 
     def tell_outage(self, kind: str, key: Hashable, error: Exception, **fields: object) -> None:

@@ -23,6 +23,7 @@ from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.arguments import items
+from tallystick.runtime.loops import check_loop
 
 MIN_TIMEOUT_S = 0.001
 
@@ -119,6 +120,7 @@ class Producer:
 
     async def drain(self) -> None:
         """Wait until everything sent so far has its response, good or bad."""
+        check_loop(self._context.loop)
         if futures := [each.future for each in self._sendings]:
             await asyncio.wait(futures)  # which leaves them alone when it is cancelled
 
@@ -128,6 +130,7 @@ class Producer:
 
     async def close(self) -> None:
         """Take no more messages and wait for the responses of those under way, at most until their time-outs."""
+        check_loop(self._context.loop)
         self._closed = True
         await self.drain()
 
@@ -136,6 +139,7 @@ class Producer:
         return message_envelope(self._context, self.group, message, queue)
 
     def _check(self, topic: str) -> None:
+        check_loop(self._context.loop)
         if self._closed:
             raise UsageError("this producer is closed")
         if self._failure is not None:

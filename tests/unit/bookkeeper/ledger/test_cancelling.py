@@ -262,7 +262,7 @@ def test_a_block_that_is_ended_outside_of_its_loop_leaves_no_task() -> None:
     bk = loop.run_until_complete(opening())
     work = block()
     work.send(None)
-    with pytest.raises(RuntimeError, match="no running event loop"):
+    with pytest.raises(UsageError, match="the event loop that it was made on"):
         work.close()
     assert asyncio.all_tasks(loop) == set()
     loop.run_until_complete(bk.close())
