@@ -114,6 +114,11 @@ class BookieClient:
         """Open a channel for many ADDs of one ledger to one bookie; ``belief`` is that of an earlier channel to it."""
         return AddChannel(self._peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief())
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
     async def close(self) -> None:
         """End all connections; what is outstanding fails as unknown."""
         self._closed = True

@@ -26,7 +26,7 @@ from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Watch
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
-from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
+from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable, UsageError
 from tallystick.runtime.arguments import whole
 from tallystick.runtime.extras import require
 from tallystick.runtime.loops import check_loop
@@ -194,6 +194,8 @@ class LedgerReader:
 
     def _require_open(self) -> None:
         check_loop(self._context.loop)
+        if self._context.bookies.is_closed:
+            raise UsageError("this reader's client is closed", ledger=self.id)
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

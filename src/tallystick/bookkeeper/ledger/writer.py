@@ -27,7 +27,7 @@ from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, TallyError, UsageError
+from tallystick.errors import LedgerClosed, LedgerFenced, TallyError, UsageError
 from tallystick.runtime.arguments import items, payload_bytes
 from tallystick.runtime.loops import check_loop
 
@@ -165,7 +165,8 @@ class LedgerWriter:
         if self._aborted or (self._closing is not None and self._closing.done()):
             return
         self._aborted = True
-        failure = BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id)
+        who = "this writer's client was closed" if self._writers.is_closed else "this writer was stopped"
+        failure = LedgerClosed(f"{who} before the entry was confirmed", ledger=self.id)
         if self._session is None:
             state = self._state
             state.failure = failure

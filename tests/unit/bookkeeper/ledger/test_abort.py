@@ -9,7 +9,7 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.errors import BookieUnavailable, LedgerClosed
+from tallystick.errors import LedgerClosed
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_a_writer_that_is_aborted_changes_no_ensemble_any_more(
     let_go.set()
     await asyncio.wait([changing])
     assert await client.ledger_metadata(writer.id) == before
-    with pytest.raises(BookieUnavailable, match="stopped"):
+    with pytest.raises(LedgerClosed, match="stopped"):
         await append
 
 

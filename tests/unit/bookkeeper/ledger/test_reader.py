@@ -106,6 +106,25 @@ def no_fences(bench: Bench) -> bool:
     return not any(getattr(request, "flags", 0) for bookie in bench.bookies.values() for request in bookie.requests)
 
 
+async def test_a_reader_whose_client_is_closed_says_so(cluster: Cluster) -> None:
+    await cluster.create(quorum=3)
+    cluster.append(0, 4)
+    context = cluster.context()
+    async with await LedgerReader.open(context, cluster.ledger) as reader:
+        tail = reader.tail(0)
+        assert (await anext(tail)).id == 0
+        await context.bookies.close()
+        calls: list[Callable[[], object]] = [
+            lambda: reader.read(0, 0), lambda: reader.read_arrow(0, 0), lambda: reader.tail(0),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(UsageError, match="this reader's client is closed"):
+                call()
+        for ask in (reader.refresh, lambda: anext(aiter(reader)), lambda: ids(tail)):
+            with pytest.raises(UsageError, match="this reader's client is closed"):
+                await ask()
+
+
 @pytest.mark.rule("Q1", "Q17")
 async def test_q17_a_closed_ledger_ends_where_its_metadata_says(cluster: Cluster) -> None:
     await cluster.create(quorum=3)

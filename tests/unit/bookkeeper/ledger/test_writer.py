@@ -19,7 +19,6 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerState
 from tallystick.errors import (
-    BookieUnavailable,
     LedgerClosed,
     LedgerFenced,
     MetadataError,
@@ -338,8 +337,9 @@ async def test_a_stopped_writer_fails_what_is_pending_and_stores_nothing(cluster
         bookie.held = []
     future = writer.append_nowait(b"x")
     await client.close()
-    with pytest.raises(BookieUnavailable):
+    with pytest.raises(LedgerClosed, match="client was closed before the entry was confirmed") as pending:
         await future
+    assert pending.value.ambiguous and not pending.value.retriable
     with pytest.raises(LedgerClosed, match="the end of its ledger is not stored"):
         await writer.close()
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN

@@ -20,7 +20,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
-from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, UsageError
+from tallystick.errors import LedgerClosed, LedgerFenced, UsageError
 
 
 @pytest.fixture
@@ -179,9 +179,18 @@ async def test_a_writer_that_was_fenced_in_its_sleep_learns_it_at_the_next_appen
 async def test_a_block_may_stop_its_writer(cluster: SmallCluster) -> None:
     async with cluster.client().create_ledger() as writer:
         await writer.append(b"x")
+        for bookie in cluster.bookies.values():
+            bookie.held = []
+        sent = writer.append_nowait(b"y")
+        await until(lambda: any(bookie.held for bookie in cluster.bookies.values()))
+        unsent = writer.append_nowait(b"z")
         writer.abort()
+        for pending, ambiguous in ((sent, True), (unsent, False)):
+            with pytest.raises(LedgerClosed, match="was stopped before the entry was confirmed") as unconfirmed:
+                await pending
+            assert (unconfirmed.value.ambiguous, unconfirmed.value.retriable) == (ambiguous, False)
         with pytest.raises(LedgerClosed, match="was stopped") as refused:
-            await writer.append(b"y")
+            await writer.append(b"z")
         assert not refused.value.ambiguous
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN
 
@@ -195,7 +204,7 @@ async def test_a_block_whose_client_was_closed_tells_of_what_was_not_confirmed(c
                 bookie.held = []
             future = writer.append_nowait(b"x")
             await client.close()
-    with pytest.raises(BookieUnavailable):
+    with pytest.raises(LedgerClosed, match="client was closed"):
         await future
 
 
