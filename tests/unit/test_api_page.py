@@ -59,8 +59,7 @@ def signature(of: Any) -> str:
     parameters = [
         one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values() if one.name != "self"
     ]
-    text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
-    return re.sub(r"environ\(\{.*\}\)", "os.environ", text, flags=re.DOTALL)
+    return str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
 def members(of: type) -> dict[str, Any]:

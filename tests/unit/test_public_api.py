@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
+import os
+import pkgutil
 import subprocess
 import sys
 import tomllib
@@ -28,6 +32,19 @@ def test_every_public_name_is_there_and_documented() -> None:
 def test_what_completion_offers_is_what_is_promised() -> None:
     assert set(dir(tallystick)) == {*tallystick.__all__, *tallystick._MODULES, "__version__"}
     assert tallystick.__version__ == version("tallystick")
+
+
+def test_no_signature_shows_the_environment() -> None:
+    """Whatever renders one, as help() or a tooltip, would show all its variables, secrets too."""
+    for module in pkgutil.walk_packages(tallystick.__path__, "tallystick."):
+        if module.name.endswith("__main__"):
+            continue
+        members = vars(importlib.import_module(module.name)).values()
+        classes = [one for one in members if inspect.isclass(one) and one.__module__.startswith("tallystick")]
+        methods = [getattr(one, "__func__", one) for of in classes for one in vars(of).values()]
+        for function in filter(inspect.isfunction, (*members, *methods)):
+            for parameter in inspect.signature(function).parameters.values():
+                assert parameter.default is not os.environ, f"{function.__qualname__} in {module.name}"
 
 
 def test_other_names_are_not_there() -> None:

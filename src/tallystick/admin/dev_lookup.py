@@ -34,11 +34,12 @@ def running_name_server(directory: str) -> str | None:
     return state.name_server if state is not None and any(one.runs for one in state.of(NodeKind.NAME_SERVER)) else None
 
 
-def find_uri(environment: Mapping[str, str] = os.environ) -> str:
+def find_uri(environment: Mapping[str, str] | None = None) -> str:
     """Returns the URI where none is given: ``TALLY_URI``, else that of the default folder's cluster.
 
-    Raises UsageError when there is neither.
+    ``environment``: None is the process's. Raises UsageError when there is neither.
     """
+    environment = os.environ if environment is None else environment
     directory = default_directory(environment)
     uri = environment.get("TALLY_URI") or running_uri(directory)
     if not uri:
@@ -50,11 +51,13 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
     return uri
 
 
-def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
+def find_name_server(environment: Mapping[str, str] | None = None) -> str:
     """Returns the name server where none is given: ``TALLY_NAMESRV``, else that of the default folder's cluster.
 
-    Raises UsageError when there is neither; Unavailable when the name server of a running cluster is dead or not ready.
+    ``environment``: None is the process's. Raises UsageError when there is neither; Unavailable when the name server of
+    a running cluster is dead or not ready.
     """
+    environment = os.environ if environment is None else environment
     directory = default_directory(environment)
     address = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not address:
@@ -102,6 +105,9 @@ def _or_none(find: Callable[[Mapping[str, str]], str], environment: Mapping[str,
         return None
 
 
-def find_cluster(environment: Mapping[str, str] = os.environ) -> ClusterAddresses:
-    """Returns what ``TALLY_URI`` and ``TALLY_NAMESRV`` name, else the cluster that runs here (``tally dev up``)."""
-    return ClusterAddresses(environment)
+def find_cluster(environment: Mapping[str, str] | None = None) -> ClusterAddresses:
+    """Returns what ``TALLY_URI`` and ``TALLY_NAMESRV`` name, else the cluster that runs here (``tally dev up``).
+
+    ``environment``: None is the process's.
+    """
+    return ClusterAddresses(os.environ if environment is None else environment)

@@ -44,8 +44,9 @@ class LedgerOptions:
     passwords: Mapping[LedgerId, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
-        """From Spark's options. Raises UsageError."""
+    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> LedgerOptions:
+        """From Spark's options. ``environment``: None is the process's. Raises UsageError."""
+        environment = os.environ if environment is None else environment
         values = OptionValues(options, OPTIONS).with_path("uri" if "://" in options.get("path", "") else "ledgers")
         uri = require_shared(values.text("uri") or find_uri(environment))
         first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)

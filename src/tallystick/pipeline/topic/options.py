@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -49,8 +48,8 @@ class TopicOptions:
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> TopicOptions:
-        """From Spark's options. Raises UsageError."""
+    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> TopicOptions:
+        """From Spark's options. ``environment``: None is the process's. Raises UsageError."""
         values = OptionValues(options, OPTIONS).with_path("topic")
         topic = values.text("topic")
         if not topic:
