@@ -182,6 +182,11 @@ class ConsumeQueue:
                 self.first = end
             self.end = end
 
+    def retreat(self) -> None:
+        """End where the last unit is: what ``advance`` passed over may still come."""
+        self.end = self.filled
+        self.first = min(self.first, self.end)
+
     def write(self, queue_offset: int, units: Sequence[Unit], *, hold: bool = False) -> None:
         """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed.
 

@@ -7,8 +7,10 @@ on which the slave becomes a master.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from tallystick.errors import StorageError
 from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
@@ -60,12 +62,29 @@ class ReplicatedQueues:
     def follow(self, master: str) -> None:
         """As a slave, copy the log from this process of a master from now on; empty if it did not name itself.
 
-        Deletions that another one told of hold as far as the log's records go (H12, R4).
+        Deletions that another one told of hold as far as the log's records go (H12).
         """
         with self._reput.lock:
             cut_count = self._reput.deleted_topics.follow(master, self._reput.offset)
         if cut_count:
             self._events.emit("deletions cut", topics=cut_count, end=self._reput.offset)
+
+    def retreat(self) -> None:
+        """As a slave from now on, end each queue where its last message here is: those behind it are the master's, and
+        may come. What it had gone on behind as a master is noted as told, for the day on which it is one again."""
+        advanced_queues = [queue for queue in self._queues if queue.end > queue.filled]
+        if not advanced_queues:
+            return
+        ends = self._state.ends.copy()
+        for queue in advanced_queues:
+            ends[queue.topic, queue.queue_id] = max(queue.end, ends.get((queue.topic, queue.queue_id), 0))
+        with contextlib.suppress(StorageError):  # the next batch has all of it, and none has the queues' new ends yet
+            self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items()])
+        with self._reput.lock:
+            for queue in advanced_queues:
+                queue.retreat()
+                self._queues.mark(queue)
+        self._appender.learn({(queue.topic, queue.queue_id): queue.end for queue in advanced_queues})
 
     def learn_deletions(self, deletions: Mapping[str, int]) -> Deletion | None:
         """As a slave, take over which topics the master deleted, and where in the log. Returns None if all were

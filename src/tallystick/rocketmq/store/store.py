@@ -83,9 +83,11 @@ class MessageStore:
         return self._slave
 
     def take_role(self, *, slave: bool) -> None:
-        """From now on: a slave dispatches all it has, and leaves the offsets of its readers alone. A slave's store is
-        ``promote``d before it is a master's."""
+        """From now on: a slave dispatches all it has, ends its queues where its last messages are, and leaves the
+        offsets of its readers alone. A slave's store is ``promote``d before it is a master's."""
         self._slave = slave
+        if slave:
+            self.replicated.retreat()
         self._appender.not_before(self._reput.last_ms)
         self._appender.learn({(queue.topic, queue.queue_id): queue.end for queue in self._queues if queue.end})
 

@@ -112,6 +112,32 @@ async def test_what_one_master_deleted_behind_a_slaves_log_takes_nothing_that_th
         assert (await peer.ask(send_command())).fields["queueOffset"] == "10"
 
 
+@pytest.mark.rule("H12", "H13")
+async def test_a_slave_that_was_a_master_sends_no_group_over_messages_that_its_master_has(tmp_path: Path) -> None:
+    commit = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "10"}
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench, role=Role.ASYNC_MASTER)
+        peer = await bench.peer(master)
+        await fill(peer, 5)
+        await until(lambda: slave.parts.store.queue_range(TOPIC, 0) == (0, 5))
+        assert master.log._master is not None
+        for link in master.log._master._links:
+            link._paused = True  # nothing more of the log leaves it
+        await fill(peer, 5)
+        await until(lambda: master.parts.store.queue_range(TOPIC, 0) == (0, 10))
+        assert slave.sync.master is not None
+        await slave.sync.sync(slave.sync.master)
+
+        await master.stop()
+        await slave.take_role(Role.ASYNC_MASTER, 0)
+        assert slave.parts.store.queue_range(TOPIC, 0) == (0, 10)
+        await slave.take_role(Role.SLAVE, 1)
+        peer = await bench.peer(slave)
+        answer = await peer.ask(pull_command(offset=5, suspend_ms=0))
+        assert (answer.remark, answer.fields["nextBeginOffset"]) == ("OFFSET_OVERFLOW_ONE", "5")
+        assert (await peer.code(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code != 0
+
+
 async def test_until_its_log_is_a_masters_it_takes_nothing_and_serves_consumers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from support.message_stores import Shelf
-from tallystick.sim.disk import Crashed
+from tallystick.rocketmq.store.values import GetStatus
+from tallystick.sim.disk import PLENTY, Crashed
 
 OLD = [b"old"] * 5
 NEW = [b"new%d" % number for number in range(10)]
@@ -197,3 +200,116 @@ def test_what_a_store_deleted_as_a_master_is_none_of_its_old_masters_deletions(r
     master.send(*NEW)
     copy(master, slave)
     assert slave.bodies() == NEW
+
+
+def lagging() -> tuple[Shelf, Shelf]:
+    """A master with ten messages of each of two topics, and a slave with five of one, which was told of all."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*OLD)
+    slave.store.replicated.follow("a")
+    copy(master, slave)
+    master.send(*NEW[:5])
+    master.send(*NEW, topic="Other")
+    master.settle()
+    tell_ends(master, slave)
+    return master, slave
+
+
+def tell_ends(master: Shelf, slave: Shelf) -> None:
+    slave.store.replicated.learn_ends(dict(master.store.replicated.next_offsets), master.store.end, master.store.first)
+
+
+def give_back(slave: Shelf, *, runs: bool) -> None:
+    if runs:
+        slave.store.take_role(slave=True)
+    else:
+        slave.settle()
+        slave.disk.kill()
+        slave.open(slave=True)
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_master_that_is_a_slave_again_sends_nobody_over_messages_that_may_come(runs: bool) -> None:
+    master, slave = lagging()
+    promote(slave, runs=runs)
+    assert slave.store.queue_range("Topic", 0) == (0, 10)
+    assert slave.store.queue_range("Other", 0) == (10, 10)
+    give_back(slave, runs=runs)
+    for _ in range(2):
+        assert (slave.store.queue_range("Topic", 0), slave.store.queue_range("Other", 0)) == ((0, 5), (0, 0))
+        result = slave.store.get("Topic", 0, 5, 32, 1 << 20)
+        assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 5)
+        slave.settle()
+        slave.disk.power_loss()
+        slave.open()
+    slave.store.replicated.follow("a")
+    copy(master, slave)
+    assert (slave.bodies(), slave.bodies("Other")) == ([*OLD, *NEW[:5]], NEW)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_master_that_was_a_slave_in_between_gives_no_queue_offset_out_again(runs: bool) -> None:
+    _, slave = lagging()
+    for _ in range(2):
+        promote(slave, runs=runs)
+        give_back(slave, runs=runs)
+    promote(slave, runs=runs)
+    assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
+
+
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+def test_a_crash_at_any_operation_of_a_master_that_becomes_a_slave_gives_no_queue_offset_out_again(kind: str) -> None:
+    for operation in range(1, 30):
+        _, slave = lagging()
+        promote(slave)
+        slave.disk.crash_at = slave.disk.operations + operation
+        with contextlib.suppress(Crashed):
+            give_back(slave, runs=True)
+            slave.settle()
+        getattr(slave.disk, kind)()
+        slave.disk.crash_at = None
+        slave.open(slave=True)
+        assert slave.store.queue_range("Topic", 0) == (0, 5)
+        promote(slave, runs=False)
+        assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
+
+
+def test_a_master_becomes_a_slave_on_a_full_disk_too() -> None:
+    _, slave = lagging()
+    promote(slave)
+    slave.disk.capacity = 0
+    give_back(slave, runs=True)
+    assert slave.store.queue_range("Topic", 0) == (0, 5)
+    slave.disk.capacity = PLENTY
+    slave.settle()
+    slave.disk.power_loss()
+    slave.open(slave=False)
+    assert slave.send(b"new")[0].queue_offset == 10
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_where_the_next_master_says_that_its_queues_end_a_slave_goes_on(runs: bool) -> None:
+    """The old one lost what it had given out, and nobody has it."""
+    _, slave = lagging()
+    promote(slave, runs=runs)
+    give_back(slave, runs=runs)
+    slave.store.replicated.learn_ends({("Topic", 0): 7}, slave.store.end, 0)
+    promote(slave, runs=runs)
+    assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [7, 0]
+
+
+def test_a_slave_that_lost_its_logs_end_and_reads_its_queues_again_ends_them_where_the_log_does() -> None:
+    master, slave = lagging()
+    end = slave.store.end
+    slave.store.append_raw(end, bytes(master.store.slice(end, 250)))
+    slave.store.reput()
+    assert 5 < slave.store.queue_range("Topic", 0)[1] < 10
+    slave.store.maintain(slave.clock.ms)
+    slave.disk._inode(LOG).pending.clear()
+    slave.disk.power_loss()
+    slave.disk.unlink("/store/tally-synced")
+    slave.open()
+    assert (slave.store.end, slave.store.queue_range("Topic", 0)) == (end, (0, 5))
+    promote(slave)
+    assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
