@@ -279,6 +279,38 @@ async def test_who_gave_its_request_up_is_in_nobodys_way_when_the_answer_comes_o
     assert peer.events == []
 
 
+@pytest.mark.rule("Q15")
+async def test_q15_each_request_is_overdue_in_its_time_though_nothing_is_sent_any_more() -> None:
+    peer, heard = Connected(), AddLog()
+    waiters = [peer.link().ask(ReadRequest(1, entry), timeout_s) for entry, timeout_s in enumerate((0.1, 3.0))]
+    peer.channel(1, heard, 2.0).send([5], add_frames(1, [5]))
+    other = peer.link().ask(ReadRequest(2, 0), 3.0)
+    await peer.asked(4)
+    await asyncio.sleep(0.05)
+    peer.say((4, Code.NO_ENTRY, b""))  # not silent
+    assert (await other).code == Code.NO_ENTRY
+    for waiter in waiters:
+        with pytest.raises(RequestTimeout):
+            await asyncio.wait_for(waiter, 4.0)
+    assert heard.failed == [([5], None)] and peer.link().alive
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_what_comes_behind_the_end_is_for_nobody() -> None:
+    """Whoever asked was told that nobody knows; and it is no peer that breaks the protocol."""
+    peer, heard, written = Connected(), AddLog(), list[int]()
+    peer.channel(1, heard).send([5], add_frames(1, [5]))
+    await peer.asked(1)
+    peer.link().pause_writing()
+    peer.link().ask(ReadRequest(1, 5), 5.0).cancel()
+    peer.link().when_written(peer.link().queued_bytes, lambda: written.append(1))
+    peer.link().end("this client is closed")
+    peer.say((1, Code.OK, b""), (77, Code.OK, b""))
+    await asyncio.sleep(0)
+    assert (heard.acked, heard.failed, peer.events) == ([], [([5], None)], [])
+    assert written == [1], "nobody waits for bytes that leave no more"
+
+
 @pytest.mark.real_time  # the transports of this machine let go of it
 async def test_a_connection_that_has_ended_is_held_by_nothing(bench: Bench) -> None:
     """Also in no cycle: a server freezes what lives long, and then nobody looks for those any more."""
