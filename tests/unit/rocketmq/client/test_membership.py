@@ -15,6 +15,7 @@ from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.absences import PART
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.membership import MAX_PAUSE_S
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
@@ -110,6 +111,49 @@ async def test_a_broker_that_comes_into_a_route_hears_of_the_member_at_once(clus
             async with asyncio.timeout(1):
                 await until(lambda added=added: added.members.get("g"))  # type: ignore[misc]
             assert [group.name for group in added.heartbeats[-1].consumers] == ["g"]
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+async def test_a_member_that_leaves_is_in_the_group_at_no_broker_any_more(
+    cluster: FakeCluster, mq: RocketMQ, broker_id: int
+) -> None:
+    """A slave is asked who is in a group when the master is gone."""
+    fakes = [await cluster.add(queues=1), await cluster.add(broker_id=1, queues=1)]
+    async with mq.consumer("g", "T"):
+        await until(lambda: fakes[broker_id].members.get("g"))
+    assert fakes[broker_id].members["g"] == {}
+
+
+async def test_after_a_lost_connection_a_slave_hears_of_the_member_at_once(cluster: FakeCluster, mq: RocketMQ) -> None:
+    _, slave = await cluster.add(queues=1), await cluster.add(broker_id=1, queues=1)
+    async with mq.consumer("g", "T"):
+        await until(lambda: slave.members.get("g"))
+        beats = slave.count(RequestCode.HEART_BEAT)
+        [link] = slave.members["g"].values()
+        link.abort("lost")
+        async with asyncio.timeout(1):
+            await until(lambda: slave.count(RequestCode.HEART_BEAT) > beats)
+
+
+async def test_a_producer_is_known_to_masters_alone(cluster: FakeCluster, mq: RocketMQ) -> None:
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1, queues=1)
+    await mq.producer("p").send("T", b"0")
+    await asyncio.sleep(65)
+    assert len(master.heartbeats) >= 2 and slave.heartbeats == []
+
+
+async def test_a_broker_that_takes_no_heartbeats_is_asked_less_and_less_often(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=1)
+    fake.react[RequestCode.HEART_BEAT] = lambda link, command: command.response(ResponseCode.SYSTEM_BUSY, "busy")
+    async with mq.consumer("g", "T"):
+        await asyncio.sleep(60)
+        refused = fake.count(RequestCode.HEART_BEAT)
+        assert 60 / MAX_PAUSE_S <= refused < 2 * 60 / MAX_PAUSE_S
+        del fake.react[RequestCode.HEART_BEAT]
+        async with asyncio.timeout(MAX_PAUSE_S + 1):
+            await until(lambda: fake.members.get("g"))
 
 
 async def test_a_route_that_changes_nothing_for_a_member_costs_no_heartbeat(cluster: FakeCluster, mq: RocketMQ) -> None:
