@@ -18,7 +18,7 @@ from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
 from tallystick.rocketmq.broker.lock_file import LockFile
-from tallystick.rocketmq.broker.role import Standing
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
@@ -63,6 +63,20 @@ def loaded(files: ConfigFiles, clock: SteppingClock) -> LockFile:
     file = LockFile(files, clock, Standing())
     file.take_role(is_new=True)
     return file
+
+
+def test_locks_of_a_master_are_none_of_the_slave_that_it_becomes_and_a_new_one_has_none() -> None:
+    desk = Desk()
+    standing, now = Standing(), desk.clock.now()
+    file = LockFile(desk.files, desk.clock, standing)
+    file.take_role(is_new=True)
+    again = LockFile(desk.files, desk.clock, Standing())
+    again.take_role(is_new=False)
+    assert locked(again, "a", now), "the file says that nobody had one: no minute of waiting"
+    assert locked(file, "a", now) and len(file.locks) == 1
+    standing.become(Role.SLAVE, 1)
+    file.take_role(is_new=False)
+    assert len(file.locks) == 0
 
 
 class LockDisk(OsDisk):

@@ -113,13 +113,23 @@ def test_a_write_that_found_no_room_is_tried_again_in_the_same_slot(disk: SimDis
         with pytest.raises(DiskFull):
             file.note(2, 2)
     disk.fault = None
-    disk.crash_at = disk.operations + 2  # written, not synced
-    with pytest.raises(Crashed):
-        file.note(3, 3)
-    disk.power_loss()
+    file.note(3, 3)
     found = read_synced(disk, "/store")
-    assert found is not None and before is not None
-    assert found.dispatched in (before.dispatched, 3)
+    assert found is not None and found.dispatched == 3
+    disk.flip(PATH, (1 + found.number % 2) * BLOCK_BYTES + 20)  # as if it had been torn
+    assert read_synced(disk, "/store") == before
+
+
+def test_how_much_of_tally_queues_is_durable_outlives_other_notes(disk: SimDisk) -> None:
+    """Else a shorter one would pass for one that a crash cut."""
+    file = opened(disk)
+    file.note(5, 5, (7, 100))
+    file.note(6, 6)
+    file.sync(10, 10, 0, nothing)
+    file.settle()
+    file.cut(9)
+    found = read_synced(disk, "/store")
+    assert found is not None and (found.number, found.queues) == (6, (7, 100))
 
 
 def test_a_full_disk_at_the_sync_of_the_record_stops_the_log(disk: SimDisk) -> None:
