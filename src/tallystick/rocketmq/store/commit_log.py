@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from tallystick.codec.checksum import crc32c
-from tallystick.codec.records import BLANK_BYTES, BORN_V6, SMALLEST, V1, V2, encode_blank
+from tallystick.codec.records import BLANK, BLANK_BYTES, BORN_V6, SMALLEST, V1, V2, encode_blank
 from tallystick.errors import DiskFull, OffsetMismatch, StorageError
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.synced import SyncedFile
@@ -129,6 +129,15 @@ class CommitLog:
             return None
         record = self.slice(offset, record_size)
         return record if len(record) == record_size else None
+
+    def is_partial(self, offset: int) -> bool:
+        """Returns whether what is behind ``offset``, where a record ends, is a part of one or of a blank, or nothing."""
+        rest, room = self.end - offset, self.files.file_bytes - offset % self.files.file_bytes
+        if rest < BLANK_BYTES:
+            return True
+        head = self.slice(offset, BLANK_BYTES)
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+        return magic in (V1, V2, BLANK) and rest < size <= room
 
     def stored_ms(self, offset: int, size: int = 0) -> int:
         """Returns the store time of the record at ``offset``; -1 if there is none."""

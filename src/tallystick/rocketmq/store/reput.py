@@ -154,7 +154,7 @@ class Reput:
         queue.fill(min(queue_offset, first + FILL_UNITS))
         self._queues.mark(queue)
         self._may_miss -= queue.filled - first
-        self.filling = True
+        self.filling, self.stuck = True, None
 
     def _tell_missing(self, topic: str, queue_id: int, first: int, end: int) -> None:
         self._events.emit("queue offsets missing", topic=topic, queue=queue_id, first=first, end=end)

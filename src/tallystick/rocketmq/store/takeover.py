@@ -42,16 +42,23 @@ def take_over(parts: StoreParts, state: QueueState, upkeep: Upkeep, clock: Clock
 
 
 def _dispatch(parts: StoreParts, clock: Clock) -> list[Arrival]:
-    """Dispatch all whole records: a message without a place in its queue would give that to the master's first."""
+    """Dispatch all whole records: a message without a place in its queue would give that to the master's first.
+
+    The loop dispatches too meanwhile, so what Reput says of itself holds only under its lock; and what it leaves goes
+    with ``_end_log``, so only the log's bytes tell that this is a part of a record.
+    """
     reput, log = parts.reput, parts.log
-    arrivals, before = list[Arrival](), -1
-    while before < reput.offset < log.end or reput.filling:
+    arrivals = list[Arrival]()
+    while True:
         before = reput.offset
         arrivals += reput.run(log.end, _REPUT_BYTES, clock.wall_ms())
-    if reput.stuck is not None:
-        raise StorageError(f"the store cannot be a master's now: {reput.stuck}", offset=reput.offset)
-    log.record_parsed(reput.offset)
-    return arrivals
+        with reput.lock:
+            if log.is_partial(reput.offset):
+                log.record_parsed(reput.offset)
+                return arrivals
+            if reput.offset == before and not reput.filling:
+                reason = reput.stuck or "what is left of its log is neither a record nor a part of one"
+                raise StorageError(f"the store cannot be a master's now: {reason}", offset=before)
 
 
 def _end_log(parts: StoreParts) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+
 import pytest
 
-from support.message_stores import ROOT, Shelf
+from support.message_stores import ROOT, SMALL, Shelf
 from tallystick.errors import CorruptRecord, DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store import reput
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
@@ -162,6 +165,66 @@ def test_a_slave_whose_queues_have_no_room_is_no_master_before_they_have(monkeyp
             slave.store.promote()
     take_over(slave)
     assert slave.bodies() == BODIES
+
+
+class _Lock:
+    """Reput's lock. The takeover waits behind a turn of its own that came no further until another thread is in the
+    middle of its fillers; that thread waits there until the takeover wants the lock again."""
+
+    def __init__(self, dispatch: reput.Reput, thread: threading.Thread) -> None:
+        self._lock, self._reput, self._thread = threading.Lock(), dispatch, thread
+        self._offset = -1  # of the turn before
+        self.is_inside, self.is_wanted = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not self._thread and self.is_inside.is_set():
+            self.is_wanted.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        stays, self._offset = self._reput.filling and self._reput.offset == self._offset, self._reput.offset
+        self._lock.release()
+        if stays and not self._thread.ident:
+            self._thread.start()
+            assert self.is_inside.wait(10)
+
+
+def test_records_behind_many_fillers_stay_while_the_loop_dispatches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log of 51 messages, all synced, the first was left: the loop's turn had said that nothing was to be done."""
+    monkeypatch.setattr(reput, "FILL_UNITS", 1000)
+    settings = dataclasses.replace(SMALL, commit_log_file_bytes=1 << 16, consume_queue_file_units=1024)
+    master, slave = Shelf(settings), Shelf(settings, seed=2, slave=True)
+    master.send(b"first")
+    master.store._appender.next_offsets["Topic", 0] += 10_000
+    master.send(*BODIES)
+    slave.store.append_raw(0, master.log())
+    loop = threading.Thread(target=slave.store.reput)
+    lock = _Lock(slave.store._reput, loop)
+    fill = ConsumeQueue.fill
+
+    def fill_slowly(queue: ConsumeQueue, end: int) -> None:
+        if threading.current_thread() is loop:
+            lock.is_inside.set()
+            assert lock.is_wanted.wait(10)
+        fill(queue, end)
+
+    monkeypatch.setattr(ConsumeQueue, "fill", fill_slowly)
+    monkeypatch.setattr(slave.store._reput, "lock", lock)
+    take_over(slave)
+    loop.join()
+    assert lock.is_wanted.is_set()
+    assert slave.store.end == master.store.end
+    assert slave.bodies() == [b"first", *BODIES]
+
+
+def test_what_is_no_part_of_a_record_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever dispatch says: whole records are all that is left of those messages."""
+    master, slave = copied()
+    slave.store.flush()
+    monkeypatch.setattr(reput.Reput, "run", lambda *_: [])
+    with pytest.raises(StorageError, match="neither a record nor a part of one"):
+        slave.store.promote()
+    assert slave.store.end == master.store.end and slave.log() == master.log()
 
 
 def test_a_deletion_that_the_log_did_not_reach_takes_nothing_new() -> None:
