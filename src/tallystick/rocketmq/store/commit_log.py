@@ -131,7 +131,7 @@ class CommitLog:
         return record if len(record) == record_size else None
 
     def is_partial(self, offset: int) -> bool:
-        """Returns whether what is behind ``offset``, where a record ends, is a part of one or of a blank, or nothing."""
+        """Returns whether behind ``offset``, where a record ends, is a part of one or of a blank, or nothing."""
         rest, room = self.end - offset, self.files.file_bytes - offset % self.files.file_bytes
         if rest < BLANK_BYTES:
             return True

@@ -106,7 +106,8 @@ def _find_end(files: FileQueue, scan_from: int, sync_record: SyncRecord | None, 
             break
     if stop is Stop.BLANK:
         end = files.limit
-    if sync_record is not None and end < durable and not is_torn(files, end, sync_record.tail, durable):
+    whole = 0 if sync_record is None else max(sync_record.tail, sync_record.dispatched)
+    if sync_record is not None and end < durable and not is_torn(files, end, whole, durable):
         raise _damage(files, end, f"it was synced, the log is durable up to {durable}")
     if sync_record is None and (good := find_record(files, end)) is not None:
         raise _damage(files, end, f"good records follow from offset {good}")

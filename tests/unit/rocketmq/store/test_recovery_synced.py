@@ -190,3 +190,23 @@ def test_h11_a_crash_at_any_step_of_a_cut_leaves_no_damage(settled: bool, half: 
         else:
             break
     assert step > 10, "the start was interrupted at every step"
+
+
+@pytest.mark.rule("H11")
+@pytest.mark.parametrize("promoted", [False, True])
+def test_h11_a_record_that_was_dispatched_after_its_sync_is_no_part_of_one(promoted: bool) -> None:
+    """A slave syncs bytes before anybody looks for records in them: what is noted later counts as well."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"%03d" % number for number in range(30)])
+    slave.store.append_raw(0, master.log())
+    slave.store.flush()
+    if promoted:
+        slave.store.promote()
+        slave.store.take_role(slave=False)
+    slave.store.reput()
+    slave.store.maintain(slave.clock.ms)
+    last = slave.read()[-1].physical_offset
+    slave.disk.kill()
+    slave.disk.flip(FIRST_FILE, last + 1, 6)  # its size becomes a large one
+    with pytest.raises(CorruptRecord, match="it was synced"):
+        slave.open()
