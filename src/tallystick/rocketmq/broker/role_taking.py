@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import StorageError, TallyError, UsageError
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, RESETS
 from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.log import BrokerLog
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
@@ -47,13 +48,15 @@ class RoleTaking:
             await self.sync.take_role(slave=False)
         try:
             ha_address = await self._log_takes_role(slave=slave)
+            self.tables.cut_offsets(slave=slave)
+            await self.saver.save()
+            if not slave:
+                self._check_offsets()
         except TallyError:
             if self.standing.is_slave:
                 await self.log.take_role(slave=True)  # it was one no more if only its port is taken
                 await self._copy_tables()
             raise
-        self.tables.cut_offsets(slave=slave)
-        await self.saver.save()
         await self.lock_saver.save()  # what is under way, of who was a master
         self.standing.become(role, broker_id)
         self.tables.offsets.take_role()
@@ -61,6 +64,16 @@ class RoleTaking:
         if slave:
             await self._copy_tables()
         return ha_address
+
+    def _check_offsets(self) -> None:
+        """Raises StorageError when offsets are not on the disk: those that were cut would come back with a crash."""
+        unsaved_files = self.saver.unsaved_files & {CONSUMER_OFFSETS, RESETS}
+        if unsaved_files:
+            raise StorageError(
+                "this broker takes no messages as a master before the consumer offsets are saved that its log cut: "
+                "make room in its config folder, or mend the disk, and start it again",
+                files=sorted(unsaved_files),
+            )  # fmt: skip
 
     async def _log_takes_role(self, *, slave: bool) -> tuple[str, int] | None:
         try:

@@ -76,6 +76,11 @@ class Saver:
         """The number of urgent changes so far."""
         return self._tables.changes
 
+    @property
+    def unsaved_files(self) -> frozenset[str]:
+        """Returns the files whose last save failed."""
+        return frozenset(self._failing)
+
     def when_saved(self, done: OnSaved) -> None:
         self._wait(self.changes, done)
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.brokers import TOPIC, Bench, benched, fill, send_command
 from support.waiting import until
-from tallystick.errors import UsageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, LOCKS
 from tallystick.rocketmq.broker.role import Role
@@ -104,6 +104,54 @@ async def test_h13_an_offset_beyond_the_log_is_cut_on_the_disk_too_before_sends_
         saved = dialect.read((tmp_path / "slave" / "config" / CONSUMER_OFFSETS).read_bytes())
         assert saved["offsetTable"] == {f"{TOPIC}@G": {"0": 3}}
         assert [event.fields["offset"] for event in bench.told if event.kind == "consumer offset cut"] == [9]
+
+
+class FullDisk(OsDisk):
+    """The file of consumer offsets cannot be written."""
+
+    is_full = True
+
+    def open(self, path: str, **how: bool) -> File:
+        if self.is_full and path.endswith(f"{CONSUMER_OFFSETS}.new"):
+            raise DiskFull("no space left on device", path=path)
+        return super().open(path, **how)
+
+
+@pytest.mark.rule("H13")
+async def test_h13_a_broker_is_no_master_before_the_offsets_that_its_log_cut_are_saved(tmp_path: Path) -> None:
+    """Sends need no room on a full disk, for the log's file is there: a kill brought an offset back among them."""
+    async with benched(tmp_path) as bench:
+        disk, settings = FullDisk(), bench.settings("a")
+        disk.is_full = False
+        broker = await bench.broker(settings, disk=disk)
+        await fill(await bench.peer(broker), 5)
+        broker.tables.offsets.commit(TOPIC, "G", 0, 9)
+        await broker.stop()
+        disk.is_full = True
+        with pytest.raises(StorageError, match="no messages as a master before the consumer offsets are saved"):
+            await bench.broker(settings, disk=disk)
+        disk.is_full = False
+        broker = await bench.broker(settings, disk=disk)
+        assert broker.tables.offsets.get(TOPIC, "G", 0) == 5
+
+
+@pytest.mark.rule("H13")
+async def test_h13_a_slave_that_cannot_save_the_offsets_it_cut_goes_on_as_one(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        disk = FullDisk()
+        disk.is_full = False
+        master = await bench.broker(bench.settings("master"))
+        slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1), disk=disk)
+        slave.tables.offsets.commit(TOPIC, "G", 0, 9)
+        disk.is_full = True
+        for _ in range(2):  # in memory they are cut then
+            with pytest.raises(StorageError, match="consumer offsets are saved"):
+                await slave.take_role(Role.ASYNC_MASTER, 0)
+            assert slave.parts.store.slave and slave.standing.is_slave
+        disk.is_full = False
+        await master.stop()
+        await slave.take_role(Role.ASYNC_MASTER, 0)
+        assert not slave.standing.is_slave
 
 
 class SlowLocks(OsDisk):
