@@ -35,14 +35,16 @@ DEFAULTS = {
 }
 
 
+LIBRARIES = ("pyspark", "pyarrow", "pandas")  # Spark itself imports the last two late, and dies
+
+
 def session(master: str = "local[*]", app_name: str = "tallystick", **conf: object) -> SparkSession:
     """The session, made if there is none. ``conf`` adds Spark settings or replaces ours: ``**{"spark.ui.port": 4050}``.
 
     Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without Java or PySpark.
     """
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
-    require("a Spark session", "pyspark")
+    _require_java()
+    require("a Spark session", *LIBRARIES)
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -55,13 +57,21 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
     return register(builder.getOrCreate())
 
 
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not home and shutil.which("java") is None:
+        raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+    if home and shutil.which("java", path=os.path.join(home, "bin")) is None:
+        raise UsageError("JAVA_HOME has no bin/java: set it to a Java 17 or newer, or unset it", java_home=home)
+
+
 def register(spark: SparkSession) -> SparkSession:
     """Make the formats known to a session of one's own.
 
     Spark's Python workers must find tallystick. On one machine they are made to run this interpreter if theirs lacks
     it; on a cluster a warning says what to set. Raises UsageError for a library that is not installed.
     """
-    require("reading with Spark", "pyspark", "pyarrow", "pandas")  # Spark itself imports the last two late, and dies
+    require("reading with Spark", *LIBRARIES)
     from tallystick.pipeline.ledger.source import LedgerDataSource
     from tallystick.pipeline.topic.source import TopicDataSource
 

@@ -17,6 +17,7 @@ import pytest
 
 import tallystick
 from tallystick.admin import cluster
+from tallystick.errors import UsageError
 from tallystick.runtime.events import Event, Events
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -92,6 +93,12 @@ def test_a_library_that_is_not_installed_is_named_with_what_its_extra_has(librar
     extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
     wanted = " ".join(f"'{one}'" for one in extras[extra])
     assert f"needs {library}: pip install {wanted}\n" in done.stderr
+
+
+def test_a_java_home_without_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="JAVA_HOME has no bin/java"):
+        tallystick.spark.session()
 
 
 def test_the_command_line_says_what_to_install_too() -> None:

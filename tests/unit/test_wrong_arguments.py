@@ -183,7 +183,16 @@ CALLS: dict[str, list[Call]] = {
     "the number of a queue": [lambda d: d.producer.send("T", b"x", queue=MessageQueue("T", "b", -1))],
     "messages is a list": [lambda d: d.producer.send_batch("T", b"abc"), lambda d: d.producer.send_batch("T", None)],
     "topic is a name, a list of names": [lambda d: d.mq.consumer("g", 5)],
-    "a topic's name is not empty": [lambda d: d.mq.consumer("g", "")],
+    "a topic's name has 1 to 127 letters, digits and % | - _": [
+        lambda d: d.mq.consumer("g", ""),
+        lambda d: d.mq.consumer("g", ["T", "bad topic!"]),
+        lambda d: d.mq.topic("t.u"),
+        lambda d: d.producer.send("bad topic!", b"x"),
+        lambda d: d.producer.send("t" * 128, b"x"),
+        lambda d: d.producer.send_batch("ü", [b"x"]),
+        lambda d: d.producer.send_one_way("", b"x"),
+    ],
+    "a topic's name has 1 to 255 letters": [lambda d: d.mq.consumer("g", "%DLQ%" + "g" * 251)],
     "where a consumer starts is first, last, or a time in ms": [
         lambda d: d.mq.consumer("g", "T", start="earliest"),
         lambda d: d.mq.consumer("g", "T", start=None),

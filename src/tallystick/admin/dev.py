@@ -169,7 +169,10 @@ class DevCluster:
     def _require(self) -> DevState:
         state = self.load()
         if state is None:
-            raise UsageError("no development cluster here; start one with: tally dev up", directory=self.directory)
+            raise UsageError(
+                "no development cluster here; start one with `tally dev up`, and the same --dir if one was given",
+                directory=self.directory,
+            )
         return state
 
     def _save(self, state: DevState) -> None:
@@ -203,7 +206,7 @@ class DevCluster:
             others = [node.id for node in state.of(kind) if node.runs and node.id not in named_nodes]
             if named_nodes and others:
                 self._report(
-                    f"{', '.join(others)} running already, and left so: stop with `tally dev kill {others[0]}`"
+                    f"{', '.join(others)} running already, and left so: stop with `tally dev kill {' '.join(others)}`"
                 )
 
     def _report_flush(self, sync_flush: bool) -> None:

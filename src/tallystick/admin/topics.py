@@ -18,7 +18,15 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames, TopicStats, read_stats
 from tallystick.rocketmq.wire.headers import CreateTopicHeader, TopicHeader
 from tallystick.rocketmq.wire.name_server_headers import RouteHeader
-from tallystick.rocketmq.wire.values import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, Perm, RequestCode, TopicRoute
+from tallystick.rocketmq.wire.values import (
+    DLQ_PREFIX,
+    MASTER_ID,
+    MAX_QUEUES,
+    RETRY_PREFIX,
+    Perm,
+    RequestCode,
+    TopicRoute,
+)
 
 DEFAULT_QUEUES = 4  # of a new topic, at each broker
 ROUTES_AT_ONCE = 32
@@ -67,8 +75,8 @@ async def create_topic(
     """
     if (reason := refusal_of_topic(topic)) is not None:
         raise UsageError(reason, topic=topic)
-    if queues is not None and queues < 1:
-        raise UsageError("a topic has at least one queue", queues=queues)
+    if queues is not None and not 1 <= queues <= MAX_QUEUES:
+        raise UsageError(f"a topic has 1 to {MAX_QUEUES} queues at each master", queues=queues)
     masters = _masters(await list_processes(operator), cluster, broker)
     there = await _there(operator, topic)
     queue_counts: dict[str, tuple[int, int]] = {}

@@ -21,8 +21,6 @@ PROGRESS_S = 0.2
 _ADVICE: dict[type[errors.TallyError], str] = {
     errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again. "
     "Where none is, their logs and `tally bookie info` say why they refuse.",
-    errors.NotEnoughBookies: "See `tally bookie list`: read-only ones have a full disk. Start more bookies elsewhere, "
-    "or give those room. Where one answered 101, its log and `tally bookie info` say why.",
     errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",
@@ -43,10 +41,22 @@ def advice(error: errors.TallyError, *, changes: bool = False) -> str:
     if isinstance(error, errors.RequestTimeout):
         where = "tally bookie list" if "bookie" in error.fields else "tally ha status"
         return f"{'. It may have been done all the same' if changes else ''}. See `{where}`, and try again."
+    if isinstance(error, errors.NotEnoughBookies):
+        return f". {_more_bookies(error)}"
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             return f". {_ADVICE[kind]}"
     return ""
+
+
+def _more_bookies(error: errors.NotEnoughBookies) -> str:
+    smaller = ", or ask for a smaller --ensemble" if error.needed is not None else ""
+    advice = f"See `tally bookie list` for bookies that are down: start them, or others{smaller}."
+    if error.read_only:
+        advice += " Those that are read-only have a full disk: give them room."
+    if error.fields.get("answers"):
+        advice += " Why a bookie refused, its log and `tally bookie info` say."
+    return advice
 
 
 def json_line(values: Mapping[str, Any]) -> None:

@@ -10,12 +10,17 @@ from importlib.util import find_spec
 
 from tallystick.errors import UsageError
 
-_SPARK = "'pyspark>=4.2,<4.4' 'pyarrow>=17' 'pandas>=2.2,<3'"
-INSTALLS = {"kazoo": "'kazoo>=2.10'", "pyspark": _SPARK, "pyarrow": _SPARK, "pandas": _SPARK}
+INSTALLS = {
+    "kazoo": "'kazoo>=2.10'",
+    "pyspark": "'pyspark>=4.2,<4.4'",
+    "pyarrow": "'pyarrow>=17'",
+    "pandas": "'pandas>=2.2,<3'",
+}
 
 
 def require(what: str, *libraries: str) -> None:
-    """Raises UsageError, which says what to install, when ``what`` needs a library that is not there."""
+    """Raises UsageError, which says what to install, when ``what`` needs a library of these that is not there."""
     for library in libraries:
         if find_spec(library) is None:
-            raise UsageError(f"{what} needs {library}: pip install {INSTALLS[library]}")
+            wanted = " ".join(INSTALLS[each] for each in libraries)
+            raise UsageError(f"{what} needs {library}: pip install {wanted}")

@@ -200,6 +200,9 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monk
     assert cluster.up(2).of(NodeKind.BOOKIE) == list(nodes)
     assert told == ["bookie-3 running already, and left so: stop with `tally dev kill bookie-3`"]
     told.clear()
+    cluster.up(1)
+    assert told == ["bookie-2, bookie-3 running already, and left so: stop with `tally dev kill bookie-2 bookie-3`"]
+    told.clear()
     cluster.up(3, sync_flush=True)
     assert told == [
         "--flush changes nothing now, as no broker is started: those that run go on as they were started; "

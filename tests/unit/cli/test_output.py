@@ -106,6 +106,14 @@ def test_what_to_do_is_a_sentence(kind: type[TallyError]) -> None:
     assert output.advice(kind()).startswith(". ") and output.advice(kind()).endswith(".")
 
 
+def test_a_shortage_of_bookies_is_told_with_what_was_seen_alone() -> None:
+    down = output.advice(NotEnoughBookies(needed=4, available=3, read_only=0))
+    assert "are down" in down and "smaller --ensemble" in down and "disk" not in down and "refused" not in down
+    assert "full disk" in output.advice(NotEnoughBookies(needed=4, available=3, read_only=1))
+    refused = output.advice(NotEnoughBookies("the ack quorum could not be met", answers={"b": 101}))
+    assert "refused" in refused and "--ensemble" not in refused
+
+
 def test_only_what_changes_something_may_have_been_done_all_the_same() -> None:
     silent = RequestTimeout("no answer in time", address="127.0.0.1:10911")
     assert output.advice(silent) == ". See `tally ha status`, and try again."

@@ -295,7 +295,11 @@ class ClusterMetadata:
         try:
             await self.store.change(*map(Create, folders), *files)
         except ZnodeExists:
-            raise UsageError("there is something here already", where=self.store.where, root=self._root) from None
+            raise UsageError(
+                "a cluster, or a part of one, is here already: use it, or choose another place",
+                where=self.store.where,
+                root=self._root,
+            ) from None
         return instance
 
     async def close(self) -> None:

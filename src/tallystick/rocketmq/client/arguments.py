@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.subscription import EVERYTHING
 from tallystick.rocketmq.wire.record import Message
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX, MessageQueue
 from tallystick.runtime.arguments import MAX_INT32, MAX_INT64, MIN_INT32, instance, items, mapping, text, whole
 
-MAX_TOPIC_BYTES = 127  # of a topic that is sent to
+MAX_TOPIC_CHARS = 127
+MAX_INNER_TOPIC_CHARS = 255  # of a group's retry and dead-letter topics
+_TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")  # as brokers have it
 FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
 def check_topic(name: str) -> None:
-    """Check the name of a topic that messages are sent to."""
-    if not 0 < len(text(name, "a topic's name").encode()) <= MAX_TOPIC_BYTES:
-        raise UsageError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes", topic=name)
+    """Check a topic's name, as brokers do: they refuse others, and a consumer would wait for its route."""
+    is_inner = text(name, "a topic's name").startswith((RETRY_PREFIX, DLQ_PREFIX))
+    most = MAX_INNER_TOPIC_CHARS if is_inner else MAX_TOPIC_CHARS
+    if len(name) > most or not _TOPIC_NAME.fullmatch(name):
+        raise UsageError(f"a topic's name has 1 to {most} letters, digits and % | - _", topic=name)
 
 
 def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:

@@ -118,6 +118,8 @@ class RocketMQ:
         """
         self._require_open()
         filters = filters_of(topic, tags)
+        for name in filters:
+            check_topic(name)
         fixed_queues = None if queues is None else [check_queue(queue) for queue in items(queues, "queues")]
         if fixed_queues == []:
             raise UsageError("queues names none: leave it out to read this member's share", group=group)

@@ -58,6 +58,4 @@ def filters_of(topic: str | Sequence[str] | Mapping[str, str], tags: str) -> dic
         )
     if not expressions:
         raise UsageError("a consumer reads one topic at least")
-    if not all(text(name, "a topic's name") for name in expressions):
-        raise UsageError("a topic's name is not empty")
     return {name: TagFilter.parse(expression) for name, expression in expressions.items()}

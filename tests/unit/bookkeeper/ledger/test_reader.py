@@ -417,7 +417,10 @@ async def test_arrow_columns_limits_and_long_entries(cluster: Cluster, monkeypat
     cluster.append(0, 20)
     await cluster.close(20)
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
-        with monkeypatch.context() as without, pytest.raises(UsageError, match="read_arrow needs pyarrow: pip install"):
+        with (
+            monkeypatch.context() as without,
+            pytest.raises(UsageError, match=r"pip install 'pyarrow>=17'$"),
+        ):
             without.setitem(sys.modules, "pyarrow", None)
             reader.read_arrow(0, 20)
         [batch] = [batch async for batch in reader.read_arrow(0, 20, columns=["payload", "entry"])]
