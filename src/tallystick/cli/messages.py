@@ -235,6 +235,6 @@ def _row(message: ReceivedMessage, hex_: bool) -> dict[str, object]:
         "offset": message.offset,
         "message_id": message.message_id,
         "stored_ms": message.store_timestamp,
-        "properties": message.properties,
+        "properties": message.record.properties,
         **output.payload_json(message.body, hex_=hex_),
     }

@@ -74,6 +74,14 @@ def test_messages_go_out_with_what_was_said_and_come_back(
     assert {(row["properties"]["TAGS"], row["properties"]["p"]) for row in rows} == {("eu", "q=r")}
 
 
+def test_a_property_of_the_system_is_wrong_usage_and_nothing_is_sent(
+    beside: Beside, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["message", "send", "T", "one", "--property", "RETRY_TOPIC=U"]) == 2
+    printed = capsys.readouterr()
+    assert "the property RETRY_TOPIC is the system's" in printed.err and printed.out == ""
+
+
 def test_one_queue_from_an_offset_with_places_and_in_hexadecimal(
     beside: Beside, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

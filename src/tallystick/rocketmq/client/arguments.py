@@ -7,6 +7,7 @@ import re
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.subscription import EVERYTHING
 from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.system_properties import SYSTEM_PROPERTIES
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX, MessageQueue
 from tallystick.runtime.arguments import MAX_INT32, MAX_INT64, MIN_INT32, instance, items, mapping, text, whole
 
@@ -58,7 +59,8 @@ def check_message(message: Message) -> None:
     for key in items(message.keys, "keys"):
         text(key, "a key")
     for name, value in mapping(message.properties, "properties").items():
-        text(name, "a property's name")
+        if text(name, "a property's name") in SYSTEM_PROPERTIES:
+            raise UsageError(f"the property {name} is the system's: leave it out")
         text(value, f"the property {name}")
     whole(message.flag, "flag", least=MIN_INT32, most=MAX_INT32)
     instance(message.wait_stored, bool, "wait_stored")

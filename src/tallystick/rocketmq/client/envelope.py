@@ -70,7 +70,7 @@ def batch_envelope(
         body = payload_bytes(member.body, "a message's body")
         if not body:
             raise UsageError("a body has at least 1 byte", topic=topic)
-        contents.append((member.flag, body, member.encode_with_id(next_id(now_ms))[0].encode()))
+        contents.append((member.flag, body, member.encode_with_id(next_id(now_ms)).encode()))
     batch_body = encode_batch(contents)
     if len(batch_body) > context.settings.max_message_bytes:
         raise UsageError("a batch has at most max_message_bytes", bytes=len(batch_body))
@@ -92,7 +92,8 @@ def _envelope(
     settings = context.settings
     if queue is not None:
         check_queue(queue, message.topic)
-    properties, message_id = message.encode_with_id(context.ids.next(now_ms))
+    message_id = context.ids.next(now_ms)
+    properties = message.encode_with_id(message_id)
     return Envelope(
         asyncio.get_running_loop().create_future(), SendingCore(message_id, 1 + settings.send_retries),
         group, message.topic, batch, settings.new_topic_queues, sys_flag, now_ms, message.flag, properties, body, queue,

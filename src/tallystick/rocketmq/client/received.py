@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tallystick.rocketmq.wire.record import RETRY_TOPIC, StoredMessage
+from tallystick.rocketmq.wire.system_properties import SYSTEM_PROPERTIES
 from tallystick.rocketmq.wire.values import RETRY_PREFIX, MessageQueue
 
 
@@ -19,7 +20,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     def topic(self) -> str:
         """The topic to which it was sent, also when it comes again from the retry topic of the group."""
         topic = self.record.topic
-        return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
+        return self.record.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def offset(self) -> int:
@@ -43,8 +44,9 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, those of the system too."""
-        return self.record.properties
+        """The properties that its producer gave it: those of the system are in ``record.properties``. To forward a
+        message, give them to ``send``."""
+        return {name: value for name, value in self.record.properties.items() if name not in SYSTEM_PROPERTIES}
 
     @property
     def message_id(self) -> str:

@@ -90,15 +90,12 @@ class Message(msgspec.Struct, frozen=True):
         properties[WAIT] = _WAITS[self.wait_stored]
         return properties
 
-    def encode_with_id(self, message_id: str) -> tuple[str, str]:
-        """Returns all properties as a record has them, with an id, and the id: ``message_id`` unless they have one.
-
-        Raises UsageError for properties that no broker takes.
-        """
+    def encode_with_id(self, message_id: str) -> str:
+        """Returns all properties as a record has them, with an id. Raises UsageError for properties that no broker
+        takes."""
         if not (self.properties or self.keys or self.tags):
-            return _PLAIN[self.wait_stored] + message_id + _END, message_id
+            return _PLAIN[self.wait_stored] + message_id + _END
         properties = self.all_properties()
-        message_id = properties.get(UNIQ_KEY) or message_id
         properties[UNIQ_KEY] = message_id
         text = _text_of(properties)
         # Their separators cannot be escaped. As many as there should be means none in a name or value.
@@ -108,7 +105,7 @@ class Message(msgspec.Struct, frozen=True):
         size = len(text) if text.isascii() else len(text.encode())
         if size > MAX_PROPERTIES_BYTES:
             raise UsageError("the properties are too long", bytes=size, limit=MAX_PROPERTIES_BYTES)
-        return text, message_id
+        return text
 
 
 class StoredMessage(msgspec.Struct, frozen=True, dict=True):

@@ -49,8 +49,8 @@ async def test_a_message_that_comes_later_is_delivered_at_once(cluster: FakeClus
     async with asyncio.timeout(5):
         message = await waiting
     assert (message.topic, message.body, message.tags, message.keys) == ("T", b"late", "A", ["k"])
-    assert message.properties["x"] == "y"
-    assert message.message_id == message.properties["UNIQ_KEY"]
+    assert message.properties == {"x": "y"}
+    assert message.message_id == message.record.properties["UNIQ_KEY"]
     assert (message.born_timestamp, message.store_timestamp) == (1, 2)
 
 

@@ -22,6 +22,7 @@ from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.wire.headers import read_send
 from tallystick.rocketmq.wire.record import Message, decode_properties
+from tallystick.rocketmq.wire.system_properties import SYSTEM_PROPERTIES
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
@@ -50,6 +51,19 @@ async def test_what_a_message_is_made_of(cluster: FakeCluster, mq: RocketMQ) -> 
     assert fake.asked[-1].body == b"body"
     assert len(result.message_id) == 32
     assert result.offset_id == "F" * 32
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEM_PROPERTIES))
+async def test_a_property_of_the_system_is_refused_wherever_a_message_is_sent(mq: RocketMQ, name: str) -> None:
+    producer, properties = mq.producer("g"), {"own": "x", name: "y"}
+    with pytest.raises(UsageError, match=f"the property {name} is the system's: leave it out"):
+        await producer.send("T", b"x", properties=properties)
+    with pytest.raises(UsageError, match=f"the property {name} is"):
+        producer.send_nowait("T", b"x", properties=properties)
+    with pytest.raises(UsageError, match=f"the property {name} is"):
+        await producer.send_one_way("T", b"x", properties=properties)
+    with pytest.raises(UsageError, match=f"the property {name} is"):
+        await producer.send_batch("T", [b"x", Message("T", b"x", properties=properties)])
 
 
 async def test_keys_may_be_one_text(cluster: FakeCluster, mq: RocketMQ) -> None:

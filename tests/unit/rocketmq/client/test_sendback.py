@@ -52,6 +52,25 @@ async def send(mq: RocketMQ, count: int, topic: str = "T") -> None:
 
 
 @pytest.mark.real_time
+async def test_a_forwarded_message_is_its_new_topics_alone(live: LiveCluster) -> None:
+    """What the retry of the first one was stored with stays behind."""
+    async with topics(live.name_server, settings=SOON) as mq:
+        producer = mq.producer("p")
+        await producer.send("T", b"job", properties={"own": "x"})
+        async with mq.consumer("g", "T", start="first") as consumer:
+            consumer.nack(await next_of(consumer))
+            again = await next_of(consumer)
+            sent = await producer.send("Second", again.body, properties=again.properties)
+            consumer.ack(again)
+        assert sent.message_id != again.message_id
+        async with mq.consumer("h", "Second", start="first") as consumer:
+            consumer.nack(await next_of(consumer))
+            forwarded = await next_of(consumer)
+            assert (forwarded.topic, forwarded.message_id, forwarded.reconsume_times) == ("Second", sent.message_id, 1)
+            assert again.properties == forwarded.properties == {"own": "x"}
+
+
+@pytest.mark.real_time
 async def test_a_message_given_back_comes_again_once_from_the_retry_topic(live: LiveCluster) -> None:
     async with topics(live.name_server, settings=SOON) as mq:
         await send(mq, 3)
