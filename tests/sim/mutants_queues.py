@@ -24,8 +24,29 @@ QUEUE_MUTANTS = (
     Mutant(
         "a start does not know what was deleted",
         STORE + "opening.py",
-        "reput.deleted_topics = DeletedTopics(queue_state.deletions, queue_state.forgotten_up_to)",
-        "reput.deleted_topics = DeletedTopics({})",
+        "            queue_state.deletions, queue_state.forgotten_up_to, queue_state.deletions_told_by\n",
+        "            {}\n",
+        "tests/sim/test_store.py",
+    ),
+    Mutant(
+        "a slave believes what one master deleted behind its log when it follows another one",
+        STORE + "deleted_topics.py",
+        "if master and master == self.told_by and end:",
+        "if end:",
+        "tests/sim/test_store.py",
+    ),
+    Mutant(
+        "deletions that were cut come back with a crash",
+        STORE + "store.py",
+        "if self._upkeep.lacks_cut:",
+        "if False:",
+        "tests/unit/rocketmq/store/test_replicated_queues.py",
+    ),
+    Mutant(
+        "a slave's queues end where it had gone on as a master",
+        STORE + "store.py",
+        "self.replicated.retreat()",
+        "pass",
         "tests/sim/test_store.py",
     ),
     Mutant(

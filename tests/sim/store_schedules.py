@@ -95,6 +95,9 @@ class Node(Shelf):
                 found, wanted = self.found(topic, queue_id), expected.get((topic, queue_id), [])
                 assert self.may_be_read(topic, found, wanted), f"{topic} {queue_id}: {found} are read, not {wanted}"
                 assert [offset for offset, *_ in found] == sorted({offset for offset, *_ in found}), "an offset twice"
+                if self.store.slave and found:
+                    end = self.store.queue_range(topic, queue_id)[1]
+                    assert end == found[-1][0] + 1, f"{topic} {queue_id}: a slave's queue ends at {end}: {found}"
         self.budgets()
 
     def found(self, topic: str, queue_id: int) -> list[Message]:
@@ -158,11 +161,15 @@ class Schedule:
         self.slave.deletions = self.master.deletions  # it has the same log
         self.number = self.promotions = self.deletions = self.losses = 0
 
-    def run(self) -> None:
-        steps = (
+    def steps(self) -> list[tuple[Callable[[], None], int]]:
+        """What may happen, and how often."""
+        return [
             (self.send, 10), (self.settle, 4), (self.copy, 6), (self.tell, 3), (self.delete, 2), (self.crash, 3),
             (self.lose, 1), (self.promote, 1), (self.look, 3), (self.unlink, 2),
-        )  # fmt: skip
+        ]  # fmt: skip
+
+    def run(self) -> None:
+        steps = self.steps()
         for _ in range(STEPS):
             (step,) = self.rng.choices([step for step, _ in steps], [weight for _, weight in steps])
             step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.store_histories import Histories
 from sim.store_schedules import Schedule
 from tallystick.sim.series import random_start
 
@@ -22,6 +23,20 @@ def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promo
             promotions + schedule.promotions, deletions + schedule.deletions, losses + schedule.losses
         )  # fmt: skip
     assert min(promotions, deletions, losses) > 30, "too little happened to prove anything"
+
+
+@pytest.mark.parametrize("runs_on", [False, True])
+def test_queues_are_what_the_log_says_where_another_log_comes_than_the_one_that_was_told_of(runs_on: bool) -> None:
+    first = random_start()
+    promotions = cuts = 0
+    for seed in range(first, first + 100):
+        histories = Histories(seed, runs_on=runs_on)
+        try:
+            histories.run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        promotions, cuts = promotions + histories.promotions, cuts + histories.cuts
+    assert min(promotions, cuts) > 20, "too little happened to prove anything"
 
 
 # A deletion told late and a kill; ends that a promotion took over, then queues that are read; a slave that never heard
