@@ -25,6 +25,7 @@ from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
 
 WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
+UNPROVEN_BYTES = 64 * 1024  # to one that acknowledged none of them
 WRITE_HIGH_BYTES = 1024 * 1024
 
 
@@ -135,6 +136,7 @@ class SlaveConnection(asyncio.Protocol):
         self._speed = Speed()
         self._start: feeds.StartFeed | None = None
         self._paused = self._pumping = False
+        self._took = False  # bytes that it was sent
         self._compared = False  # bytes of its log with those of the master's
         self.said_hello = False
         self._reason = "the slave closed it"
@@ -179,7 +181,8 @@ class SlaveConnection(asyncio.Protocol):
         """Send what the log has and the slave takes, ``WAKE_BYTES`` at most; then other connections have a turn."""
         if not self._feed.feeding or self._paused or self._pumping or self._transport.is_closing():
             return
-        now, remaining_bytes = self._master.clock.now(), WAKE_BYTES
+        now, limit_bytes = self._master.clock.now(), self._limit_bytes()
+        remaining_bytes = limit_bytes
         frames: list[bytes | memoryview] = []
         while remaining_bytes > 0:
             piece = self._master.log.slice(self._feed.position, remaining_bytes)
@@ -188,11 +191,18 @@ class SlaveConnection(asyncio.Protocol):
             remaining_bytes -= len(piece)
             frames += self._feed.cut(piece, now)
         if frames:
-            self._speed.count(WAKE_BYTES - remaining_bytes, now)
+            self._speed.count(limit_bytes - remaining_bytes, now)
             self._transport.writelines(frames)
-        if remaining_bytes <= 0 and not self._paused:
+        if remaining_bytes <= 0 and not self._paused and self._took:
             self._pumping = True
             self._loop.call_soon(self._pump_on)
+
+    def _limit_bytes(self) -> int:
+        """Returns how much may be sent now. To who acknowledged none of it that is little in all: strangers that come
+        together and take nothing are no work for the loop."""
+        if self._took or self._start is None:
+            return WAKE_BYTES
+        return max(0, UNPROVEN_BYTES - (self._feed.position - self._start.position))
 
     def _pump_on(self) -> None:
         self._pumping = False
@@ -243,6 +253,7 @@ class SlaveConnection(asyncio.Protocol):
                 case feeds.Acked(offset):
                     if not self.closing:
                         start = self._start.position if self._start is not None else offset
+                        self._took = self._took or offset > start
                         master.acked(self, offset, took=offset > start)
                 case feeds.SendHeartbeat(offset):
                     self._transport.write(HEAD.pack(offset, 0))

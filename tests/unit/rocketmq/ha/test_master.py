@@ -9,7 +9,7 @@ import pytest
 from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.rocketmq.ha.acks import Settle
-from tallystick.rocketmq.ha.master import WAKE_BYTES
+from tallystick.rocketmq.ha.master import UNPROVEN_BYTES, WAKE_BYTES
 from tallystick.rocketmq.wire.ha import ASK, REPORT
 from tallystick.rocketmq.wire.values import PutStatus
 
@@ -121,6 +121,7 @@ async def test_a_log_of_many_files_arrives_whole(house: House) -> None:
         assert 0 < len(body) <= 32768
         assert (offset + len(body) - 1) // 700_001 == offset // 700_001, "a frame is of one file"
         got += body
+        peer.report(1 + len(got))
     assert got == bytes(log.data[1:])
 
 
@@ -129,6 +130,7 @@ async def test_a_slave_that_reads_nothing_costs_no_memory(house: House) -> None:
     peer = await house.peer(master.address)
     peer.report(1)
     [link] = await _links(master)
+    peer.report(1 + len((await peer.frame())[1]))
     await until(lambda: link._paused)
     sent = link._feed.position
     for _ in range(20):
@@ -137,6 +139,20 @@ async def test_a_slave_that_reads_nothing_costs_no_memory(house: House) -> None:
     assert link._feed.position == sent
     assert link._transport.get_write_buffer_size() <= 3 * WAKE_BYTES
     assert master.port.status()[0].why == "it does not take what it is sent"
+
+
+async def test_who_acknowledges_nothing_is_sent_little(house: House) -> None:
+    """300 connections that came at once and took nothing got 1 MiB each in a few turns, and producers waited for it."""
+    master = await house.master(MemoryLog(bytes(4 * 1024 * 1024), file_bytes=1 << 30), heartbeat_ms=60_000)
+    peer, got = await house.peer(master.address), 0
+    peer.report(1)
+    while got < UNPROVEN_BYTES:
+        got += len((await peer.frame())[1])
+    [link] = await _links(master)
+    master.put(b"more")
+    assert link._feed.position == 1 + UNPROVEN_BYTES == 1 + got
+    peer.report(1 + got)
+    assert len((await peer.frame())[1]) > 0, "what takes the log gets all of it"
 
 
 async def _links(master: Any) -> list[Any]:
