@@ -12,10 +12,13 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import tallystick
+import tallystick.sync
+import tallystick.testing
 from tallystick.admin import cluster
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Event, Events
@@ -33,6 +36,21 @@ def test_every_public_name_is_there_and_documented() -> None:
 def test_what_completion_offers_is_what_is_promised() -> None:
     assert set(dir(tallystick)) == {*tallystick.__all__, *tallystick._MODULES, "__version__"}
     assert tallystick.__version__ == version("tallystick")
+
+
+@pytest.mark.parametrize(
+    "module", [tallystick, tallystick.sync, tallystick.testing], ids=lambda module: module.__name__
+)
+def test_every_public_member_says_what_it_is_or_does(module: ModuleType) -> None:
+    """Before what it raises, which help() shows of some members alone."""
+    classes = [one for name in module.__all__ if inspect.isclass(one := getattr(module, name))]
+    for of in (one for one in classes if one.__module__.startswith("tallystick")):
+        for name in (one for one in dir(of) if not one.startswith("_")):
+            member = inspect.getattr_static(of, name)
+            function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if inspect.isfunction(function) and function.__module__.startswith("tallystick"):
+                text = inspect.getdoc(function) or ""
+                assert text and not text.startswith(("Raises", "Without")), f"{of.__qualname__}.{name}: {text}"
 
 
 def test_no_signature_shows_the_environment() -> None:

@@ -31,7 +31,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of clusters, a bookie's storage, masters with slaves and their stores, brokers and their tables.
+    """Run lives of clusters, bookies' storage, masters with slaves and their stores, brokers and their tables.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
 

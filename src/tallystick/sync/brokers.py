@@ -96,7 +96,11 @@ class RocketMQ(BlockingClient[client.RocketMQ]):
     def read(
         self, queue: MessageQueue, first: int, end: int | None = None, *, tags: str = "*"
     ) -> Iterator[ReceivedMessage]:
-        """Without ``end`` it waits for messages for ever."""
+        """Returns the messages of one queue from offset ``first`` up to, without, ``end``; without one, for ever.
+
+        No group is joined and no offset is committed. Raises UsageError; in the loop BrokerError, NoSuchTopic,
+        Unavailable.
+        """
         loop, mq = self._client()
         return loop.iterate(lambda: mq.read(queue, first, end, tags=tags), alone if end is None else _share_of_chunk)
 
@@ -272,7 +276,7 @@ class Consumer:
         self._loop.call(lambda: self._consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Raises UsageError for a queue that it does not read."""
+        """Go on with these queues, or with all. Raises UsageError for a queue that it does not read."""
         self._loop.call(lambda: self._consumer.resume(queues))
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ class Node(ABC):
 
     @property
     def is_running(self) -> bool:
+        """Whether its process lives."""
         return self._process is not None
 
     @property
@@ -131,6 +132,7 @@ class Node(ABC):
             self._world.isolate(self.address)
 
     def resume(self) -> None:
+        """It goes on after ``pause``."""
         if self._process is not None and self._world.is_virtual:
             self._process.go_on()
         else:
@@ -248,6 +250,7 @@ class BrokerNode(Node):
 
     @property
     def is_slave(self) -> bool:
+        """Whether it was started as the slave of another broker."""
         return self.master is not None
 
     @property

@@ -9,7 +9,10 @@ from tallystick.runtime.arguments import check_settings
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """One line a setting; units in the names. Raises UsageError for values that cannot work."""
+    """Time-outs and bounds of a client of ledgers, a line each, with units in the names.
+
+    Raises UsageError for values that cannot work.
+    """
 
     add_timeout_s: float = 5.0  # an add without response for this long counts as failed (addEntryTimeoutSec)
     read_timeout_s: float = 5.0  # readEntryTimeoutSec

@@ -92,8 +92,8 @@ class LedgerWriter:
         """Append one entry and wait until it is safe. Returns its id.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
-        it got no id), LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError: each ends the writer. Raises
-        LedgerClosed when the writer had ended before, or was closed.
+        it got no id, and the writer goes on); LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError, each of
+        which ends the writer; LedgerClosed when it had ended before, or was closed.
         """
         await self._room()
         try:

@@ -29,7 +29,8 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def body(self) -> bytes:
-        """Raises UsageError for a compression that is not understood, RemoteProtocolError for a damaged body."""
+        """The body as its producer sent it. Raises UsageError for a compression that is not understood,
+        RemoteProtocolError for a damaged body."""
         return self.record.body()
 
     @property

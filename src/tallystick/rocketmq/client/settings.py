@@ -12,7 +12,10 @@ _MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "topic_wait_s")
 
 @dataclass(frozen=True)
 class BrokerClientSettings:
-    """One line a setting; units in the names, the original's name in brackets. Raises UsageError for bad values."""
+    """Time-outs and bounds of a client of topics, a line each, with units in the names and the original's in brackets.
+
+    Raises UsageError for values that cannot work.
+    """
 
     route_refresh_s: float = 30.0  # how old a topic's route may get (pollNameServerInterval)
     heartbeat_s: float = 30.0  # brokers forget a silent client after 120 s (heartbeatBrokerInterval)
