@@ -187,12 +187,15 @@ class Broker:
             watch(saver.tasks, self._fail)
 
     async def take_role(self, role: Role, broker_id: int) -> None:
-        """Become a master, or a slave: at the start, and when the broker was the other one.
+        """Become a master, or a slave: at the start, and when the broker was the other one. A running master becomes
+        one of the other kind and keeps its slaves.
 
         A master refuses sends before it leaves its slaves. A slave does so until the end of its log is settled, and
         queues and offsets go on where its master's were, all of it durable. Raises UsageError, StorageError: a slave
-        that may not become a master goes on as a slave.
+        that may not become a master goes on as a slave; a running one keeps its id.
         """
+        if self._ready and self.standing.is_slave == (role is Role.SLAVE):
+            return self._roles.stay(role, broker_id)
         if role is not Role.SLAVE and self.standing.is_slave:
             self._ports.check_ha_port()  # its store is a master's, durably, before it listens
         self.ha_address = await self._roles.take(role, broker_id)

@@ -65,6 +65,15 @@ class RoleTaking:
             await self._copy_tables()
         return ha_address
 
+    def stay(self, role: Role, broker_id: int) -> None:
+        """Take up a role while the broker is a master, or a slave, already: it decides whether a master's sends wait
+        for slaves. Raises UsageError for another id: the links of a slave, and its master, have the old one.
+        """
+        check_role(role, broker_id)
+        if broker_id != self.standing.broker_id:
+            raise UsageError("a slave gets another brokerId when it is started again", value=broker_id)
+        self.standing.become(role, broker_id)
+
     def _check_offsets(self) -> None:
         """Raises StorageError when offsets are not on the disk: those that were cut would come back with a crash."""
         unsaved_files = self.saver.unsaved_files & {CONSUMER_OFFSETS, RESETS}

@@ -297,6 +297,35 @@ async def test_it_registers_as_what_it_is(tmp_path: Path) -> None:
     await server.close()
 
 
+@pytest.mark.rule("H9")
+async def test_a_master_becomes_one_of_the_other_kind_and_keeps_its_slaves(tmp_path: Path) -> None:
+    """It opened a second port for slaves: those at the first one got nothing more, and sends had no slave."""
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench, Role.ASYNC_MASTER)
+        before, peer = (processors(master), master.ha_address), await bench.peer(master)
+        await fill(peer, 2)
+        await until(lambda: slave.parts.store.end == master.parts.store.end)
+        await master.take_role(Role.SYNC_MASTER, 0)
+        assert (processors(master), master.ha_address) == before and master.log.waits
+        assert (await peer.ask(send_command())).code == 0
+        assert slave.parts.store.end == master.parts.store.end, "the response waited for the slave"
+        await master.take_role(Role.ASYNC_MASTER, 0)
+        assert (master.standing.role, master.log.waits) == (Role.ASYNC_MASTER, False)
+        await fill(peer, 1)
+        await until(lambda: slave.parts.store.end == master.parts.store.end)
+
+
+async def test_a_running_slave_keeps_its_id(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        await slave.take_role(Role.SLAVE, 1)
+        with pytest.raises(UsageError, match="another brokerId when it is started again"):
+            await slave.take_role(Role.SLAVE, 2)
+        assert slave.standing.broker_id == 1
+        await fill(await bench.peer(master), 2)
+        await until(lambda: slave.parts.store.end == master.parts.store.end)
+
+
 @pytest.mark.parametrize(("role", "broker_id"), [(Role.SLAVE, 0), (Role.SYNC_MASTER, 1)])
 async def test_an_id_that_does_not_fit_the_role_is_refused(tmp_path: Path, role: Role, broker_id: int) -> None:
     async with benched(tmp_path) as bench:
