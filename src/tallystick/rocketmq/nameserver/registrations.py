@@ -26,6 +26,8 @@ OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 
 Responder = Callable[[Hashable, Command], Command | Steps[Command]]  # from the connection and its request
 
+_DIGEST_BYTES = 256 * 1024  # in one step
+
 
 def peer_of(link: Hashable) -> str:
     """Returns who sent a request: an event with it is one of a host's lines of the log, and of no other's."""
@@ -57,7 +59,7 @@ class Registrations:
         if header.body_crc32 and body_crc(body) != header.body_crc32:
             return command.response(FAILED, "crc32 not match")
         yield
-        digest = _digest(header, body)
+        digest = yield from _digest(header, body)
         is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
         now = self._clock.now()
         outcome = self._routes.registered_again(header.cluster_name, header.broker_addr, digest, link, now)
@@ -155,10 +157,12 @@ class Registrations:
         return command.response(OK, None, fields, b"" if known_version is None else dialect.write(known_version))
 
 
-def _digest(header: name_server_headers.RegisterBrokerHeader, body: bytes) -> bytes:
+def _digest(header: name_server_headers.RegisterBrokerHeader, body: bytes) -> Steps[bytes]:
     """Returns a digest by which the same registration, every 30 s, is known in a fiftieth of the time of reading it."""
-    digest = hashlib.blake2b(body, digest_size=32)
-    digest.update(repr(header).encode())
+    digest, view = hashlib.blake2b(repr(header).encode(), digest_size=32), memoryview(body)
+    for start in range(0, len(body), _DIGEST_BYTES):
+        digest.update(view[start : start + _DIGEST_BYTES])
+        yield
     return digest.digest()
 
 

@@ -115,6 +115,9 @@ def _decode_plain(body: bytes) -> Steps[Registration]:
             return dialect.read_short(body, Registration, most_bytes=WHOLE_BYTES)
     if body.count(b"\\") > MAX_ESCAPES:
         raise RemoteProtocolError(f"a registration has at most {MAX_ESCAPES} escapes")
+    for start in range(0, len(body) - MAX_PART_BYTES + 1, MAX_PART_BYTES):  # a string is read in one go
+        if body.find(b'"', start, start + MAX_PART_BYTES) < 0:
+            raise RemoteProtocolError(f"an entry of a text has at most {MAX_PART_BYTES} bytes", at=start)
     table: dict[str, Any] = {}
     filter_servers: list[str] = []
     for text in split(body, PART_BYTES, depth=3, most=MAX_PART_BYTES):

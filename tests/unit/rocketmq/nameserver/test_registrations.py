@@ -15,6 +15,7 @@ from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, decode_registration
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.steps import Steps, finished
@@ -72,3 +73,11 @@ def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.M
     assert ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="N1").code == 0
     assert answered(requests, registration(True), "another link").code == 0
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 0, "as ever it brings its topics back"
+
+
+def test_the_digest_of_a_long_registration_is_made_in_steps() -> None:
+    header, body = RegisterBrokerHeader.of(registration(False)), bytes(16 * 1024 * 1024)
+    steps = registrations_module._digest(header, body)
+    assert sum(1 for _ in steps) == 64
+    texts = (b"", b"1", body, body[1:], body + b"1")
+    assert len({finished(registrations_module._digest(header, text)) for text in texts}) == len(texts)

@@ -180,3 +180,12 @@ def test_what_could_not_be_read_in_short_steps_is_refused() -> None:
     for value, why in ((b"[%s1]" % (b"1," * MAX_PART_BYTES), "an entry"), (b'"%s"' % (b"\\n" * 100_001), "escapes")):
         with pytest.raises(RemoteProtocolError, match=why):
             decode_all(text % value, compressed=False, version=VERSION)
+
+
+def test_a_string_without_an_end_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search for where a string of 16 MiB ends was 200 ms in one step."""
+    monkeypatch.setattr(registration_module, "split", lambda *_, **__: pytest.fail("it was read"))
+    for at in (0, 5, MAX_PART_BYTES):
+        body = b'{"%s":"%s"}' % (b"n" * at, b"x" * (16 * MAX_PART_BYTES + 1))
+        with pytest.raises(RemoteProtocolError, match="an entry of a text has at most"):
+            decode_all(body, compressed=False, version=VERSION)
