@@ -82,6 +82,11 @@ class Index:
                 self._files.append(file)
         self._disk.sync_dir(self._directory)
 
+    def read_slots(self) -> None:
+        """Have what the next keys need in memory: 20 MB are no read for the loop."""
+        if self._files and self._files[-1].lost_records is None:
+            self._files[-1].read_slots()
+
     def lost_files(self) -> list[IndexFile]:
         """Returns the files that were lost and are built again."""
         return [file for file in self._files if file.lost_records is not None]

@@ -139,6 +139,10 @@ class IndexFile:
         header.used_slots += previous.count(0)
         header.end_offset, header.end_ms, header.count = physicals[-1], stored_ms[-1], count + len(hashes)
 
+    def read_slots(self) -> None:
+        with self._putting:
+            self._memory()
+
     def _memory(self) -> array[int]:
         if self._slots is None:
             size = self._slot_count * SLOT_BYTES

@@ -109,6 +109,8 @@ class StoreOpening:
             queues.remove_unknown()  # not before it is noted where they ended
         reput.last_ms = max(0, log.stored_ms(max((queue.last_physical for queue in queues), default=-1)))
         self._dispatch(reput, log.end)
+        if index is not None:
+            index.read_slots()
         self._compare_clock(reput.last_ms)
         self._events.emit(
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,

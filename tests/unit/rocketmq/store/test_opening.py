@@ -14,6 +14,7 @@ from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import read_file
+from tallystick.sim.disk_file import SimFile
 
 
 def consistent(shelf: Shelf) -> None:
@@ -308,3 +309,22 @@ def test_files_of_a_queue_before_the_log_files_that_came_back_go() -> None:
     (first, _) = shelf.store.queue_range("Topic", 0)
     assert shelf.bodies() == sent[first:] and first > SMALL.consume_queue_file_units
     assert not shelf.disk.exists(min(queue_files)), "of a file whose messages are gone nobody would ever know"
+
+
+def test_the_first_key_after_a_start_reads_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slots are 20 MB, and messages are dispatched on the loop."""
+    shelf, reads = Shelf(), list[str]()
+    shelf.send(b"before", KEYS="one")
+    shelf.settle()
+    shelf.store.close()
+    shelf.open()
+    read = SimFile.read
+
+    def spied(file: SimFile, size: int, offset: int) -> bytes:
+        reads.append(file._path)
+        return read(file, size, offset)
+
+    monkeypatch.setattr(SimFile, "read", spied)
+    shelf.send(b"behind", KEYS="two")
+    shelf.store.reput()
+    assert not [path for path in reads if "/index/" in path]
