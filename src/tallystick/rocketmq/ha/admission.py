@@ -45,6 +45,10 @@ class AdmissionCore(Generic[AnyLink]):
             len(self._greeting) + len(self._strangers) + sum(link is not None for link in self._known_slaves.values())
         )
 
+    def is_known(self, link: AnyLink) -> bool:
+        """Whether a link that has reported is a known slave's."""
+        return link not in self._strangers
+
     def arrived(self, link: AnyLink, host: str) -> AnyLink | None:
         """A connection was accepted."""
         self._greeting[link] = host

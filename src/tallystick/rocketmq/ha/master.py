@@ -17,6 +17,7 @@ from tallystick.rocketmq.ha.log import ReplicatedLog, range_of
 from tallystick.rocketmq.ha.proof import objection
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import Ages, SlaveStatus, Speed
+from tallystick.rocketmq.ha.turn_bytes import TurnBytes
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.wire.ha import HEAD, MasterHello
 from tallystick.runtime.alarm import Alarm
@@ -25,6 +26,8 @@ from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
 
 WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
+KNOWN_BYTES = 2 * WAKE_BYTES  # to all slaves that are known, in one turn
+STRANGERS_BYTES = WAKE_BYTES  # to all others
 UNPROVEN_BYTES = 64 * 1024  # to one that acknowledged none of them
 WRITE_HIGH_BYTES = 1024 * 1024
 
@@ -50,6 +53,7 @@ class HaMaster:
         self._links: dict[SlaveConnection, None] = {}
         self._slaves: dict[str, SlaveConnection] = {}  # by name, each slave once
         self._admission: AdmissionCore[SlaveConnection] = AdmissionCore(settings.max_slaves, settings.max_strangers)
+        self._known_bytes, self._strangers_bytes = TurnBytes(KNOWN_BYTES), TurnBytes(STRANGERS_BYTES)
         self._events_once = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
@@ -74,6 +78,8 @@ class HaMaster:
         """Accept nothing more, close all links."""
         if self._listener is not None:
             await self._listener.close()
+        for turn_bytes in (self._known_bytes, self._strangers_bytes):
+            turn_bytes.close()
         for link in tuple(self._links):
             link.abort()
 
@@ -111,6 +117,10 @@ class HaMaster:
             self._admission.took(link)
         self.waits.reported(link.name, offset)
 
+    def turn_bytes(self, link: SlaveConnection) -> TurnBytes:
+        """Returns what a link shares with others of its kind: strangers, however many, take nothing from slaves."""
+        return self._known_bytes if self._admission.is_known(link) else self._strangers_bytes
+
     def closed(self, link: SlaveConnection, reason: str) -> None:
         self._links.pop(link, None)
         self._admission.disconnected(link)
@@ -132,10 +142,9 @@ class SlaveConnection(asyncio.Protocol):
 
     def __init__(self, master: HaMaster) -> None:
         self._master = master
-        self._loop = asyncio.get_running_loop()
         self._speed = Speed()
         self._start: feeds.StartFeed | None = None
-        self._paused = self._pumping = False
+        self._paused = False
         self._took = False  # bytes that it was sent
         self._compared = False  # bytes of its log with those of the master's
         self.said_hello = False
@@ -178,11 +187,12 @@ class SlaveConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pump(self) -> None:
-        """Send what the log has and the slave takes, ``WAKE_BYTES`` at most; then other connections have a turn."""
-        if not self._feed.feeding or self._paused or self._pumping or self._transport.is_closing():
+        """Send what the log has and the slave takes, ``WAKE_BYTES`` at most, and no more than this turn has left; the
+        rest in the next turns."""
+        if not self._feed.feeding or self._paused or self._transport.is_closing():
             return
-        now, limit_bytes = self._master.clock.now(), self._limit_bytes()
-        remaining_bytes = limit_bytes
+        now, turn_bytes = self._master.clock.now(), self._master.turn_bytes(self)
+        limit_bytes = remaining_bytes = min(self._limit_bytes(), turn_bytes.left_for(self.pump))
         frames: list[bytes | memoryview] = []
         while remaining_bytes > 0:
             piece = self._master.log.slice(self._feed.position, remaining_bytes)
@@ -192,10 +202,10 @@ class SlaveConnection(asyncio.Protocol):
             frames += self._feed.cut(piece, now)
         if frames:
             self._speed.count(limit_bytes - remaining_bytes, now)
+            turn_bytes.spend(limit_bytes - remaining_bytes)
             self._transport.writelines(frames)
-        if remaining_bytes <= 0 and not self._paused and self._took:
-            self._pumping = True
-            self._loop.call_soon(self._pump_on)
+        if remaining_bytes <= 0 and not self._paused and self._limit_bytes() > 0:
+            turn_bytes.wait(self.pump)
 
     def _limit_bytes(self) -> int:
         """Returns how much may be sent now. To who acknowledged none of it that is little in all: strangers that come
@@ -203,10 +213,6 @@ class SlaveConnection(asyncio.Protocol):
         if self._took or self._start is None:
             return WAKE_BYTES
         return max(0, UNPROVEN_BYTES - (self._feed.position - self._start.position))
-
-    def _pump_on(self) -> None:
-        self._pumping = False
-        self.pump()
 
     def status(self, end: int, ages: Ages, now: float) -> SlaveStatus:
         start, acked = self._start, self._feed.acked

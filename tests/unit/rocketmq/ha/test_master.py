@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.rocketmq.ha.acks import Settle
-from tallystick.rocketmq.ha.master import UNPROVEN_BYTES, WAKE_BYTES
+from tallystick.rocketmq.ha.master import STRANGERS_BYTES, UNPROVEN_BYTES, WAKE_BYTES
 from tallystick.rocketmq.wire.ha import ASK, REPORT
 from tallystick.rocketmq.wire.values import PutStatus
 
@@ -155,8 +156,40 @@ async def test_who_acknowledges_nothing_is_sent_little(house: House) -> None:
     assert len((await peer.frame())[1]) > 0, "what takes the log gets all of it"
 
 
-async def _links(master: Any) -> list[Any]:
-    await until(lambda: len(master.port._links) == 1)
+@pytest.mark.real_time  # turns of one moment have no end in virtual time
+async def test_strangers_share_the_bytes_of_a_turn_and_all_have_their_turns(house: House) -> None:
+    """32 that said that they took what they were sent were sent 1 MiB each in one turn of the loop."""
+    master = await house.master(MemoryLog(bytes(8 * 1024 * 1024), file_bytes=1 << 30), heartbeat_ms=60_000)
+    peers = [await house.peer(master.address) for _ in range(16)]
+    for peer in peers:
+        peer.report(1)
+    links = await _links(master, len(peers))
+    await until(lambda: all(link._feed.position == 1 + UNPROVEN_BYTES for link in links))
+    for peer in peers:
+        peer.report(1 + UNPROVEN_BYTES)
+    sent_bytes = [16 * UNPROVEN_BYTES]  # behind each turn
+    while min(link._feed.position for link in links) == 1 + UNPROVEN_BYTES:
+        await asyncio.sleep(0)
+        sent_bytes.append(sum(link._feed.position - 1 for link in links))
+    assert max(after - before for before, after in pairwise(sent_bytes)) == STRANGERS_BYTES
+
+
+async def test_a_known_slave_is_fed_though_strangers_have_nothing_left_of_a_turn(house: House) -> None:
+    master = await house.master(MemoryLog(b"old"), heartbeat_ms=60_000)
+    known = house.slave(master.address, MemoryLog(b"old"), slave_id="b:1")
+    await until(lambda: known.followed == 1)
+    stranger = await house.peer(master.address)
+    stranger.report(3)
+    known_link, stranger_link = await _links(master, 2)
+    await until(lambda: stranger_link._feed.feeding)
+    master.port.turn_bytes(stranger_link).spend(STRANGERS_BYTES)
+    end = master.put(b"new")
+    assert (known_link._feed.position, stranger_link._feed.position) == (end, 3)
+    assert await stranger.frame() == (3, b"new")
+
+
+async def _links(master: Any, count: int = 1) -> list[Any]:
+    await until(lambda: len(master.port._links) == count)
     return list(master.port._links)
 
 

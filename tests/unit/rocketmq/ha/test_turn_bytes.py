@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+
+from tallystick.rocketmq.ha.turn_bytes import TurnBytes
+
+
+class Link:
+    """One that has some bytes to send."""
+
+    def __init__(self, turn_bytes: TurnBytes, to_send: int, sent: list[str], name: str) -> None:
+        self._turn_bytes, self.to_send, self._sent, self._name = turn_bytes, to_send, sent, name
+
+    def pump(self) -> None:
+        count = min(self._turn_bytes.left_for(self.pump), self.to_send, 10)
+        if count:
+            self.to_send -= count
+            self._turn_bytes.spend(count)
+            self._sent.append(f"{self._name}{count}")
+        if self.to_send:
+            self._turn_bytes.wait(self.pump)
+
+
+async def test_who_waits_comes_first_in_the_next_turn_and_nobody_twice_in_one() -> None:
+    turn_bytes, sent = TurnBytes(25), list[str]()
+    one, two, three, late = (
+        Link(turn_bytes, count, sent, name) for count, name in ((30, "a"), (10, "b"), (10, "c"), (5, "d"))
+    )
+    for link in (one, one, two, three):
+        link.pump()
+    assert sent == ["a10", "b10", "c5"]
+    sent.clear()
+    await asyncio.sleep(0)
+    late.pump()
+    assert sent == ["a10", "c5", "d5"]
+    sent.clear()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert sent == ["a10"]
+    assert turn_bytes.left_for(late.pump) == 25
+
+
+async def test_a_closed_one_calls_nobody() -> None:
+    turn_bytes, sent = TurnBytes(10), list[str]()
+    Link(turn_bytes, 30, sent, "a").pump()
+    turn_bytes.close()
+    await asyncio.sleep(0)
+    assert sent == ["a10"]
