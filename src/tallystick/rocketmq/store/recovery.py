@@ -106,7 +106,7 @@ def _find_end(files: FileQueue, scan_from: int, sync_record: SyncRecord | None, 
             break
     if stop is Stop.BLANK:
         end = files.limit
-    whole = 0 if sync_record is None else max(sync_record.tail, sync_record.dispatched)
+    whole = 0 if sync_record is None else _whole(sync_record)
     if sync_record is not None and end < durable and not is_torn(files, end, whole, durable):
         raise _damage(files, end, f"it was synced, the log is durable up to {durable}")
     if sync_record is None and (good := find_record(files, end)) is not None:
@@ -146,6 +146,13 @@ def _unwritten(chunk: Chunk, durable: int | None) -> int | None:
         if run.topics[number].endswith(b"\0") or run.properties[number].endswith(b"\0"):
             return chunk.offset + run.positions[number]
     return None
+
+
+def _whole(sync_record: SyncRecord) -> int:
+    """Returns where the last record ends that is known to be whole on the disk. Queues may be ahead of the log's sync,
+    and what was dispatched then says nothing of what is below."""
+    dispatched = sync_record.dispatched if sync_record.dispatched <= sync_record.synced else 0
+    return max(sync_record.tail, dispatched)
 
 
 def is_torn(files: FileQueue, offset: int, tail: int, durable: int) -> bool:

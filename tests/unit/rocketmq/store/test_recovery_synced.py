@@ -210,3 +210,21 @@ def test_h11_a_record_that_was_dispatched_after_its_sync_is_no_part_of_one(promo
     slave.disk.flip(FIRST_FILE, last + 1, 6)  # its size becomes a large one
     with pytest.raises(CorruptRecord, match="it was synced"):
         slave.open()
+
+
+@pytest.mark.rule("H11")
+def test_h11_queues_that_are_ahead_of_the_logs_sync_say_nothing_of_what_it_has() -> None:
+    """A slave synced 4 bytes of a record, got more, dispatched it, and lost the power before the next sync."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(b"one")
+    log = master.log()
+    slave.store.append_raw(0, log[:4])
+    slave.store.flush()
+    slave.store.append_raw(4, log[4:])
+    slave.store.reput()
+    slave.store.maintain(slave.clock.ms)
+    synced = read_synced(slave.disk, ROOT)
+    assert synced is not None and synced.synced == 4 < synced.dispatched
+    slave.disk.power_loss()
+    slave.open()
+    assert slave.store.end in (0, len(log))
