@@ -228,7 +228,7 @@ MUTANTS = (
         "deleting ledgers moves the mark past entries that are in memory alone",
         BOOKIE + "checkpoints.py",
         "self._state(self._mark, remembered)",
-        "self._state(self._taken(), remembered)",
+        "self._state(self._taken_commit(), remembered)",
         killer="sim storage",
         schedules=300,
     ),
