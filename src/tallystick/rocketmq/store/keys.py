@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 
 from tallystick.codec.records import RecordRun, hash_alike, hash_latin, hash_texts, hash_utf8, scan_records, signed
 from tallystick.rocketmq.store.index_file import index_hashes
@@ -18,6 +18,7 @@ from tallystick.rocketmq.wire.record import decode_properties
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # its tags codes are the times when a message is due
 _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messageDelayLevel
+MAX_KEYS = 1000  # of one message that are in the index: it is dispatched in one turn of the loop
 _MAX_CACHED = 10_000
 _LONGEST_KEPT = 512
 _FEW = 16  # for fewer records it is not worth while to look at them by columns
@@ -130,7 +131,7 @@ class KeyHashes:
         marked = head + b"\x02" + tail
         keys = marked.rpartition(_KEYS)[2].partition(b"\x02")[0]
         tags = marked.rpartition(_TAGS)[2].partition(b"\x02")[0]
-        user_keys = tuple(filter(None, keys.split(b" ")))
+        user_keys = tuple(islice(filter(None, keys.split(b" ")), MAX_KEYS))
         others: Others = (user_keys, 0, None)
         if tags:
             seed = hash_latin(b"T#", self.of_topic(topic).seed)

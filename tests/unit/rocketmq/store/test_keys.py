@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.codec.records import RecordRun, java_hash
-from tallystick.rocketmq.store.keys import KeyHashes
+from tallystick.rocketmq.store.keys import MAX_KEYS, KeyHashes
 from tallystick.rocketmq.wire.record import decode_properties
 
 TEXT = st.text("abcXYZ09 é\x01", max_size=40)
@@ -86,6 +86,14 @@ def test_each_topic_has_its_own_hashes_of_equal_properties() -> None:
     run.properties.append(run.properties[0])
     run.store_timestamps.append(0)
     assert KeyHashes().of_run(run).hashes == [index_hash(key) for key in ("A#id", "A#T#t", "B#id", "B#T#t")]
+
+
+def test_of_very_many_keys_of_a_message_the_first_are_in_the_index() -> None:
+    """A message of 16,000 is dispatched in one turn of the loop, too: that was one of 80 ms."""
+    keys = [f"k{number}" for number in range(MAX_KEYS + 100)]
+    text = "UNIQ_KEY\x01id\x02KEYS\x01{}\x02TAGS\x01t\x02".format(" ".join(keys)).encode()
+    hashes = KeyHashes().of_run(run_of("A", text)).hashes
+    assert hashes == [index_hash(f"A#{key}") for key in ("id", *keys[:MAX_KEYS], "T#t")]
 
 
 def test_delayed_messages_have_the_time_when_they_are_due() -> None:
