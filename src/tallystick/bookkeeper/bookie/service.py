@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.fences import Fences
@@ -242,12 +242,15 @@ class Service:
     def refuse(self, request: ServiceRequest, code: Code) -> ServiceResponse:
         """Count a request that is not done, and return the response to it."""
         counts = self._counts
-        if isinstance(request, AddEntryRequest):
-            counts.adds, counts.adds_failed = counts.adds + 1, counts.adds_failed + 1
-        elif isinstance(request, ReadEntryRequest):
-            counts.reads, counts.reads_failed = counts.reads + 1, counts.reads_failed + 1
-        else:
-            counts.batch_reads, counts.batch_reads_failed = counts.batch_reads + 1, counts.batch_reads_failed + 1
+        match request:
+            case AddEntryRequest():
+                counts.adds, counts.adds_failed = counts.adds + 1, counts.adds_failed + 1
+            case ReadEntryRequest():
+                counts.reads, counts.reads_failed = counts.reads + 1, counts.reads_failed + 1
+            case ReadBatchRequest():
+                counts.batch_reads, counts.batch_reads_failed = counts.batch_reads + 1, counts.batch_reads_failed + 1
+            case _:
+                assert_never(request)
         return ServiceResponse(code)
 
     # Who waits, and who is refused.

@@ -109,7 +109,7 @@ class ClientWireV2:
         """Take responses as ``ClientWire`` says."""
         response = v2.decode_response(body)
         if isinstance(response, v2.Response):
-            data = (response.entry_bytes,) if response.op == _READ and response.code == Code.OK else ()
+            data = (response.entry_bytes,) if response.op != _ADD and response.code == Code.OK else ()
             fences = self._fences_of(response) if self._fences else None
             if fences is not None:
                 fences.codes.add(response.code)
