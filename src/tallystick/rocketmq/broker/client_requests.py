@@ -182,15 +182,18 @@ class ClientRequests:
     # Groups
 
     def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """Respond with the members of a group. A short list is made at once: when a group changes, all of its members
-        ask for it."""
+        """Respond with the members of a group. A short list is made at once, and kept until they change: all of its
+        members ask for it then."""
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         consumers = self._clients.consumers(group)
         if consumers is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        if consumers.ids_body is not None:
+            return command.response(ResponseCode.SUCCESS, body=consumers.ids_body)
         ids = list(dict.fromkeys([member.client_id for member in consumers.members.values()]))
         if sum(map(len, ids)) <= IDS_AT_ONCE_CHARS:
-            return command.response(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
+            consumers.ids_body = dialect.write_strict(ConsumerIds(ids))
+            return command.response(ResponseCode.SUCCESS, body=consumers.ids_body)
         response = command.response(ResponseCode.SUCCESS)
         respond_in_slices(self._parts, response, id_pieces(ids), f"the members of group {group}", reply)
         return None

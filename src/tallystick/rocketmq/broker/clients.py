@@ -35,13 +35,17 @@ class GroupMember:
 
 @dataclass
 class Consumers(Generic[AnyLink]):
-    """A consumer group with at least one member. ``subscriptions`` are by topic."""
+    """A consumer group with at least one member. ``subscriptions`` are by topic.
+
+    ``ids_body`` (settable) is the list of its members as it was last written; None since they changed.
+    """
 
     consume_type: str
     message_model: str
     consume_from: str
     members: dict[AnyLink, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    ids_body: bytes | None = None
 
 
 class ClientsCore(Generic[AnyLink]):
@@ -91,7 +95,10 @@ class ClientsCore(Generic[AnyLink]):
                 consumers = self._consumers[group.name] = Consumers("", "", "")
             consumers.consume_type, consumers.message_model = group.consume_type, group.message_model
             consumers.consume_from = group.consume_from
-            has_changed = link not in consumers.members
+            member = consumers.members.get(link)
+            has_changed = member is None
+            if member is None or member.client_id != beat.client_id:
+                consumers.ids_body = None
             consumers.members[link] = GroupMember(beat.client_id, language, version, now)
             consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
@@ -176,6 +183,7 @@ class ClientsCore(Generic[AnyLink]):
     def _stop_consuming(self, link: AnyLink, group: str) -> list[str]:
         consumers = self._consumers[group]
         consumers.members.pop(link, None)
+        consumers.ids_body = None
         self._groups.get(link, {}).pop(group, None)
         if not consumers.members:
             del self._consumers[group]

@@ -113,6 +113,9 @@ async def test_ids_of_very_many_members_are_listed_in_slices_and_refused_where_t
         await beat(again, names[0])
         assert await ids(peer) == names and not sliced, "short ones at once: whoever is in the group asks"
         monkeypatch.setattr(client_requests, "IDS_AT_ONCE_CHARS", 1000)
+        assert await ids(peer) == names and not sliced, "nobody came or left"
+        await beat(again, "another")  # of a client that is known
+        names.append("another")
         assert await ids(peer) == names and sliced == ["the members of group G"]
         monkeypatch.setattr(responses, "MAX_BODY_BYTES", 5000)
         assert await ids(peer) == "more than the 5000 bytes of a frame: the members of group G"
