@@ -24,7 +24,7 @@ from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.notes import Notes, read_notes
-from tallystick.rocketmq.store.promotion import check_promotion, promote
+from tallystick.rocketmq.store.promotion import advance, check_promotion, promote
 from tallystick.rocketmq.store.queue_opening import QueueOpening
 from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
 from tallystick.rocketmq.store.rebuild import Rebuild
@@ -56,6 +56,7 @@ class StoreParts:
     checkpoint: CheckpointFile
     sidecar: SyncedFile
     state: QueueStateFile
+    has_told_ends: bool  # of a master's: the next checkpoint has the queues that go on behind them
 
 
 class StoreOpening:
@@ -92,8 +93,11 @@ class StoreOpening:
         )  # fmt: skip
         opening = QueueOpening(disk, self._roots[CONSUME_QUEUES], self._events, self._check, clean=self._clean)
         dispatch_from = opening.take_up(notes, queues, index, log, recovery, discard_after_ms=self._discard)
+        told_ends = {} if self._slave else dict(queue_state.ends)
         if not self._slave:
             promote(queue_state, queues, log.end, self._events)
+        if dispatch_from < log.end:  # a topic that was made anew may begin its queues again
+            queue_state.ends = told_ends or queue_state.ends
         reput = Reput(log, queues, index, self._events, dispatch_from)
         queue_state.forgotten_up_to = min(queue_state.forgotten_up_to, log.end)
         reput.deleted_topics = DeletedTopics(
@@ -109,6 +113,8 @@ class StoreOpening:
             queues.remove_unknown()  # not before it is noted where they ended
         reput.last_ms = max(0, log.stored_ms(max((queue.last_physical for queue in queues), default=-1)))
         self._dispatch(reput, log.end)
+        for queue in advance(told_ends, queues):
+            queues.mark(queue)
         if index is not None:
             index.read_slots()
         self._compare_clock(reput.last_ms)
@@ -116,7 +122,17 @@ class StoreOpening:
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
             dispatched_again=log.end - dispatch_from, queues_read=not notes.are_trusted and not notes.are_there,
         )  # fmt: skip
-        return StoreParts(log, queues, index, reput, rebuild, notes.checkpoint, sidecar, notes.state_file)
+        return StoreParts(
+            log,
+            queues,
+            index,
+            reput,
+            rebuild,
+            notes.checkpoint,
+            sidecar,
+            notes.state_file,
+            has_told_ends=bool(told_ends),
+        )
 
     # The log
 

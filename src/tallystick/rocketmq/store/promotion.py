@@ -7,10 +7,12 @@ that runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
-from tallystick.rocketmq.store.queue_state import QueueState
+from tallystick.rocketmq.store.queue_state import Queue, QueueState
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.events import Events
 
@@ -31,13 +33,19 @@ def check_promotion(queue_state: QueueState, settings: StoreSettings, directory:
 def promote(queue_state: QueueState, queues: ConsumeQueues, log_end: int, events: Events) -> list[ConsumeQueue]:
     """Make the queue state a master's: queue offsets that the master gave out are not given out again, whether its log
     is here or not. Returns the queues whose ends the master had told, to be noted together with it."""
-    advanced = [(queue, end) for queue, end in queue_state.ends.items() if end > 0]
-    for (topic, queue_id), end in advanced:
-        queues.of(topic, queue_id).advance(end)
+    advanced = advance(queue_state.ends, queues)
     if queue_state.begin_offset or advanced:
         events.emit("slave becomes master", queues=len(advanced), end=log_end, told_at=queue_state.ends_at)
     queue_state.ends, queue_state.begin_offset, queue_state.ends_at, queue_state.master_first = {}, 0, -1, None
     # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
     queue_state.deletions_told_by = ""
     queue_state.deletions = {topic: min(offset, log_end) for topic, offset in queue_state.deletions.items()}
-    return [queues.of(topic, queue_id) for (topic, queue_id), _ in advanced]
+    return advanced
+
+
+def advance(ends: Mapping[Queue, int], queues: ConsumeQueues) -> list[ConsumeQueue]:
+    """Let queues go on behind where their master's ended. Returns them."""
+    advanced = [(queues.of(*key), end) for key, end in ends.items() if end > 0]
+    for queue, end in advanced:
+        queue.advance(end)
+    return [queue for queue, _ in advanced]

@@ -74,12 +74,14 @@ class Upkeep:
             with self._noting:
                 # The queue of a topic that was deleted meanwhile must not come back.
                 alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
+                if parts.has_told_ends:
+                    fields.setdefault("ends", [])
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
                     index=index_rows if parts.index else None, removed_index_files=self._removed_index_files,
                     holes=holes, index_holes=lost_index_files, rebuild_offset=rebuild_offset, **fields,
                 )  # fmt: skip
-                self._removed_index_files = []
+                self._removed_index_files, parts.has_told_ends = [], False
         except StorageError:
             self._mark(queues, files)
             raise
