@@ -33,7 +33,7 @@ QUEUE_MUTANTS = (
         STORE + "deleted_topics.py",
         "if master and master == self.told_by and end:",
         "if end:",
-        "tests/sim/test_store.py",
+        "tests/unit/rocketmq/store/test_replicated_queues.py",
     ),
     Mutant(
         "deletions that were cut come back with a crash",
