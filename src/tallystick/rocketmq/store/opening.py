@@ -122,17 +122,8 @@ class StoreOpening:
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
             dispatched_again=log.end - dispatch_from, queues_read=not notes.are_trusted and not notes.are_there,
         )  # fmt: skip
-        return StoreParts(
-            log,
-            queues,
-            index,
-            reput,
-            rebuild,
-            notes.checkpoint,
-            sidecar,
-            notes.state_file,
-            has_told_ends=bool(told_ends),
-        )
+        state_file, checkpoint = notes.state_file, notes.checkpoint
+        return StoreParts(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file, bool(told_ends))
 
     # The log
 
