@@ -143,8 +143,15 @@ QUEUE_MUTANTS = (
     Mutant(
         "a slave that becomes master does not go on where its master's queues ended",
         STORE + "promotion.py",
-        "        queues.of(topic, queue_id).advance(end)\n",
+        "        queue.advance(end)\n",
         "        pass\n",
+        "tests/sim/test_store.py",
+    ),
+    Mutant(
+        "what a master told of a queue made anew is forgotten where that begins",
+        STORE + "opening.py",
+        "for queue in advance(told_ends, queues):",
+        "for queue in ():",
         "tests/sim/test_store.py",
     ),
     Mutant(
