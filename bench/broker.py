@@ -139,9 +139,13 @@ async def measure(plan: Plan) -> command.Results:
 
 def main() -> int:
     return command.run(
-        __doc__, "one short round of each, fewer sides: within a minute",
-        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), place="brokers",
-    )  # fmt: skip
+        __doc__,
+        "one short round of each, fewer sides: within a minute",
+        lambda quick: asyncio.run(measure(QUICK if quick else FULL)),
+        markdown,
+        missing=missing(),
+        place="brokers",
+    )
 
 
 if __name__ == "__main__":

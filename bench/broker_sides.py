@@ -108,7 +108,7 @@ class Field(Peers):
 
     async def _master(
         self, name: str, java: Java | None, mode: str, clients: dict[str, Driver]
-    ) -> tuple[House, Broker]:  # fmt: skip
+    ) -> tuple[House, Broker]:
         """Under a name server of its own: a producer chooses among all masters that have the topic."""
         kind = "java" if java else "tally"
         server = NameServer(kind, self.folder, java)

@@ -16,9 +16,14 @@ Results = dict[str, Any]  # a report before it is Markdown or JSON
 
 
 def run(
-    about: str | None, quick_help: str, measure: Callable[[bool], Results], markdown: Callable[[Results], str], *,
-    place: str, missing: str | None = None,
-) -> int:  # fmt: skip
+    about: str | None,
+    quick_help: str,
+    measure: Callable[[bool], Results],
+    markdown: Callable[[Results], str],
+    *,
+    place: str,
+    missing: str | None = None,
+) -> int:
     """The exit code. ``measure`` is told whether it is to be quick; ``missing`` says why it cannot run here.
 
     ``place``: where in a page of the docs the report belongs (``report.replace_table``).

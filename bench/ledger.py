@@ -184,9 +184,13 @@ async def measure(plan: Plan) -> command.Results:
 
 def main() -> int:
     return command.run(
-        __doc__, "fewer and shorter rounds, no third side: within 90 s",
-        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), place="ledgers",
-    )  # fmt: skip
+        __doc__,
+        "fewer and shorter rounds, no third side: within 90 s",
+        lambda quick: asyncio.run(measure(QUICK if quick else FULL)),
+        markdown,
+        missing=missing(),
+        place="ledgers",
+    )
 
 
 if __name__ == "__main__":

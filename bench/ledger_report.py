@@ -28,9 +28,12 @@ def markdown(results: dict[str, Any]) -> str:
 
 def _processes_table(results: dict[str, Any]) -> str:
     titles = (
-        "side", "bookie start → answers, s", "killed and started again, s (entries it holds)",
-        "RSS MB at rest: bookie; client", "after the load",
-    )  # fmt: skip
+        "side",
+        "bookie start → answers, s",
+        "killed and started again, s (entries it holds)",
+        "RSS MB at rest: bookie; client",
+        "after the load",
+    )
     rows = []
     rest, loaded = results["resident_mb"]["rest"], results["resident_mb"]["loaded"]
     for name, seconds in results["start_seconds"].items():

@@ -88,9 +88,13 @@ def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = ""
 
 def _rounds_table(rounds: list[Round], failures: list[Failure], form: Form) -> str:
     titles = (
-        "load", "side", f"{form.operations}/s (all rounds, K)", "p50 / p99 ms", f"CPU µs: {form.roles} = total",
+        "load",
+        "side",
+        f"{form.operations}/s (all rounds, K)",
+        "p50 / p99 ms",
+        f"CPU µs: {form.roles} = total",
         *(title for title, _ in form.ratios),
-    )  # fmt: skip
+    )
     groups: dict[tuple[str, str], list[Round]] = {}
     for one in rounds:
         groups.setdefault((one.load, one.side), []).append(one)
@@ -112,10 +116,11 @@ def _cells(group: list[Round], failed: int, reference: list[Round] | None, form:
     waits = f"{p50:.2f} / {p99:.2f}" if p99 else f"{p50:.1f}" if p50 else "-"
     cpu = " + ".join(f"{median(group, _cpu_of(role)):.2f}" for role in group[0].cpu_us)
     return [
-        f"{median(group, lambda r: r.rate):,.0f} ({every})", waits,
+        f"{median(group, lambda r: r.rate):,.0f} ({every})",
+        waits,
         f"{cpu} = {median(group, lambda r: r.total_us):.2f}",
         *(_ratio(group, reference, what) for _, what in form.ratios),
-    ]  # fmt: skip
+    ]
 
 
 def _cpu_of(role: str) -> Callable[[Round], float]:

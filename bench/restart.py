@@ -55,10 +55,12 @@ def fill(directory: str, queues: int, messages: int) -> None:
         batch = min(BATCH, messages) if count < messages else 1
         contents = tuple((0, BODY, b"") for _ in range(batch))
         for first in range(0, queues, PUT_REQUESTS):
-            store.put([
-                PutRequest(topic, queue_id, contents, clock.wall_ms(), HOST)
-                for topic, queue_id in places[first : first + PUT_REQUESTS]
-            ])  # fmt: skip
+            store.put(
+                [
+                    PutRequest(topic, queue_id, contents, clock.wall_ms(), HOST)
+                    for topic, queue_id in places[first : first + PUT_REQUESTS]
+                ]
+            )
             while store.reput_offset < store.end:
                 store.reput()
         count += batch
@@ -92,9 +94,12 @@ def measure(directory: str, queues: int, messages: int, rounds: int, load_s: flo
         _until([*fill, "--messages", str(messages if not number else 1)], "full", load_s)
         starts.append(_until(serve, "ready", 0))
     return {
-        "queues": queues, "messages_each": messages, "seconds_to_ready": [round(start[0], 2) for start in starts],
-        "median": round(sorted(starts)[rounds // 2][0], 2), "cpu_seconds": [round(start[1], 2) for start in starts],
-    }  # fmt: skip
+        "queues": queues,
+        "messages_each": messages,
+        "seconds_to_ready": [round(start[0], 2) for start in starts],
+        "median": round(sorted(starts)[rounds // 2][0], 2),
+        "cpu_seconds": [round(start[1], 2) for start in starts],
+    }
 
 
 def _until(command: list[str], word: str, then_s: float) -> tuple[float, float]:

@@ -182,9 +182,14 @@ def markdown(results: command.Results) -> str:
 
 def table(results: dict[str, list[Round]]) -> str:
     titles = (
-        "workload", "krows/s", "MB/s", "CPU µs per row", "CPU-s per GB", "servers' CPU-s per GB",
+        "workload",
+        "krows/s",
+        "MB/s",
+        "CPU µs per row",
+        "CPU-s per GB",
+        "servers' CPU-s per GB",
         "CPU beside mapInArrow",
-    )  # fmt: skip
+    )
     ceiling = statistics.median(one.cpu_s_per_gb for one in results[CEILING])
     rows = []
     for name, each in results.items():

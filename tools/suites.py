@@ -104,9 +104,14 @@ def _run(command: Sequence[str], suite: Suite) -> tuple[int, float]:
     """Exit code and seconds of processor time of a command; what it prints is printed."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace",
-    ) as process:  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             _say(suite, line.rstrip("\n"))

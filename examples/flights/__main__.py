@@ -78,9 +78,12 @@ def play(folder: Path, rows: int, console: Console) -> tuple[LedgerRun, TopicRun
         with stage(cluster, rows, console, "writing") as first:
             ledgers = LedgerStory(first, uri).play()
         spark.order(
-            format="tally-ledger", options={"uri": uri, "ledgers": ",".join(map(str, ledgers.ledgers))},
-            place=["ledger", "entry"], payload="payload", table=str(folder / LEDGER_TABLE),
-        )  # fmt: skip
+            format="tally-ledger",
+            options={"uri": uri, "ledgers": ",".join(map(str, ledgers.ledgers))},
+            place=["ledger", "entry"],
+            payload="payload",
+            table=str(folder / LEDGER_TABLE),
+        )
         with console.status("  Spark reads the bookies into a table"):
             spark.wait()
         console.print(f"  Spark has read the bookies into {folder / LEDGER_TABLE}", highlight=False, soft_wrap=True)
@@ -88,9 +91,12 @@ def play(folder: Path, rows: int, console: Console) -> tuple[LedgerRun, TopicRun
         with stage(cluster, rows, console, "sending") as second:
             topic = TopicStory(second, name_server).play()
         spark.order(
-            format="tally-topic", options={"nameServer": name_server, "topic": TOPIC},
-            place=["queueId", "queueOffset"], payload="body", table=str(folder / TOPIC_TABLE),
-        )  # fmt: skip
+            format="tally-topic",
+            options={"nameServer": name_server, "topic": TOPIC},
+            place=["queueId", "queueOffset"],
+            payload="body",
+            table=str(folder / TOPIC_TABLE),
+        )
         with console.status("  Spark reads the slave into a table"):
             spark.wait()
         console.print(f"  Spark has read the slave into {folder / TOPIC_TABLE}", highlight=False, soft_wrap=True)

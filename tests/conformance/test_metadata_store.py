@@ -183,9 +183,13 @@ async def test_all_changes_are_made_or_none(
     change = failing(root)
     with pytest.raises(kind) as caught:
         await store.change(
-            Create(f"{root}/new"), Update(f"{root}/there", b"after", 0), Update(f"{root}/there", b"before", 1),
-            Delete(f"{root}/gone"), change, Create(f"{root}/newer"),
-        )  # fmt: skip
+            Create(f"{root}/new"),
+            Update(f"{root}/there", b"after", 0),
+            Update(f"{root}/there", b"before", 1),
+            Delete(f"{root}/gone"),
+            change,
+            Create(f"{root}/newer"),
+        )
     assert type(caught.value) is kind and caught.value.path == change.path
     assert await store.children(root) == ["gone", "there"]
     assert [node.version for node in (await store.get_many([f"{root}/gone", f"{root}/there"])).values()] == [0, 0]
@@ -383,8 +387,11 @@ async def test_after_close_nothing_works(connect: Connect, root: str) -> None:
     store = await connect()
     await store.close()
     calls: list[Awaitable[object]] = [
-        store.get(root), store.children(root), store.change(Create(root)), store.sync(),
-    ]  # fmt: skip
+        store.get(root),
+        store.children(root),
+        store.change(Create(root)),
+        store.sync(),
+    ]
     for call in calls:
         with pytest.raises(MetadataError, match="closed"):
             await call

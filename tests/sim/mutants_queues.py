@@ -175,4 +175,4 @@ QUEUE_MUTANTS = (
         "if True:",
         "tests/unit/rocketmq/store/test_consume_queue.py",
     ),
-)  # fmt: skip
+)

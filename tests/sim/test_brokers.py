@@ -22,14 +22,17 @@ def test_promises_hold_in_fresh_schedules() -> None:
     assert summary.promise_count > 200, "the schedules acknowledge too little to prove anything"
 
 
-@pytest.mark.parametrize("seed", [
-    2044016775,  # power loss took the master's oldest file, unsynced, not its newest: a slave's log ended before that
-    3068038693,  # a slave's log ended in the middle of a message that its master lost,
-    3068038522,  # and so did another one's before its master came back empty
-    2318375867,  # a disk that stopped in an operation could not be looked at any more, and its machine half died
-    877874148,  # an empty slave of a master whose newest file is full has nothing to copy
-    877874270,  # a message was given back by one member when another's commit of it was under way from a slave
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "seed",
+    [
+        2044016775,  # power loss took the oldest unsynced file of a master, not its newest: a slave's log ended before
+        3068038693,  # a slave's log ended in the middle of a message that its master lost,
+        3068038522,  # and so did another one's before its master came back empty
+        2318375867,  # a disk that stopped in an operation could not be looked at any more, and its machine half died
+        877874148,  # an empty slave of a master whose newest file is full has nothing to copy
+        877874270,  # a message was given back by one member when another's commit of it was under way from a slave
+    ],
+)
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
     assert brokers.run(seed).violation is None
 

@@ -20,12 +20,16 @@ def test_promises_hold_in_fresh_schedules() -> None:
     assert summary.promise_count > 250, "too little is promised to prove anything"
 
 
-@pytest.mark.parametrize("seed", [
-    3905642547,  # were lives in which the judge opened a file at a crash,
-    3032858861,  # and a file came back from before the log began
-    2856864655,  # queues were ahead of the log's sync when the power was lost
-    2170662871, 2170663313,  # a power loss brought back what retention had deleted, and queues began behind it
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "seed",
+    [
+        3905642547,  # were lives in which the judge opened a file at a crash,
+        3032858861,  # and a file came back from before the log began
+        2856864655,  # queues were ahead of the log's sync when the power was lost
+        2170662871,
+        2170663313,  # a power loss brought back what retention had deleted, and queues began behind it
+    ],
+)
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
     assert ha.run(seed).violation is None
 

@@ -32,9 +32,14 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 def test_the_schedules_meet_what_they_should() -> None:
     """Each of these sooner or later."""
     missing = {
-        "stranger.1 starts", "offsets reset", "topic deleted", "consumer offset cut",
-        "slave begins anew", "strikes kill b0", "strikes kill b1",
-    }  # fmt: skip
+        "stranger.1 starts",
+        "offsets reset",
+        "topic deleted",
+        "consumer offset cut",
+        "slave begins anew",
+        "strikes kill b0",
+        "strikes kill b1",
+    }
     for seed in range(60):
         trace = "\n".join(metadata.run(seed, keep_trace=True).trace)
         missing = {met for met in missing if met not in trace}

@@ -22,9 +22,12 @@ from support.killers import FOUND, Killers
 BOUND_S = 280.0  # of one that hangs
 SOURCE = Path(tallystick.errors.__file__).parent
 TIERS = {
-    "sim brokers": "brokers", "sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata",
+    "sim brokers": "brokers",
+    "sim cluster": "cluster",
+    "sim ha": "ha",
+    "sim metadata": "metadata",
     "sim storage": "storage",
-}  # fmt: skip
+}
 ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
 
 

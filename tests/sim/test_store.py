@@ -20,8 +20,10 @@ def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promo
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
         promotions, deletions, losses = (
-            promotions + schedule.promotions, deletions + schedule.deletions, losses + schedule.losses
-        )  # fmt: skip
+            promotions + schedule.promotions,
+            deletions + schedule.deletions,
+            losses + schedule.losses,
+        )
     assert min(promotions, deletions, losses) > 30, "too little happened to prove anything"
 
 
@@ -54,9 +56,12 @@ def test_a_seed_gives_a_run_that_holds(seed: int) -> None:
     assert schedule.number > 0, "nothing was sent that could be lost"
 
 
-@pytest.mark.parametrize("seed", [
-    3878271146,  # it was told before that, and goes on where its log does
-    1915088071,  # and behind that, of the new queue: what its master gave out of that is not given out again
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "seed",
+    [
+        3878271146,  # it was told before that, and goes on where its log does
+        1915088071,  # and behind that, of the new queue: what its master gave out of that is not given out again
+    ],
+)
 def test_a_slave_that_is_killed_at_its_promotion_knows_how_often_a_topic_was_made_anew(seed: int) -> None:
     Schedule(seed, runs_on=True).run()

@@ -102,9 +102,7 @@ class Desk:
         for handlers in admin_processors(self.parts):
             self.dispatch.add(handlers)
 
-    def _in_slices(
-        self, parts: Iterable[Any], done: Callable[[list[Any] | Exception], None], host: str
-    ) -> None:  # fmt: skip
+    def _in_slices(self, parts: Iterable[Any], done: Callable[[list[Any] | Exception], None], host: str) -> None:
         self.sliced += 1
         at_once(parts, done, host)
 

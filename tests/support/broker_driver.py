@@ -174,9 +174,11 @@ class BrokerDriver:
         seconds = time.perf_counter() - started
         latencies.sort()
         return {
-            "count": count, "seconds": seconds,
-            "p50": latencies[len(latencies) // 2] * 1e3, "p99": latencies[int(len(latencies) * 0.99)] * 1e3,
-        }  # fmt: skip
+            "count": count,
+            "seconds": seconds,
+            "p50": latencies[len(latencies) // 2] * 1e3,
+            "p99": latencies[int(len(latencies) * 0.99)] * 1e3,
+        }
 
     async def load_pulls(self, given: Arguments) -> Answer:
         """Read a topic again and again for some seconds."""

@@ -78,9 +78,14 @@ class Peer:
 
 
 def send_command(
-    topic: str = TOPIC, body: bytes = b"body", queue_id: int = 0, *, properties: str = "WAIT\x01true\x02",
-    one_way: bool = False, **header: Any,
-) -> Command:  # fmt: skip
+    topic: str = TOPIC,
+    body: bytes = b"body",
+    queue_id: int = 0,
+    *,
+    properties: str = "WAIT\x01true\x02",
+    one_way: bool = False,
+    **header: Any,
+) -> Command:
     fields: dict[str, Any] = {
         "producer_group": "P", "topic": topic, "default_topic": "TBW102", "default_topic_queue_nums": 4,
         "queue_id": queue_id, "sys_flag": 0, "born_timestamp": 1_700_000_000_000, "flag": 0, "properties": properties,

@@ -17,9 +17,13 @@ from tallystick.sim.disk import SimDisk
 ROOT = "/store"
 HOST = encode_host("127.0.0.1", 10911)
 SMALL = StoreSettings(
-    store_host=HOST, commit_log_file_bytes=4096, consume_queue_file_units=16, index_slots=32, index_entries=64,
+    store_host=HOST,
+    commit_log_file_bytes=4096,
+    consume_queue_file_units=16,
+    index_slots=32,
+    index_entries=64,
     memory_bytes=1 << 30,
-)  # fmt: skip
+)
 
 _GOES_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE)  # the second: fillers alone, as a promoted slave's may be
 

@@ -57,7 +57,7 @@ def _bookie() -> CollectorRegistry:
     usage = {"FOLDER": Usage(2, 1)}
     view = bookie.View(
         bookie.Counts(), lambda: StorageStats(0, 0, 0, 0, 0, 0, 0), lambda: True, lambda: True, lambda: 0, lambda: usage
-    )  # fmt: skip
+    )
     return bookie.registry(view)
 
 
@@ -99,9 +99,11 @@ def rows(registry: CollectorRegistry) -> Iterable[str]:
 def page() -> str:
     lines = [HEAD]
     for title, registry in (
-        ("A bookie", _bookie()), ("A broker", _broker()), ("A name server", _name_server()),
+        ("A bookie", _bookie()),
+        ("A broker", _broker()),
+        ("A name server", _name_server()),
         ("A ledger client, where its program asks for it", _client()),
-    ):  # fmt: skip
+    ):
         lines += [f"## {title}", "", "| name | meaning |", "|---|---|", *rows(registry), ""]
     return "\n".join(lines)
 

@@ -25,9 +25,11 @@ def watching() -> Iterator[None]:
     run = str(uuid.uuid4())
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, run],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
         env={name: value for name, value in os.environ.items() if name != MARK},
-    )  # fmt: skip
+    )
     os.environ[MARK] = run
     try:
         yield

@@ -12,8 +12,11 @@ def fingerprints(tier: str, seeds: int) -> list[list[str]]:
     script = f"from tallystick.sim.{tier} import run; print(*(run(seed).fingerprint for seed in range({seeds})))"
     return [
         subprocess.run(
-            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.split()
         for hash_seed in (1, 2, 3)
-    ]  # fmt: skip
+    ]

@@ -68,9 +68,14 @@ class Slave(Desk):
     def copy_queues(self, clock: Clock | None = None) -> None:
         """From now on it learns of its master's queues, too."""
         self.sync = MetadataSync(
-            self.client, clock or SystemClock(), self.events, self.tables, lambda: self.link,
-            self.shelf.store.replicated, WorkerAtOnce(),
-        )  # fmt: skip
+            self.client,
+            clock or SystemClock(),
+            self.events,
+            self.tables,
+            lambda: self.link,
+            self.shelf.store.replicated,
+            WorkerAtOnce(),
+        )
 
     def _sync(self, first_s: float, period_s: float) -> MetadataSync:
         return MetadataSync(

@@ -153,9 +153,11 @@ class TallyDriver:
         seconds = time.perf_counter() - started
         latencies.sort()
         return {
-            "count": count, "seconds": seconds,
-            "p50": latencies[len(latencies) // 2] * 1e3, "p99": latencies[int(len(latencies) * 0.99)] * 1e3,
-        }  # fmt: skip
+            "count": count,
+            "seconds": seconds,
+            "p50": latencies[len(latencies) // 2] * 1e3,
+            "p99": latencies[int(len(latencies) * 0.99)] * 1e3,
+        }
 
     async def load_reads(self, given: Arguments) -> Answer:
         """Read a closed ledger from its start, again and again; digests are checked, payloads stay in Arrow buffers."""

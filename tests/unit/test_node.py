@@ -182,10 +182,14 @@ def test_exit_code_5_for_a_broker_whose_disk_fails(
     names = Process(str(tmp_path / "namesrv.conf"), "name_server_main")
     processes.append(names)
     keys = {
-        "storePathRootDir": f"{tmp_path}/store", "brokerName": "b", "listenPort": "0",
+        "storePathRootDir": f"{tmp_path}/store",
+        "brokerName": "b",
+        "listenPort": "0",
         "namesrvAddr": names.ready.removeprefix("ready nameserver address=").split()[0],
-        "mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400",
-    }  # fmt: skip
+        "mappedFileSizeCommitLog": "1048576",
+        "maxHashSlotNum": "100",
+        "maxIndexNum": "400",
+    }
     with ThreadPoolExecutor(1) as pool:
 
         class Ready(io.StringIO):

@@ -69,9 +69,13 @@ async def original(bench: Bench) -> tuple[Broker, Peer]:
     broker = await bench.broker()
     peer = await bench.peer(broker)
     topic = CreateTopicHeader(
-        topic="GoldTopic", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+        topic="GoldTopic",
+        default_topic="TBW102",
+        read_queue_nums=2,
+        write_queue_nums=2,
+        perm=6,
         topic_filter_type="SINGLE_TAG",
-    )  # fmt: skip
+    )
     assert (await peer.code(RequestCode.UPDATE_AND_CREATE_TOPIC, topic.to_fields())).code == 0
     return broker, peer
 

@@ -51,10 +51,15 @@ def test_records_are_encoded_to_the_same_bytes() -> None:
         properties = LOG[message.physical_offset : message.physical_offset + message.size]
         stored = properties[len(properties) - len(encode_properties(message.properties)) :]
         row = (
-            topic_field(message.topic), message.queue_id, message.queue_offset, message.sys_flag,
-            message.born_timestamp, message.born_host, message.reconsume_times,
+            topic_field(message.topic),
+            message.queue_id,
+            message.queue_offset,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.reconsume_times,
             [(message.flag, message.stored_body, stored)],
-        )  # fmt: skip
+        )
         encoded = encode_records([row], message.physical_offset, message.store_timestamp, message.store_host)
         assert encoded == LOG[message.physical_offset : message.physical_offset + message.size]
 

@@ -259,9 +259,7 @@ def hash_texts(texts: Sequence[bytes], seeds: Sequence[int]) -> list[int]:
     values = lanes[::columns]
     for column in range(1, columns):
         values = [value * _POWER_32 + lane & _WORD for value, lane in zip(values, lanes[column::columns], strict=True)]
-    return [
-        value + seed * _POWERS[len(text)] & _WORD for value, seed, text in zip(values, seeds, texts, strict=True)
-    ]  # fmt: skip
+    return [value + seed * _POWERS[len(text)] & _WORD for value, seed, text in zip(values, seeds, texts, strict=True)]
 
 
 def hash_alike(texts: Sequence[bytes], seed: int) -> list[int]:

@@ -19,9 +19,12 @@ class BrokersChaos(Chaos):
     """With the words of ``brokers_plan.CHAOS``, and of ``metadata``."""
 
     def __init__(
-        self, world: BrokersWorld, names: NameServerHost, brokers: Sequence[BrokerHost],
+        self,
+        world: BrokersWorld,
+        names: NameServerHost,
+        brokers: Sequence[BrokerHost],
         clients: Sequence[BrokerClientHost],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``clients`` may grow."""
         super().__init__(world, (names, *brokers), clients, world.plan.longest_s)
         self._names, self._brokers, self._brokers_world = names, brokers, world

@@ -33,9 +33,14 @@ CLIENT = BrokerClientSettings(
     max_unacked_bytes=8 * 1024, commit_interval_s=1.0, rebalance_s=2.0, down_s=1.0,
 )  # fmt: skip
 HA = HaSettings(
-    slave_timeout_ms=1000, sync_flush_timeout_ms=1000, heartbeat_ms=500, housekeeping_ms=3000,
-    retry_ms=500, handshake_ms=300, greeting_ms=2000,
-)  # fmt: skip
+    slave_timeout_ms=1000,
+    sync_flush_timeout_ms=1000,
+    heartbeat_ms=500,
+    housekeeping_ms=3000,
+    retry_ms=500,
+    handshake_ms=300,
+    greeting_ms=2000,
+)
 STORE = StoreSettings(
     commit_log_file_bytes=4096, consume_queue_file_units=16, index_slots=16, index_entries=48, memory_bytes=1 << 30,
     disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100,

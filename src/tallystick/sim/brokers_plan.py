@@ -100,7 +100,7 @@ class BrokersPlan:
             dark_at_ack=rng.randrange(30) if rng.random() < 0.25 else None,
             sync_s=rng.choice((0.001, 0.01, 0.05)),
             storm_s=storm_s,
-        )  # fmt: skip
+        )
 
 
 def _group(rng: random.Random) -> GroupPlan:

@@ -27,7 +27,7 @@ class Stranger(Host[BrokersWorld]):
     async def _run(self, process: Process) -> None:
         settings = BrokerSettings(
             "/broker", NAME, role=Role.ASYNC_MASTER, host=self.address, port=PORT, ha=HA, store=STORE
-        )  # fmt: skip
+        )
         broker = self._broker = await start_broker(settings, self._outside(process))
         broker.tables.topics.put(TopicConfig(FOREIGN))
         broker.tables.groups.put(GroupConfig(FOREIGN))

@@ -46,9 +46,14 @@ class TablesUser:
     """It asks for one thing after the other, so what it was told is so. ``use`` a client of its own."""
 
     def __init__(
-        self, plan: TablesPlan, brokers: Sequence[BrokerHost], topics: Sequence[str], queues: int, judge: BrokersJudge,
+        self,
+        plan: TablesPlan,
+        brokers: Sequence[BrokerHost],
+        topics: Sequence[str],
+        queues: int,
+        judge: BrokersJudge,
         rng: random.Random,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``queues`` are those of a topic."""
         self._plan, self._brokers, self._topics, self._queues = plan, brokers, topics, queues
         self._judge, self._random = judge, rng
@@ -74,9 +79,13 @@ class TablesUser:
         number = self._random.randrange(NAMES)
         name, queues = self._name("T", number), self._random.randint(1, 8)
         header = CreateTopicHeader(
-            topic=name, default_topic=DEFAULT_TOPIC, read_queue_nums=queues, write_queue_nums=queues,
-            perm=int(Perm.READ | Perm.WRITE), topic_filter_type="SINGLE_TAG",
-        )  # fmt: skip
+            topic=name,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=int(Perm.READ | Perm.WRITE),
+            topic_filter_type="SINGLE_TAG",
+        )
         creation = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
         deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=name).to_fields())
         await self._order(client, number, TopicConfig(name, queues, queues), creation, deletion)
@@ -164,9 +173,12 @@ class TablesUser:
     ) -> bool:
         """Commit at one broker. Returns whether it counts."""
         header = UpdateOffsetHeader(
-            consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset,
+            consumer_group=commit.group,
+            topic=commit.topic,
+            queue_id=commit.queue_id,
+            commit_offset=commit.offset,
             went_back=went_back or None,
-        )  # fmt: skip
+        )
         response = await self._ask(client, host, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
         if response is None or response.code != ResponseCode.SUCCESS:
             return False

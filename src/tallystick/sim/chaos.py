@@ -20,9 +20,12 @@ class Chaos(ABC):
     services: tuple[str, ...] = ()  # addresses that may be cut off, and have no host
 
     def __init__(
-        self, world: World, servers: Sequence[Host[Any]], clients: Sequence[ClientHost[Any, Any]],
+        self,
+        world: World,
+        servers: Sequence[Host[Any]],
+        clients: Sequence[ClientHost[Any, Any]],
         longest_s: float = LONGEST_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``servers`` and ``clients`` may grow. A fault lasts ``longest_s`` at most."""
         self._world, self._random, self._servers, self._clients = world, world.random, servers, clients
         self._is_over, self._longest_s = False, longest_s

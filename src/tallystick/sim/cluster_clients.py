@@ -73,9 +73,14 @@ async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
     while True:
         try:
             return await client.create_ledger(
-                ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, digest=plan.digest, password=plan.password,
-                ledger_id=ledger, accept_silent_bookies=plan.accepts_silent,
-            )  # fmt: skip
+                ensemble,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest=plan.digest,
+                password=plan.password,
+                ledger_id=ledger,
+                accept_silent_bookies=plan.accepts_silent,
+            )
         except LedgerExists:
             assert ledger is not None
             if not shared.judge.books[ledger].deleted:  # it is our own: the response to its create was lost for good

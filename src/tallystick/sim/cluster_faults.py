@@ -140,9 +140,11 @@ def _heirs(rng: random.Random, books: list[BookPlan], storm_s: float) -> list[Bo
     for place, book in enumerate(books):
         if book.deleted and book.writer_end != "idle" and rng.random() < 0.5:
             heir = replace(
-                _book(rng, storm_s), takes_id_of=place, accepts_silent=rng.random() < 0.5,
+                _book(rng, storm_s),
+                takes_id_of=place,
+                accepts_silent=rng.random() < 0.5,
                 password=rng.choice((book.password, b"another")),
-            )  # fmt: skip
+            )
             # By another digest alone a client would tell an entry of the old one.
             heirs.append(replace(heir, digest=book.digest) if heir.password == book.password else heir)
     return heirs

@@ -127,9 +127,12 @@ class RemoteMetadata:
     def _process_died(self) -> None:
         """Its session ends a while later."""
         self._loop.call_later(
-            SESSION_S * (0.2 + 0.8 * self._service.random.random()), self._begin, self._inner.close,
-            self._loop.create_future(), context=self._service.fabric.context,
-        )  # fmt: skip
+            SESSION_S * (0.2 + 0.8 * self._service.random.random()),
+            self._begin,
+            self._inner.close,
+            self._loop.create_future(),
+            context=self._service.fabric.context,
+        )
 
     # Ledgers.
 

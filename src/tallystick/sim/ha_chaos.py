@@ -50,12 +50,14 @@ class HaChaos(Chaos):
     def _stranger(self) -> None:
         """Open a connection to the HA port that is no slave's."""
         rng, end = self._random, self._nodes[0].log.end
-        words = rng.choice((
-            [rng.randbytes(rng.randint(1, 40))],
-            [REPORT.pack(end + rng.randint(1, 2000))],
-            [REPORT.pack(max(end, 1)), REPORT.pack(end + rng.choice((1 << 20, 1 << 62)))],
-            [REPORT.pack(-rng.randint(1, 5)), REPORT.pack(-2), rng.randbytes(8)],
-        ))  # fmt: skip
+        words = rng.choice(
+            (
+                [rng.randbytes(rng.randint(1, 40))],
+                [REPORT.pack(end + rng.randint(1, 2000))],
+                [REPORT.pack(max(end, 1)), REPORT.pack(end + rng.choice((1 << 20, 1 << 62)))],
+                [REPORT.pack(-rng.randint(1, 5)), REPORT.pack(-2), rng.randbytes(8)],
+            )
+        )
         self._strangers += 1
         process = Process(self._world.loop, f"stranger {self._strangers}", f"10.0.2.{self._strangers}")
         process.start(self._say(process, words))

@@ -40,9 +40,7 @@ class HaHost(Host[HaWorld]):
         super().__init__(world, f"s{number}" if number else "master", f"10.0.0.{number + 1}")
         self._number, self._random = number, world.chance()
         self.sync_flush = world.plan.slave_syncs[number - 1] if number else world.plan.sync_flush
-        self.log = SimLog(
-            self.id, self.disk, world.clock, self._random, slave=number > 0, sync_flush=self.sync_flush
-        )  # fmt: skip
+        self.log = SimLog(self.id, self.disk, world.clock, self._random, slave=number > 0, sync_flush=self.sync_flush)
         self.log.on_copied = lambda offset, size: world.judge.copied(self, offset, size)
         self.senders: dict[Ticket, WaitingSender] = {}
         self.running: BrokerLog | None = None  # that answers
@@ -74,15 +72,17 @@ class HaHost(Host[HaWorld]):
 
     async def _run(self, process: Process) -> None:
         listeners = Listeners(
-            settled=self._settled, awaited=lambda: self._random.random() < 0.5, arrived=_ignore, rebuilt=_ignore,
-            following=self._following, failed=lambda error: self._on_failure(process, error),
-        )  # fmt: skip
+            settled=self._settled,
+            awaited=lambda: self._random.random() < 0.5,
+            arrived=_ignore,
+            rebuilt=_ignore,
+            following=self._following,
+            failed=lambda error: self._on_failure(process, error),
+        )
         self.senders = {}
         settings = self._settings()
         standing = Standing(settings.role, settings.broker_id)
-        log = self.running = BrokerLog(
-            self._sees(process), self.log.store, settings, standing, listeners, process.name
-        )  # fmt: skip
+        log = self.running = BrokerLog(self._sees(process), self.log.store, settings, standing, listeners, process.name)
         self.log.meanwhile = self._send_meanwhile if self._number == 0 else self.log.dispatch
         await log.take_role(slave=self.log.store.slave)
         log.start()

@@ -34,9 +34,13 @@ SHARED_KEYS = 8
 _ROOT = "/store"
 _HOST = encode_host("127.0.0.1", 10911)
 SETTINGS = StoreSettings(
-    store_host=_HOST, commit_log_file_bytes=FILE_BYTES, consume_queue_file_units=16, index_slots=16, index_entries=48,
+    store_host=_HOST,
+    commit_log_file_bytes=FILE_BYTES,
+    consume_queue_file_units=16,
+    index_slots=16,
+    index_entries=48,
     memory_bytes=1 << 30,
-)  # fmt: skip
+)
 _ROT = 0.1  # of restarts
 _BODY_AT = 88  # of a record with addresses of four bytes; a body has a byte at least
 _CLEANS_AT = 0.87  # of the disk's bytes: files go whatever their age, and messages are still taken

@@ -125,9 +125,13 @@ class Host(ABC, Generic[W]):
         """Returns the machine as a server of this process sees it."""
         world = self._world
         return Outside(
-            world.fabric.network(process), self.disk, world.clock, world.events(process.name, *listeners),
-            workers=lambda name: self._worker(process), random=world.chance(),
-        )  # fmt: skip
+            world.fabric.network(process),
+            self.disk,
+            world.clock,
+            world.events(process.name, *listeners),
+            workers=lambda name: self._worker(process),
+            random=world.chance(),
+        )
 
     def _worker(self, process: Process) -> DelayWorker:
         self.workers.append(DelayWorker(process, self._world.chance(), self._world.sync_s))
@@ -181,9 +185,12 @@ class ClientHost(ABC, Generic[W, C]):
         """Returns the machine as a client of this process sees it."""
         world = self._world
         return Outside(
-            world.fabric.network(self.process), SimDisk(random.Random(0)), world.clock,  # clients keep nothing on it
-            world.events(self.name, *listeners), random=world.chance(),
-        )  # fmt: skip
+            world.fabric.network(self.process),
+            SimDisk(random.Random(0)),
+            world.clock,  # clients keep nothing on it
+            world.events(self.name, *listeners),
+            random=world.chance(),
+        )
 
     def kill(self) -> None:
         if self.process.alive:

@@ -85,9 +85,12 @@ class Cluster:
         """What all clients see of the world; they keep nothing on a disk."""
         world = self._world
         return Outside(
-            world.fabric.network(world.clients), SimDisk(random.Random(0)), world.clock, world.events(CLIENTS),
+            world.fabric.network(world.clients),
+            SimDisk(random.Random(0)),
+            world.clock,
+            world.events(CLIENTS),
             random=world.chance(),
-        )  # fmt: skip
+        )
 
     async def settled(self) -> None:
         """Wait until the name server knows all brokers that run, and their slaves are in sync: after a start."""

@@ -170,10 +170,13 @@ class Node(ABC):
     def _outside(self, process: Process) -> Outside:
         world = self._world
         return Outside(
-            world.fabric.network(process), self._disk, world.clock, world.events(self.name),
+            world.fabric.network(process),
+            self._disk,
+            world.clock,
+            world.events(self.name),
             workers=lambda name: DelayWorker(process, world.chance(), SYNC_S if world.is_virtual else 0.0),
             random=world.chance(),
-        )  # fmt: skip
+        )
 
     @abstractmethod
     async def _run(self, process: Process) -> Failure:

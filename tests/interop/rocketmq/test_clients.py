@@ -184,15 +184,18 @@ async def test_what_operators_order_and_ask_of_a_broker(place: Place, topic: str
         assert name in status, name
     for order in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
         assert "success" in await house.admin(f"{order} -b {address}"), order
-    printed = {line: await house.admin(line) for line in (
-        f"resetOffsetByTime -g {group} -t {topic} -s 0",
-        f"skipAccumulatedMessage -g {group} -t {topic}",
-        f"brokerConsumeStats -b {address}",
-        f"queryCq -t {topic} -q 0 -i 0 -b {address}",
-        f"producer -b {address}",
-        f"haStatus -b {address}",
-        "getNamesrvConfig",
-    )}  # fmt: skip
+    printed = {
+        line: await house.admin(line)
+        for line in (
+            f"resetOffsetByTime -g {group} -t {topic} -s 0",
+            f"skipAccumulatedMessage -g {group} -t {topic}",
+            f"brokerConsumeStats -b {address}",
+            f"queryCq -t {topic} -q 0 -i 0 -b {address}",
+            f"producer -b {address}",
+            f"haStatus -b {address}",
+            "getNamesrvConfig",
+        )
+    }
     for line, text in printed.items():
         assert "not supported" not in text, (line, text)
         assert "Exception" not in text, (line, text)

@@ -26,9 +26,11 @@ COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
 
 async def cluster(
-    writable: Mapping[str, BookieInfo] | None = None, *, read_only: Mapping[str, BookieInfo] | None = None,
+    writable: Mapping[str, BookieInfo] | None = None,
+    *,
+    read_only: Mapping[str, BookieInfo] | None = None,
     joined: Sequence[str] = (),
-) -> ClusterMetadata:  # fmt: skip
+) -> ClusterMetadata:
     """A cluster in memory: bookies that run, and those that joined once."""
     driver = ClusterMetadata(MemoryStore(f"bookies-{next(_names)}"))
     await driver.init_cluster()

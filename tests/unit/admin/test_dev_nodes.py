@@ -87,8 +87,10 @@ def test_brokers_by_their_shape() -> None:
 
 def test_masters_wait_for_their_name_server_and_slaves_for_their_master() -> None:
     assert waves(list(reversed(ALL))) == [
-        ["bookie-1", "nameserver"], ["broker-a", "broker-b"], ["broker-a-s1", "broker-a-s2"],
-    ]  # fmt: skip
+        ["bookie-1", "nameserver"],
+        ["broker-a", "broker-b"],
+        ["broker-a-s1", "broker-a-s2"],
+    ]
     assert waves(["broker-a-s1"]) == [["broker-a-s1"]]
 
 
@@ -96,8 +98,11 @@ def test_only_a_master_with_slaves_waits_for_them() -> None:
     state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
     roles = {node: told(state, node)["brokerRole"] for node in ALL if kind_of(node) is NodeKind.BROKER}
     assert roles == {
-        "broker-a": "SYNC_MASTER", "broker-a-s1": "SLAVE", "broker-a-s2": "SLAVE", "broker-b": "ASYNC_MASTER",
-    }  # fmt: skip
+        "broker-a": "SYNC_MASTER",
+        "broker-a-s1": "SLAVE",
+        "broker-a-s2": "SLAVE",
+        "broker-b": "ASYNC_MASTER",
+    }
     slave = told(state, "broker-a-s2")
     assert (slave["brokerName"], slave["brokerId"], slave["namesrvAddr"]) == ("broker-a", 2, "127.0.0.1:7")
 

@@ -46,10 +46,13 @@ async def send(cluster: LiveCluster, count: int) -> None:
 @pytest.mark.parametrize(
     ("in_sync", "tables", "ends", "well"),
     [
-        (True, True, True, True), (True, True, None, True), (True, True, False, False), (True, False, True, False),
+        (True, True, True, True),
+        (True, True, None, True),
+        (True, True, False, False),
+        (True, False, True, False),
         (False, True, True, False),
     ],
-)  # fmt: skip
+)
 def test_what_an_original_slave_does_not_say_is_nothing_amiss(
     in_sync: bool, tables: bool, ends: bool | None, well: bool
 ) -> None:

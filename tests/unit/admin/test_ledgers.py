@@ -65,8 +65,11 @@ async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded
         client = cluster.client()
         found = await ledgers.replicas(client.context.bookies, writer.id, writer.metadata)
         assert [(replica.bookie, replica.last_entry) for replica in found] == [
-            (good, 0), (gone, None), (hangs, None), (fails, None)
-        ]  # fmt: skip
+            (good, 0),
+            (gone, None),
+            (hangs, None),
+            (fails, None),
+        ]
         assert "not registered" in found[1].why and "in time" in found[2].why and found[3].why == "code IO_ERROR"
         [replica] = await ledgers.replicas(client.context.bookies, 99, LedgerMetadata(1, 1, 1, (Fragment(0, (good,)),)))
         assert str(replica) == f"{good}: no entry"

@@ -41,9 +41,13 @@ async def test_a_topic_is_known_when_its_broker_says_that_it_is_made(cluster: Li
     for number in range(40):
         name = f"T{number}"
         header = CreateTopicHeader(
-            topic=name, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+            topic=name,
+            default_topic="TBW102",
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=6,
             topic_filter_type="SINGLE_TAG",
-        )  # fmt: skip
+        )
         await cluster.operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
         assert len(await topics.topic_route(cluster.operator, name)) == 1
 

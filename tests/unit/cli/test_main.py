@@ -130,9 +130,12 @@ def test_a_full_disk_behind_our_output_is_no_bug(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tallystick", "completion", "bash"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=30,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )  # fmt: skip
+        )
     assert done.returncode == 1
     assert done.stderr == "tally: [Errno 28] No space left on device while reading input or writing output\n"
 

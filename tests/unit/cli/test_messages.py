@@ -183,9 +183,13 @@ def test_with_no_broker_registered_no_topic_is_said_to_be_missing(
     monkeypatch.setenv("TALLY_NAMESRV", address)
     try:
         for *command, code in (
-            ("message", "send", "T", "x", 1), ("message", "read", "T", 1), ("topic", "route", "T", 1),
-            ("topic", "create", "T", 1), ("topic", "list", 0), ("ha", "status", 3),
-        ):  # fmt: skip
+            ("message", "send", "T", "x", 1),
+            ("message", "read", "T", 1),
+            ("topic", "route", "T", 1),
+            ("topic", "create", "T", 1),
+            ("topic", "list", 0),
+            ("ha", "status", 3),
+        ):
             assert cli.main([str(word) for word in command]) == code
             told = capsys.readouterr().err
             assert "no broker is registered at " in told and "start one" in told, command

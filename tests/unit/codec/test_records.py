@@ -55,8 +55,9 @@ def twin_encode(rows: list[Row], offset: int, stored: int, store_host: bytes) ->
         topic, queue_id, _, sys_flag, born, born_host, reconsumed, _ = row
         queue_offset, sys_flag = first, sys_flag | (16 if len(born_host) == 20 else 0)
         sys_flag |= 32 if len(store_host) == 20 else 0
-        fields = struct.pack(">IiiqqiQ", zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset + len(log),
-                             sys_flag, born)  # fmt: skip
+        fields = struct.pack(
+            ">IiiqqiQ", zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset + len(log), sys_flag, born
+        )
         fields += born_host + struct.pack(">Q", stored) + store_host + struct.pack(">iq", reconsumed, 0)
         fields += struct.pack(">I", len(body)) + body + topic + struct.pack(">H", len(properties)) + properties
         magic = 0xDAA320A7 if len(topic) <= 128 else 0xDAA320AB

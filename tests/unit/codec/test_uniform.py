@@ -32,9 +32,12 @@ def test_equal_frames_are_read_as_the_reference_reads_them(
 
 
 ODD = st.tuples(
-    st.sampled_from([1, 2]), st.integers(-1, 9), st.sampled_from([20, 32, 60, 500]), st.sampled_from(KEYS),
+    st.sampled_from([1, 2]),
+    st.integers(-1, 9),
+    st.sampled_from([20, 32, 60, 500]),
+    st.sampled_from(KEYS),
     st.sampled_from([0, v2.RequestFlag.RECOVERY_ADD]),
-)  # fmt: skip
+)
 OTHERS = st.sampled_from([v2.ReadFrame(1, 2).encode(), b"\0" * 88, b"\xff" * 88, b""])
 
 

@@ -44,8 +44,10 @@ async def test_batches_go_to_the_queues_in_turn_and_each_is_promised(cluster: Fa
     assert rows_of(broker) == [[*range(20, 30), *range(40, 50)], [*range(30, 40)]]
     runs = read_log(log).runs
     assert [(run.part, run.position, run.row, run.count) for run in runs] == [
-        (0, 0, 20, 10), (1, 0, 30, 10), (0, 10, 40, 10),
-    ]  # fmt: skip
+        (0, 0, 20, 10),
+        (1, 0, 30, 10),
+        (0, 10, 40, 10),
+    ]
     assert await topic_story.stored(cluster.address) == (30, 49)
 
 

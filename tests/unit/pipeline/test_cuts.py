@@ -8,10 +8,12 @@ from tallystick.pipeline.cuts import Limits, Stretch, cut
 stretches = st.lists(
     st.builds(
         lambda first, count, item_bytes: Stretch(first, first + count - 1, item_bytes),
-        st.integers(0, 1000), st.integers(1, 300), st.integers(1, 5000),
+        st.integers(0, 1000),
+        st.integers(1, 300),
+        st.integers(1, 5000),
     ),
     max_size=8,
-)  # fmt: skip
+)
 
 
 @given(stretches, st.integers(1, 100_000), st.integers(1, 9))

@@ -37,10 +37,13 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, why: 
 @pytest.mark.parametrize(
     ("read", "good", "value", "bad"),
     [
-        (keyfile.text, " x", " x", None), (keyfile.integer, "-5", -5, "5.0"), (keyfile.number, "0.5", 0.5, "half"),
-        (keyfile.seconds, "1500", 1.5, "1 s"), (keyfile.flag, "TRUE", True, "yes"),
+        (keyfile.text, " x", " x", None),
+        (keyfile.integer, "-5", -5, "5.0"),
+        (keyfile.number, "0.5", 0.5, "half"),
+        (keyfile.seconds, "1500", 1.5, "1 s"),
+        (keyfile.flag, "TRUE", True, "yes"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_value_names_its_key(read: object, good: str, value: object, bad: str | None) -> None:
     assert read("key", good) == value  # type: ignore[operator]
     if bad is not None:

@@ -34,17 +34,22 @@ class Server:
 DISK = Part(Disk, {"waitTime": schema.milliseconds("wait_s"), "sync": Key("sync", keyfile.flag)})
 SCHEMA = Schema(
     "server",
-    Part(Server, {
-        "folder": Key("folder", keyfile.text), "folders": Key("folder", keyfile.text),
-        "port": Key("port", keyfile.integer), "alias": Key("alias", keyfile.text),
-        "names": Key("names", lambda key, value: tuple(value.split(";"))),
-    }),
+    Part(
+        Server,
+        {
+            "folder": Key("folder", keyfile.text),
+            "folders": Key("folder", keyfile.text),
+            "port": Key("port", keyfile.integer),
+            "alias": Key("alias", keyfile.text),
+            "names": Key("names", lambda key, value: tuple(value.split(";"))),
+        },
+    ),
     re.compile("tls.*"),
     "it has no TLS",
     parts={"disk": DISK},
     needed=("folder",),
     fixed={"journal": Fixed(True, "entries would be lost"), "raft": Fixed(False, "there is no group")},
-)  # fmt: skip
+)
 
 
 def test_each_part_has_its_keys_and_none_is_passed_over() -> None:

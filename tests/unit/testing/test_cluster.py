@@ -306,9 +306,14 @@ async def test_wrong_arguments() -> None:
             with pytest.raises(UsageError, match=why):
                 c.bookies["bookie-1"].corrupt(content)  # type: ignore[arg-type]
     wrong: list[dict[str, Any]] = [
-        {"bookies": -1}, {"brokers": "many"}, {"bookies": 190, "brokers": "9+2"}, {"brokers": 1}, {"listener": 3},
-        {"seed": "a"}, {"listener": asyncio.sleep},
-    ]  # fmt: skip
+        {"bookies": -1},
+        {"brokers": "many"},
+        {"bookies": 190, "brokers": "9+2"},
+        {"brokers": 1},
+        {"listener": 3},
+        {"seed": "a"},
+        {"listener": asyncio.sleep},
+    ]
     for arguments in wrong:
         with pytest.raises(UsageError):
             await cluster(**arguments)

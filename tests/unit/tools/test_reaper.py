@@ -28,8 +28,11 @@ def run() -> Iterator[tuple[subprocess.Popen[str], ProcessId]]:
     tests = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(tests)},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tests)},
+    )
     assert process.stdin is not None and process.stdout is not None
     left = identify(int(process.stdout.readline()))
     assert left is not None

@@ -67,8 +67,10 @@ def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
     waiting = (suites.Suite("waiting", meeting(two, one)),)
     results = suites.run_lanes([computing, waiting])
     assert [(result.name, result.has_passed) for result in results] == [
-        ("computing", True), ("next", False), ("waiting", True)
-    ]  # fmt: skip
+        ("computing", True),
+        ("next", False),
+        ("waiting", True),
+    ]
     said = capsys.readouterr().out.splitlines()
     assert f"{'computing':16} | met" in said and f"{'computing':16} | {one}" in said
     assert f"{'waiting':16} | met" in said and f"{'waiting':16} | {two}" in said

@@ -149,9 +149,14 @@ class Bookie:
             counts, reason = asdict(stats), "the last process did not stop in order"
             outside.events.emit("journal replayed", **counts, reason=reason)
         self.committer = Committer(
-            self.storage, self._journal_worker, outside.clock, self.counts,
-            full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
-        )  # fmt: skip
+            self.storage,
+            self._journal_worker,
+            outside.clock,
+            self.counts,
+            full=self._space,
+            committed=lambda: self.upkeep.committed(),
+            failed=self._fail,
+        )
         self.upkeep = BookieUpkeep(
             self.storage, self._storage_settings, self._worker, self.guard, self.counts, outside.events,
             press=self.committer.press, moded=self._moded,
@@ -207,9 +212,13 @@ class Bookie:
         )  # fmt: skip
         self._stack.push_async_callback(self.looks.close)
         self.fences = Fences(
-            self.storage, self.counts, self._recent, settings.max_fences_without_entries,
-            looks=self.looks.has_room, tell=self._report_refused_fences,
-        )  # fmt: skip
+            self.storage,
+            self.counts,
+            self._recent,
+            settings.max_fences_without_entries,
+            looks=self.looks.has_room,
+            tell=self._report_refused_fences,
+        )
         looks, look_at = lambda: self.looks.active, self.looks.look_at
         service = Service(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at

@@ -279,7 +279,7 @@ class Ledgers:
 
     def forgettable(
         self, others: Container[LedgerId], oldest_ms: int, most: int, mark: int
-    ) -> Generator[None, None, list[LedgerId]]:  # fmt: skip
+    ) -> Generator[None, None, list[LedgerId]]:
         """Find, in steps, the deleted ledgers that nobody named since ``oldest_ms``, and those beyond ``most``; without
         ``others``, which are forgotten anyway.
 

@@ -83,7 +83,7 @@ class Looks:
 
     def hold(
         self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None, host: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Call ``go_on`` on the loop, in the order of ``hold``, when the ledger was looked at or nothing can be read.
 
         ``adds`` says that not only reads wait. ``who`` waits, of a ``host``: all of them have their turns.

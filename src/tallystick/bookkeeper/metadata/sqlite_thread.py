@@ -249,8 +249,9 @@ class SqliteThread:
         for call in overdue:
             call.error = MetadataUnavailable(
                 f"another process has kept the metadata file locked for {BUSY_TIMEOUT_S:g} s",
-                path=self.tree.path, **holder,
-            )  # fmt: skip
+                path=self.tree.path,
+                **holder,
+            )
             call.error.__cause__ = error
         self._settle(overdue)
         self._retry_at = now + self._pause_s

@@ -128,7 +128,8 @@ async def take_place(
             except TimeoutError:
                 raise MetadataConflict(
                     "another process is registered as this bookie and keeps its registration up",
-                    bookie=bookie, waited_s=timeout_s,
-                ) from None  # fmt: skip
+                    bookie=bookie,
+                    waited_s=timeout_s,
+                ) from None
     finally:
         watching.cancel()

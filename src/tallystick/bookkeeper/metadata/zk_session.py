@@ -95,8 +95,9 @@ class ZkSession:
             await self.close()
             raise MetadataUnavailable(
                 "ZooKeeper does not answer: is it running, and are host and port right?",
-                servers=self.servers, waited_s=self.timeout_s,
-            ) from None  # fmt: skip
+                servers=self.servers,
+                waited_s=self.timeout_s,
+            ) from None
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes vanish at once."""
@@ -172,8 +173,9 @@ class ZkSession:
         except TimeoutError:
             raise MetadataUncertain(
                 "ZooKeeper does not answer, so nobody knows whether a change that was under way was made",
-                servers=self.servers, waited_s=self.timeout_s,
-            ) from None  # fmt: skip
+                servers=self.servers,
+                waited_s=self.timeout_s,
+            ) from None
         except _RESPONSE_ERRORS:
             raise
         except KazooException as error:

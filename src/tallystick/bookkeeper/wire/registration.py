@@ -34,9 +34,13 @@ def encode(info: BookieInfo) -> bytes:
     try:
         for each in info.endpoints:
             message.endpoints.add(
-                id=each.id, port=each.port, host=each.host, protocol=each.protocol,
-                auth=each.auth, extensions=each.extensions,
-            )  # fmt: skip
+                id=each.id,
+                port=each.port,
+                host=each.host,
+                protocol=each.protocol,
+                auth=each.auth,
+                extensions=each.extensions,
+            )
         message.properties.update(info.properties)
     except (ValueError, TypeError) as error:
         raise UsageError(f"the registration cannot be stored: {error}") from error

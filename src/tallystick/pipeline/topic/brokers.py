@@ -47,9 +47,12 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
         pull_response = PullResponse.of(response)
         raise NoSuchMessage(
             "the queue does not reach to this offset (any more)",
-            queue=queue, offset=offset, first=pull_response.min_offset, end=pull_response.max_offset,
+            queue=queue,
+            offset=offset,
+            first=pull_response.min_offset,
+            end=pull_response.max_offset,
             said=response.remark,
-        )  # fmt: skip
+        )
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, queue=queue)
     body = bytes(response.body)

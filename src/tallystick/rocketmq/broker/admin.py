@@ -25,10 +25,14 @@ from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 # What a slave asks of the process whose log is proven to be its own, and of no other at the same address.
 OF_SLAVES = frozenset(
     (
-        RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_TABLE_PAGE,
-        RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_TABLE_PAGE,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
     )
-)  # fmt: skip
+)
 
 
 _PROCESSORS = (

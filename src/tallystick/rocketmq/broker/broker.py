@@ -115,9 +115,12 @@ class Broker:
         if self._ready and not self.failure.done():
             self._ready = False
             self._outside.events.emit(
-                "broker stopped", broker=self.settings.name, id=self.standing.broker_id, end=self.parts.store.end,
+                "broker stopped",
+                broker=self.settings.name,
+                id=self.standing.broker_id,
+                end=self.parts.store.end,
                 reason="asked to; synced and saved",
-            )  # fmt: skip
+            )
 
     async def _start(self) -> None:
         settings, outside = self.settings, self._outside
@@ -138,9 +141,7 @@ class Broker:
             replace(store_settings, max_open_files=open_files),
             outside.clock, outside.events, slave=self.standing.is_slave,
         ))  # fmt: skip
-        listeners = Listeners(
-            self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt
-        )  # fmt: skip
+        listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt)
         self._instance = f"{outside.random.getrandbits(64):016x}"
         self.log = BrokerLog(outside, store, settings, self.standing, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
@@ -174,9 +175,14 @@ class Broker:
         settings, outside = self.settings, self._outside
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = BrokerTables(
-            files, settings, self.standing, outside.clock, outside.events, self._topics_changed,
+            files,
+            settings,
+            self.standing,
+            outside.clock,
+            outside.events,
+            self._topics_changed,
             lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
-        )  # fmt: skip
+        )
         self._lock_file = LockFile(files, outside.clock, self.standing)
         clock, events, workers = outside.clock, outside.events, outside.workers
         self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
@@ -223,9 +229,13 @@ class Broker:
         settings = self.settings
         ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
         return Member(
-            settings.cluster, settings.name, self._client_address, self._instance, id=self.standing.broker_id,
+            settings.cluster,
+            settings.name,
+            self._client_address,
+            self._instance,
+            id=self.standing.broker_id,
             ha_address=f"{settings.slave_host}:{ha_port}",
-        )  # fmt: skip
+        )
 
     def _build_requests(self) -> None:
         parts, settings, store = self.parts, self.settings, self.parts.store
@@ -261,10 +271,14 @@ class Broker:
     def _register(self) -> None:
         settings, outside = self.settings, self._outside
         self._registrar = Registrar(
-            self._client, outside.events, self._member(), settings.name_servers,
-            lambda: permitted(self.parts.topics.table(), settings.perm), self._masters_changed,
+            self._client,
+            outside.events,
+            self._member(),
+            settings.name_servers,
+            lambda: permitted(self.parts.topics.table(), settings.perm),
+            self._masters_changed,
             settings.register_timeout_ms / 1000,
-        )  # fmt: skip
+        )
         self._stack.push_async_callback(self._registrar.close)
         self._registrar.start()
         watch(self._registrar.tasks, self._fail)
@@ -286,9 +300,12 @@ class Broker:
     def _state(self) -> dict[str, object]:
         settings = self.settings
         return {
-            "healthy": not self.failure.done(), "broker": settings.name, "id": self.standing.broker_id,
-            "role": self.standing.role.value, "writeable": self._is_writeable(),
-        }  # fmt: skip
+            "healthy": not self.failure.done(),
+            "broker": settings.name,
+            "id": self.standing.broker_id,
+            "role": self.standing.role.value,
+            "writeable": self._is_writeable(),
+        }
 
     def _is_writeable(self) -> bool:
         return not self.standing.is_slave and self.parts.store.writeable

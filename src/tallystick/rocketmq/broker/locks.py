@@ -61,9 +61,13 @@ class QueueLocksCore:
     owners."""
 
     def __init__(
-        self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0,
+        self,
+        saved: LockTable | None = None,
+        now: float = 0.0,
+        *,
+        quiet_s: float = 0.0,
         changed: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``changed`` is called when a queue has a new owner, which gets its response when that is saved. The rest is
         as for ``begin``."""
         self._changed, self.changes = changed, 0

@@ -54,18 +54,27 @@ class BrokerLog:
     slaves; a slave follows. ``take_role`` begins the one and ends the other."""
 
     def __init__(
-        self, outside: Outside, store: MessageStore, settings: BrokerSettings, standing: Standing, listeners: Listeners,
+        self,
+        outside: Outside,
+        store: MessageStore,
+        settings: BrokerSettings,
+        standing: Standing,
+        listeners: Listeners,
         instance: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``instance`` names this process to its slaves."""
         self.store, self._outside, self._listeners, self._instance = store, outside, listeners, instance
         self._loop = asyncio.get_running_loop()
         self._sync_flush, self._standing = settings.store.sync_flush, standing
         self._settings, self._file_bytes = settings, settings.store.commit_log_file_bytes
         self._flusher = Flusher(
-            store, outside.clock, outside.workers, settings.store.flush_interval_ms,
-            flushed=self._flushed, failed=listeners.failed,
-        )  # fmt: skip
+            store,
+            outside.clock,
+            outside.workers,
+            settings.store.flush_interval_ms,
+            flushed=self._flushed,
+            failed=listeners.failed,
+        )
         self._rebuilder = Rebuilder(
             store, outside.clock, outside.workers, rebuilt=listeners.rebuilt, failed=listeners.failed
         )

@@ -203,9 +203,12 @@ class MasterTables:
             start = page_header.next
 
     async def _table(
-        self, code: RequestCode, kind: type[TopicTablePart] | type[GroupTablePart],
-        page_header: Callable[[int, str], Header], known_version: DataVersion,
-    ) -> ConfigsRead | None:  # fmt: skip
+        self,
+        code: RequestCode,
+        kind: type[TopicTablePart] | type[GroupTablePart],
+        page_header: Callable[[int, str], Header],
+        known_version: DataVersion,
+    ) -> ConfigsRead | None:
         """Returns the whole table, or None if its version is ``known_version``. When it changes between two pages, it
         is read from the start again."""
         ends_at = self._clock.now() + PAGES_S

@@ -43,7 +43,7 @@ class MessageRequests:
         most = UNIQUE_KEY_MESSAGES if header.unique_key else max(0, header.max_num)
         matches = self._store.look_for(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp, kind
-        )  # fmt: skip
+        )
         response = command.response(OK, None, headers.QueryMessageResponse(*self._store.indexed).to_fields())
         pieces = _bounded(matches)
         try:

@@ -42,9 +42,11 @@ ALL_TABLES = "all tables"  # the part that fails when none may be taken
 
 # What to do with a commit of our own: the master has it, or will never take it.
 _SETTLED = (
-    ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.SUCCESS,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     ResponseCode.INVALID_PARAMETER,
-)  # fmt: skip
+)
 
 
 class MasterQueues(Protocol):

@@ -287,9 +287,13 @@ class Offsets:
         """Returns the table for the file; it is no copy."""
         own = self._own or None
         return SavedOffsets(
-            self.version, self._offsets, self._pull_offsets, self._committed_keys.group_topics(), own,
+            self.version,
+            self._offsets,
+            self._pull_offsets,
+            self._committed_keys.group_topics(),
+            own,
             self._own_resets if own else None,
-        )  # fmt: skip
+        )
 
     def merge(self, table: OffsetTable, resets: ResetTable | None = None) -> OffsetMerge:
         """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks: do its

@@ -82,7 +82,12 @@ class PullReads:
         if self.beyond_events.is_new((topic, group, "pull")):
             kind = "reader beyond the end" if header.queue_offset > end else "reader of another log"
             self._parts.events.emit(
-                kind, topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,
+                kind,
+                topic=topic,
+                group=group,
+                queue=queue_id,
+                offset=header.queue_offset,
+                end=end,
                 to=to,
-            )  # fmt: skip
+            )
         return to

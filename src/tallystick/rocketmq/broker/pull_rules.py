@@ -180,6 +180,11 @@ def outcome(
         # A slave may lag: it sends the reader back to the master and leaves its offset alone.
         code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.group.broker_id
     return code, PullResponse(
-        suggest_which_broker_id=suggested, group_sys_flag=pull.group.sys_flag, next_begin_offset=result.next_offset,
-        max_offset=result.max_offset, min_offset=result.min_offset, topic_sys_flag=pull.topic.sys_flag, mark=mark,
-    )  # fmt: skip
+        suggest_which_broker_id=suggested,
+        group_sys_flag=pull.group.sys_flag,
+        next_begin_offset=result.next_offset,
+        max_offset=result.max_offset,
+        min_offset=result.min_offset,
+        topic_sys_flag=pull.topic.sys_flag,
+        mark=mark,
+    )

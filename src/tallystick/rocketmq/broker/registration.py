@@ -274,7 +274,7 @@ class Registrar:
         if self.rival is not None and before is None:
             self._events.emit(
                 "another broker of this id", broker=member.name, id=member.id, other=self.rival, name_server=name
-            )  # fmt: skip
+            )
         elif self.rival is None and before is not None:
             self._events.emit("only broker of this id", broker=member.name, id=member.id, was=before)
 

@@ -82,7 +82,7 @@ class RoleTaking:
                 "this broker takes no messages as a master before the consumer offsets are saved that its log cut: "
                 "make room in its config folder, or mend the disk, and start it again",
                 files=sorted(unsaved_files),
-            )  # fmt: skip
+            )
 
     async def _log_takes_role(self, *, slave: bool) -> tuple[str, int] | None:
         try:

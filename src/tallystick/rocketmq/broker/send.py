@@ -31,10 +31,12 @@ from tallystick.runtime.events import Events
 
 SENDS = frozenset(
     (
-        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.CONSUMER_SEND_MSG_BACK,
     )
-)  # fmt: skip
+)
 PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # responses that wait for disk or slaves; more sends are refused until they are fewer

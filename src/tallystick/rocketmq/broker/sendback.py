@@ -131,7 +131,12 @@ def _again(message: StoredMessage, topic: str, queue_id: int) -> CheckedSend:
     properties[WAIT] = "false"
     content = message.flag, message.stored_body, encode_properties(properties)
     put_request = PutRequest(
-        topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _COPIED_FLAGS,
+        topic,
+        queue_id,
+        (content,),
+        message.born_timestamp,
+        message.born_host,
+        message.sys_flag & _COPIED_FLAGS,
         message.reconsume_times + 1,
-    )  # fmt: skip
+    )
     return CheckedSend(put_request, True, None)

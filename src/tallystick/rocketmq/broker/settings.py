@@ -94,8 +94,9 @@ class BrokerSettings:
             if ipaddress.ip_address(host).is_unspecified:  # which means each reader's own machine
                 raise UsageError(
                     f"{key} must be set, to an address that clients and slaves can connect to: nobody can be told "
-                    f"{host}, every interface of this machine", bindAddress=self.host,
-                )  # fmt: skip
+                    f"{host}, every interface of this machine",
+                    bindAddress=self.host,
+                )
 
     @property
     def client_host(self) -> str:
@@ -122,9 +123,12 @@ class BrokerSettings:
 
     def ha_settings(self, broker_id: int) -> HaSettings:
         return replace(
-            self.ha, host=self.host, port=self.listen_ha_port, slave_id=f"{self.name}:{broker_id}",
+            self.ha,
+            host=self.host,
+            port=self.listen_ha_port,
+            slave_id=f"{self.name}:{broker_id}",
             sync_flush=self.store.sync_flush,
-        )  # fmt: skip
+        )
 
 
 def _is_address(host: str) -> bool:

@@ -52,18 +52,30 @@ class BrokerTables:
         self._awaited_files: dict[str, None] = {}  # that somebody waits for
         self._was_awaited: dict[str, bool] = {}  # whether somebody waited for a file when its text was taken last
         self.topics = Topics(
-            settings.topic_defaults(), clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)),
-            most=settings.max_topics, standing=standing,
-        )  # fmt: skip
+            settings.topic_defaults(),
+            clock,
+            self._topics_change,
+            files.load(TOPICS, _reader(TopicTable)),
+            most=settings.max_topics,
+            standing=standing,
+        )
         self.groups = Groups(
-            clock, lambda: self._change(GROUPS), files.load(GROUPS, _reader(GroupTable)),
-            auto_create=settings.auto_create_groups, most=settings.max_groups, standing=standing,
-        )  # fmt: skip
+            clock,
+            lambda: self._change(GROUPS),
+            files.load(GROUPS, _reader(GroupTable)),
+            auto_create=settings.auto_create_groups,
+            most=settings.max_groups,
+            standing=standing,
+        )
         self.offsets = Offsets(
-            clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
-            files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, standing=standing,
+            clock,
+            end_of,
+            files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
+            files.load(RESETS, _reader(ResetTable)),
+            most=settings.max_offsets,
+            standing=standing,
             save_now=self._save_offsets_now,
-        )  # fmt: skip
+        )
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
 
     def cut_offsets(self, *, slave: bool) -> None:
@@ -71,9 +83,13 @@ class BrokerTables:
         else a second crash would bring an offset back, among new messages."""
         for commit in self.offsets.cut(slave=slave):
             self._events.emit(
-                "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
-                offset=commit.offset, reason="the log lost the messages that it had consumed",
-            )  # fmt: skip
+                "consumer offset cut",
+                topic=commit.topic,
+                group=commit.group,
+                queue=commit.queue_id,
+                offset=commit.offset,
+                reason="the log lost the messages that it had consumed",
+            )
 
     def unsaved_files(self, *, urgent: bool = False) -> list[str]:
         """The files whose tables changed, in the order of saving; with ``urgent`` only those that somebody waits for.

@@ -186,8 +186,10 @@ async def commit(
     if response.command.code in NOT_COPIED and not response.is_master:
         raise BrokerUnavailable(
             "this slave has not copied the topic, the group or the messages yet: wait for the master",
-            queue=queue, group=group, offset=offset,
-        )  # fmt: skip
+            queue=queue,
+            group=group,
+            offset=offset,
+        )
     result = UpdateOffsetResponse.of(require_success(response.command, queue=queue))
     return CommitResult(response.connection, result.reset_to, result.resets or 0)
 

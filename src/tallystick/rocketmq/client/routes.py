@@ -33,9 +33,14 @@ class TopicRoutes:
     """See the module."""
 
     def __init__(
-        self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, clock: Clock,
-        events: Events, on_change: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        remoting: RemotingClient,
+        name_servers: Sequence[str],
+        settings: BrokerClientSettings,
+        clock: Clock,
+        events: Events,
+        on_change: Callable[[], None],
+    ) -> None:
         """``on_change`` is called when a topic's brokers are at other addresses."""
         self._settings, self._clock, self._events = settings, clock, events
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)

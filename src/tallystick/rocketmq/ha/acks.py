@@ -23,9 +23,11 @@ _ANY_OFFSET = (1 << 63) - 1
 
 # Which of two statuses a producer is told: the slaves' one, unless it is OK.
 _WEIGHTS = {
-    PutStatus.PUT_OK: 0, PutStatus.FLUSH_DISK_TIMEOUT: 1, PutStatus.FLUSH_SLAVE_TIMEOUT: 2,
+    PutStatus.PUT_OK: 0,
+    PutStatus.FLUSH_DISK_TIMEOUT: 1,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: 2,
     PutStatus.SLAVE_NOT_AVAILABLE: 2,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,13 @@ class Registrations:
     """``responses`` has the responders by request code: they raise RemoteProtocolError for a broken request."""
 
     def __init__(
-        self, routes: RoutesCore, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock,
+        self,
+        routes: RoutesCore,
+        config: KvConfig,
+        settings: Callable[[], NameServerSettings],
+        clock: Clock,
         events: Events,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
         self._refusals = Once()  # brokers for which there was no room
@@ -75,14 +79,21 @@ class Registrations:
             return command.response(FAILED, remark)
         if is_new:
             self._events.emit(
-                "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
+                "broker registered",
+                broker=header.broker_name,
+                id=header.broker_id,
+                at=header.broker_addr,
                 peer=peer_of(link),
-            )  # fmt: skip
+            )
         if outcome.begins:
             self._events.emit(
-                "two brokers of one id", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
-                instead_of=outcome.displaced, peer=peer_of(link),
-            )  # fmt: skip
+                "two brokers of one id",
+                broker=header.broker_name,
+                id=header.broker_id,
+                at=header.broker_addr,
+                instead_of=outcome.displaced,
+                peer=peer_of(link),
+            )
         if outcome.left_out:
             remark = f"{outcome.left_out} topics are left out: too many, or too many queues"
             return command.response(FAILED, self._refuse(link, header, remark))
@@ -117,9 +128,12 @@ class Registrations:
         self.refused_count += 1
         if self._refusals.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
             self._events.emit(
-                "broker not registered", broker=header.broker_name, at=header.broker_addr, reason=reason,
+                "broker not registered",
+                broker=header.broker_name,
+                at=header.broker_addr,
+                reason=reason,
                 peer=peer_of(link),
-            )  # fmt: skip
+            )
         return reason
 
     def _order_topics(self) -> bytes:
@@ -138,9 +152,12 @@ class Registrations:
         self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
         if was_there:
             self._events.emit(
-                "broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so",
+                "broker unregistered",
+                broker=header.broker_name,
+                at=header.broker_addr,
+                reason="it said so",
                 peer=peer_of(link),
-            )  # fmt: skip
+            )
         return command.response(OK)
 
     def _heartbeat(self, link: Hashable, command: Command) -> Command:

@@ -26,9 +26,13 @@ class Backlog:
     """Give the requests of a turn to ``received``; ``close`` it. Must be made on a running loop."""
 
     def __init__(
-        self, clock: Clock, serve: Callable[[Link, Command], None], begin: Callable[[], None] = lambda: None, *,
+        self,
+        clock: Clock,
+        serve: Callable[[Link, Command], None],
+        begin: Callable[[], None] = lambda: None,
+        *,
         end: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``begin()`` comes before the first request of each turn, ``end()`` behind the last. Neither raises."""
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()

@@ -40,6 +40,10 @@ class Refusals:
             return
         reason = (response.remark or "").partition("\n")[0][:_MOST_CHARACTERS]
         self._events.emit(
-            "request refused", peer=peer, code=request.code, language=request.language.value, answer=response.code,
+            "request refused",
+            peer=peer,
+            code=request.code,
+            language=request.language.value,
+            answer=response.code,
             reason=reason,
-        )  # fmt: skip
+        )

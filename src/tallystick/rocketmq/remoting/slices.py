@@ -47,9 +47,7 @@ class Slices:
         self._of_host: Counter[str | None] = Counter()
         self._task: asyncio.Task[None] | None = None
 
-    def make(
-        self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
-    ) -> None:  # fmt: skip
+    def make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None) -> None:
         """Make all parts. ``done`` gets them, or what making them raised: BrokerError where too many works wait
         already. ``host`` asks for it; None: a host without a bound of its own."""
         most_of_host = self._most if host is None else max(1, self._most * 3 // 4)
@@ -80,9 +78,7 @@ class Slices:
             if works:
                 self._works[host] = works
 
-    async def _make(
-        self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None
-    ) -> None:  # fmt: skip
+    async def _make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None) -> None:
         results: list[T] | Exception
         try:
             results = await in_slices(parts, self._clock)
@@ -94,9 +90,7 @@ class Slices:
         done(results)
 
 
-def at_once(
-    parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
-) -> None:  # fmt: skip
+def at_once(parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None) -> None:
     """Do as ``Slices.make`` where no other work must have a turn."""
     try:
         results: list[T] | Exception = list(parts)

@@ -241,8 +241,11 @@ class ConsumeQueue:
         return StorageError(
             "a unit of a queue would be written over: the store stops before messages are hidden. The log has all: "
             "stop the broker, delete the folder of that queue, and start again",
-            path=self._files.directory, offset=queue_offset, hole=(self.hole_next, self.hole_stop), filled=self.filled,
-        )  # fmt: skip
+            path=self._files.directory,
+            offset=queue_offset,
+            hole=(self.hole_next, self.hole_stop),
+            filled=self.filled,
+        )
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit

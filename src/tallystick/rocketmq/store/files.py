@@ -108,12 +108,16 @@ class FileQueue:
             if self.file_bytes not in sizes.values():
                 raise UsageError(
                     "a file of the store has another size than the settings say; set the size that it was made with",
-                    path=path, size=size, expected=self.file_bytes,
-                )  # fmt: skip
+                    path=path,
+                    size=size,
+                    expected=self.file_bytes,
+                )
             raise CorruptRecord(
                 "a file of the store has another length than it was made with; restore it from a copy",
-                path=path, size=size, expected=self.file_bytes,
-            )  # fmt: skip
+                path=path,
+                size=size,
+                expected=self.file_bytes,
+            )
 
     def adopt(self, first: int, end: int) -> None:
         """Assume the files from the offset ``first`` up to ``end``, without a look at the disk."""

@@ -131,9 +131,7 @@ class Index:
                 return file.header
         return _NONE
 
-    def put(
-        self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
-    ) -> None:  # fmt: skip
+    def put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int) -> None:
         """Add keys, given by columns. Raises DiskFull; the next attempt skips those that were added."""
         while hashes:
             if not self._files or not self._files[-1].room or self._files[-1].lost_records is not None:

@@ -92,9 +92,14 @@ class IndexFile:
         """Returns the row that a checkpoint notes."""
         header = self.header
         return IndexRow(
-            self.name, header.begin_ms, header.end_ms, header.begin_offset, header.end_offset,
-            header.used_slots, header.count,
-        )  # fmt: skip
+            self.name,
+            header.begin_ms,
+            header.end_ms,
+            header.begin_offset,
+            header.end_offset,
+            header.used_slots,
+            header.count,
+        )
 
     @staticmethod
     def size_of(settings: StoreSettings) -> int:

@@ -40,10 +40,12 @@ def read_notes(disk: Disk, directory: str, settings: StoreSettings, events: Even
     queue_state = state_file.state or QueueState()
     if state_file.damage is not None:
         events.emit(
-            "tally-queues damaged", directory=directory, reason=state_file.damage,
+            "tally-queues damaged",
+            directory=directory,
+            reason=state_file.damage,
             deletions_kept=len(queue_state.deletions),
             effect="all queues are built again from the log; deletions noted there may be forgotten",
-        )  # fmt: skip
+        )
     _check_settings(settings, sync_record, queue_state)
     are_trusted = (
         state_file.damage is None
@@ -65,11 +67,13 @@ def _check_settings(settings: StoreSettings, sync_record: SyncRecord | None, que
     if sync_record is not None and sync_record.file_bytes != log_bytes:
         raise UsageError(
             "the store was made with another size of CommitLog files: set mappedFileSizeCommitLog",
-            expected=sync_record.file_bytes, size=log_bytes,
-        )  # fmt: skip
+            expected=sync_record.file_bytes,
+            size=log_bytes,
+        )
     made_with = queue_state.file_units * UNIT.size
     if queue_state.queues and made_with and made_with != queue_bytes:
         raise UsageError(
             "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
-            expected=made_with, size=queue_bytes,
-        )  # fmt: skip
+            expected=made_with,
+            size=queue_bytes,
+        )

@@ -88,9 +88,7 @@ class StoreOpening:
         log, index, recovery = self._recover(notes)
         if self._begins_earlier(queue_state, log):
             notes = replace(notes, are_trusted=False)
-        queues = ConsumeQueues(
-            disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
-        )  # fmt: skip
+        queues = ConsumeQueues(disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles)
         opening = QueueOpening(disk, self._roots[CONSUME_QUEUES], self._events, self._check, clean=self._clean)
         dispatch_from = opening.take_up(notes, queues, index, log, recovery, discard_after_ms=self._discard)
         told_ends = {} if self._slave else dict(queue_state.ends)
@@ -119,9 +117,14 @@ class StoreOpening:
             index.read_slots()
         self._compare_clock(reput.last_ms)
         self._events.emit(
-            "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
-            dispatched_again=log.end - dispatch_from, queues_read=not notes.are_trusted and not notes.are_there,
-        )  # fmt: skip
+            "store opened",
+            directory=self._directory,
+            clean=self._clean,
+            first=log.first,
+            end=log.end,
+            dispatched_again=log.end - dispatch_from,
+            queues_read=not notes.are_trusted and not notes.are_there,
+        )
         state_file, checkpoint = notes.state_file, notes.checkpoint
         return StoreParts(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file, bool(told_ends))
 
@@ -164,10 +167,13 @@ class StoreOpening:
         first, end = max(queue_state.log_first, sync_record.start), min(files.first, sync_record.synced)
         if first < end:
             self._events.emit(
-                "log files missing", directory=self._roots[COMMIT_LOG], first=first, end=end,
+                "log files missing",
+                directory=self._roots[COMMIT_LOG],
+                first=first,
+                end=end,
                 effect="their messages are gone: unless an original broker, or this one with a full disk, deleted the "
                 "files as expired, stop it and put them back, or start it on a copy that has them",
-            )  # fmt: skip
+            )
 
     def _begins_earlier(self, queue_state: QueueState, log: CommitLog) -> bool:
         """Whether log files are there again that were gone, or about to go: a power loss brought back what retention
@@ -175,9 +181,12 @@ class StoreOpening:
         earlier = log.first < queue_state.log_first <= log.end
         if earlier:
             self._events.emit(
-                "log files came back", directory=self._roots[COMMIT_LOG], first=log.first, end=queue_state.log_first,
+                "log files came back",
+                directory=self._roots[COMMIT_LOG],
+                first=log.first,
+                end=queue_state.log_first,
                 effect="their messages are read again; all queues are built again from the log",
-            )  # fmt: skip
+            )
         return earlier
 
     def _dispatch(self, reput: Reput, end: int) -> None:
@@ -196,9 +205,10 @@ class StoreOpening:
         behind_ms = last_ms - self._clock.wall_ms()
         if behind_ms > _CLOCK_SLACK_MS:
             self._events.emit(
-                "clock behind the log", behind_ms=behind_ms,
+                "clock behind the log",
+                behind_ms=behind_ms,
                 effect="messages have the store time of the last one until the clock has come so far",
-            )  # fmt: skip
+            )
 
     def _blank(self, state_file: QueueStateFile, queues: ConsumeQueues) -> None:
         """What power loss left behind the ends of queues goes: nothing may take it for messages once the log has come
@@ -211,14 +221,24 @@ class StoreOpening:
             state_file.append(state.change(epoch=self._disk.epoch()))
 
     def _batch(
-        self, queue_state: QueueState, queues: ConsumeQueues, index: Index | None, rebuild: Rebuild, log: CommitLog,
+        self,
+        queue_state: QueueState,
+        queues: ConsumeQueues,
+        index: Index | None,
+        rebuild: Rebuild,
+        log: CommitLog,
         dispatch_from: int,
-    ) -> Batch:  # fmt: skip
+    ) -> Batch:
         names = [file.name for file in index.lost_files()] if index is not None else []
         kept_rows = [row for name, row in (queue_state.index or {}).items() if name in names]
         return replace(
-            queue_state, file_units=self._settings.consume_queue_file_units,
-            dispatched=dispatch_from, log_first=log.first, holes=rebuild.holes(), index_holes=names,
-            rebuild_offset=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
+            queue_state,
+            file_units=self._settings.consume_queue_file_units,
+            dispatched=dispatch_from,
+            log_first=log.first,
+            holes=rebuild.holes(),
+            index_holes=names,
+            rebuild_offset=rebuild.offset,
+            queues={row.key: row for row in [queue.row() for queue in queues]},
             index=None if index is None else {row.name: row for row in [*index.rows(), *kept_rows]},
-        ).whole()  # fmt: skip
+        ).whole()

@@ -26,8 +26,10 @@ def check_promotion(queue_state: QueueState, settings: StoreSettings, directory:
         "queues end: as a master it would give queue offsets out again, and consumers would pass over new "
         "messages. Start it as a slave while its master runs, for half a minute, or accept that with "
         "queueEndsMayBeUnknown=true",
-        path=directory, begun=queue_state.begin_offset, told_at=queue_state.ends_at,
-    )  # fmt: skip
+        path=directory,
+        begun=queue_state.begin_offset,
+        told_at=queue_state.ends_at,
+    )
 
 
 def promote(queue_state: QueueState, queues: ConsumeQueues, log_end: int, events: Events) -> list[ConsumeQueue]:

@@ -168,9 +168,12 @@ def marked_offset(mark: str) -> int:
 def _refuse_hole(queue: ConsumeQueue, is_lost: bool) -> None:
     if is_lost:
         raise QueueRebuilding(
-            "the queue is being built again from the log; ask again later", topic=queue.topic, queue=queue.queue_id,
-            rebuilt=queue.hole_next, end=queue.hole_stop,
-        )  # fmt: skip
+            "the queue is being built again from the log; ask again later",
+            topic=queue.topic,
+            queue=queue.queue_id,
+            rebuilt=queue.hole_next,
+            end=queue.hole_stop,
+        )
 
 
 def _keys_of(message: StoredMessage, index_type: IndexType) -> Sequence[str | None]:

@@ -44,9 +44,13 @@ class Rebuild:
         self._scan_offset = start  # records before it are looked at for that
         if not self.is_done:
             events.emit(
-                "queues built again", queues=len(self._holes), index_files=len(self._files), first=start, end=stop,
+                "queues built again",
+                queues=len(self._holes),
+                index_files=len(self._files),
+                first=start,
+                end=stop,
                 reason="their files are missing or short",
-            )  # fmt: skip
+            )
 
     @property
     def is_done(self) -> bool:

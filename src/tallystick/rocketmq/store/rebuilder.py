@@ -19,9 +19,14 @@ class Rebuilder:
     """``start`` it when the store is open, ``close`` it before the store."""
 
     def __init__(
-        self, store: MessageStore, clock: Clock, workers: Workers,
-        *, rebuilt: Callable[[list[Arrival]], None], failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+        self,
+        store: MessageStore,
+        clock: Clock,
+        workers: Workers,
+        *,
+        rebuilt: Callable[[list[Arrival]], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         """Both are called on the loop: ``rebuilt`` with the messages that can be read again, ``failed`` when the store
         must stop."""
         self._store, self._clock, self._rebuilt, self._failed = store, clock, rebuilt, failed

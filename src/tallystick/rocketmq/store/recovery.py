@@ -74,9 +74,12 @@ def recover_log(
         # An original deleted all messages, and goes on here; or power loss took the first file, which was not synced.
         start = files.first
     now = replace(
-        sync_record or SyncRecord(), dispatched=dispatch_from, border=min(scan_from, dispatch_from), start=start,
+        sync_record or SyncRecord(),
+        dispatched=dispatch_from,
+        border=min(scan_from, dispatch_from),
+        start=start,
         file_bytes=files.file_bytes,
-    ).settle_at(end, end)  # fmt: skip
+    ).settle_at(end, end)
     if end < durable:
         sidecar.write(now)  # before the cut: a crash between the two must not find damage
     if not clean or sync_record is None or end != sync_record.synced:
@@ -177,8 +180,10 @@ def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:
     return CorruptRecord(
         f"a record of the CommitLog is damaged or missing: {reason}. Nothing was changed. Restore the file from a copy "
         "(a slave's has the same bytes), or check the store and decide what to give up",
-        path=file.path if file else files.directory, offset=offset, position=offset - (file.start if file else 0),
-    )  # fmt: skip
+        path=file.path if file else files.directory,
+        offset=offset,
+        position=offset - (file.start if file else 0),
+    )
 
 
 def _settle(files: FileQueue, synced_end: int, end: int) -> None:

@@ -255,9 +255,13 @@ class Reput:
             # a slave became master in between, it goes on behind what its master gave out, and not at 0.
             self._queues.of(group.topic.name, group.queue_id).restart(physical)
             self._events.emit(
-                "queue begins anew", topic=group.topic.name, queue=group.queue_id, offset=queue_offset,
-                expected=group.next, physical=physical,
-            )  # fmt: skip
+                "queue begins anew",
+                topic=group.topic.name,
+                queue=group.queue_id,
+                offset=queue_offset,
+                expected=group.next,
+                physical=physical,
+            )
         elif group.next:
             self._may_miss -= queue_offset - group.next
             if self._gap_at != physical:

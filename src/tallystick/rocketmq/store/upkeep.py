@@ -132,10 +132,12 @@ class Upkeep:
             forgotten_up_to = deleted_topics.forgotten_up_to
         whole = not new_deletions or cuts != self._noted_cuts
         self._append(
-            removed_queues=removed_queues, deletions=offsets if whole else None,
-            new_deletions={} if whole else dict(new_deletions), forgotten_up_to=forgotten_up_to,
+            removed_queues=removed_queues,
+            deletions=offsets if whole else None,
+            new_deletions={} if whole else dict(new_deletions),
+            forgotten_up_to=forgotten_up_to,
             deletions_told_by=told_by,
-        )  # fmt: skip
+        )
         self._noted_cuts = cuts
 
     def close(self) -> None:

@@ -170,8 +170,9 @@ def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
     if kind not in _ZLIB:
         raise UsageError(
             "the message's body is compressed in a way that is not read: only zlib is; let its producer use that",
-            compression=_UNREAD_COMPRESSIONS.get(kind, "unknown"), offset=physical_offset,
-        )  # fmt: skip
+            compression=_UNREAD_COMPRESSIONS.get(kind, "unknown"),
+            offset=physical_offset,
+        )
     inflater = zlib.decompressobj()
     try:
         body = inflater.decompress(stored_body, MAX_BODY_BYTES + 1)

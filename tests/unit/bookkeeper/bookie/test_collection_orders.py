@@ -32,10 +32,12 @@ async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes
 @pytest.mark.parametrize(
     ("waiting", "then"),
     [
-        (f"now {NOW_S - 1}\n".encode(), b"now"), (f"soon {NOW_S - 1}\n".encode(), b"soon"), (b"junk", b"soon"),
+        (f"now {NOW_S - 1}\n".encode(), b"now"),
+        (f"soon {NOW_S - 1}\n".encode(), b"soon"),
+        (b"junk", b"soon"),
         (f"now {NOW_S - int(ORDER_FRESH_S) - 1}\n".encode(), b"soon"),
     ],
-)  # fmt: skip
+)
 async def test_a_weaker_order_replaces_no_fresh_stronger_one(home: Home, waiting: bytes, then: bytes) -> None:
     async with home.running():
         pass  # its folder is there

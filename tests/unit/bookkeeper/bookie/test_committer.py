@@ -84,9 +84,14 @@ async def desk() -> AsyncIterator[Desk]:
     full: list[DiskFull | None] = []
     failed: list[Exception] = []
     committer = Committer(
-        paper, paper, SystemClock(), counts,  # type: ignore[arg-type]  # as much of both as is used
-        full=full.append, committed=lambda: None, failed=failed.append,
-    )  # fmt: skip
+        paper,  # type: ignore[arg-type]  # as much of both as is used
+        paper,  # type: ignore[arg-type]
+        SystemClock(),
+        counts,
+        full=full.append,
+        committed=lambda: None,
+        failed=failed.append,
+    )
     yield Desk(paper, committer, full, failed, counts)
     committer.close()
 

@@ -307,9 +307,11 @@ def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage: Callable[[bytes], 
 
 
 @given(
-    stored=st.sets(st.integers(0, 40)), first=st.sets(st.integers(0, 40)), second=st.sets(st.integers(0, 40)),
+    stored=st.sets(st.integers(0, 40)),
+    first=st.sets(st.integers(0, 40)),
+    second=st.sets(st.integers(0, 40)),
     records=st.sets(st.integers(0, 40)),
-)  # fmt: skip
+)
 def test_only_what_lacked_everywhere_is_deleted(
     stored: set[int], first: set[int], second: set[int], records: set[int]
 ) -> None:

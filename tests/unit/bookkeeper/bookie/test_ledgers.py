@@ -17,10 +17,15 @@ from tallystick.bookkeeper.wire.values import LedgerState
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
-    7, 3, 12, (4, 9),
+    7,
+    3,
+    12,
+    (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)}, 77, 6,
-)  # fmt: skip
+    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)},
+    77,
+    6,
+)
 
 
 def forgettable(ledgers: Ledgers, oldest_ms: int, most: int, mark: int = 0, others: tuple[int, ...] = ()) -> list[int]:

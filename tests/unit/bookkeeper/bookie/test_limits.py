@@ -24,8 +24,12 @@ def test_a_disk_over_the_threshold_makes_it_read_only_and_below_it_writable_agai
 
 def test_recovery_needs_a_share_of_a_small_disk_a_gib_of_a_large_one_or_what_is_set() -> None:
     for total, spare, setting in (
-        (10 * GIB, GIB // 10, None), (100 * GIB, GIB, None), (8000 * GIB, GIB, None), (10 * GIB, 7, 7), (GIB, 0, 0),
-    ):  # fmt: skip
+        (10 * GIB, GIB // 10, None),
+        (100 * GIB, GIB, None),
+        (8000 * GIB, GIB, None),
+        (10 * GIB, 7, 7),
+        (GIB, 0, 0),
+    ):
         guard = DiskGuard(0.9, setting)
         for free, accepted in ((spare, True), (spare - 1, False)):
             guard.measured([Usage(total, free)])

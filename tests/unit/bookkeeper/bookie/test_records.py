@@ -29,8 +29,10 @@ def test_a_payload_of_everything() -> None:
     adds = [record for record in found if isinstance(record, Adds)]
     assert [record.ledger for record in adds] == [5, 6, 5]
     assert [contents(record) for record in adds] == [
-        [(0, entry_bytes(5, 0)), (1, entry_bytes(5, 1))], [(3, entry_bytes(6, 3))], [(2, entry_bytes(5, 2))]
-    ]  # fmt: skip
+        [(0, entry_bytes(5, 0)), (1, entry_bytes(5, 1))],
+        [(3, entry_bytes(6, 3))],
+        [(2, entry_bytes(5, 2))],
+    ]
     assert all(record.key == KEY for record in adds)
 
 
@@ -103,8 +105,11 @@ def test_a_record_of_a_newer_version_is_named(kind: int, version: int, body: byt
         next(found)
     assert not isinstance(refused.value, CorruptRecord), "it is not damaged"
     assert refused.value.fields == {
-        "path": "/journal/1", "offset": 8212 + len(frame(1, 0)), "type": f"0x{kind:04x}", "version": version,
-    }  # fmt: skip
+        "path": "/journal/1",
+        "offset": 8212 + len(frame(1, 0)),
+        "type": f"0x{kind:04x}",
+        "version": version,
+    }
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,10 @@ def test_a_new_version_of_a_record_is_an_entry_in_the_table_and_the_old_one_is_s
     for record in found:
         record.replay(ledgers, tables)
     assert {ledger: (each.key, each.fenced) for ledger, each in ledgers.alive.items()} == {
-        7: (KEY, True), 1: (KEY, False), 8: (bytes(32), True),
-    }  # fmt: skip
+        7: (KEY, True),
+        1: (KEY, False),
+        8: (bytes(32), True),
+    }
     assert Fence(7, KEY).encode()[4:8] == bytes.fromhex("ff01 0001"), "what is written is of the newest version"
 
 

@@ -186,9 +186,10 @@ async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
     monkeypatch.setattr(server, "MAX_HELD_BYTES", 4 * MIB)
     half = adds(1, [0], bytes(3 * MIB))[: 2 * MIB]
     async with (
-        home.running(max_frame_bytes=MIB * 4) as bookie, talking(bookie) as good,
+        home.running(max_frame_bytes=MIB * 4) as bookie,
+        talking(bookie) as good,
         contextlib.AsyncExitStack() as stack,
-    ):  # fmt: skip
+    ):
 
         def unfinished(size: int) -> bool:
             return bookie.counts.unfinished_bytes == size

@@ -16,10 +16,15 @@ from tallystick.errors import CorruptRecord, StorageError
 PATH = "/ledgers/state"
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
-    7, 3, 12, (4, 9),
+    7,
+    3,
+    12,
+    (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)}, 77, 6,
-)  # fmt: skip
+    {5: DeletedLedger(1_700_000_000_000), 6: DeletedLedger(8, 1 << 62)},
+    77,
+    6,
+)
 STATE_4 = (
     "54414c4c59535434000000000000000700000000000000030000000000000006000000000000000c000000000000004d00010000000000"
     "00000000100000000000000004000000000000000900020000000000000000005a0000000000000001000000000000000201697a1c515f"
@@ -80,8 +85,11 @@ def test_a_section_of_a_newer_version_is_named(kind: int, version: int) -> None:
             decoded(sealed(whole + struct.pack(">HHQ", kind, version, len(body)) + body))
         assert not isinstance(refused.value, CorruptRecord), "it is not damaged"
         assert refused.value.fields == {
-            "path": PATH, "offset": len(whole), "type": f"0x{kind:04x}", "version": version,
-        }  # fmt: skip
+            "path": PATH,
+            "offset": len(whole),
+            "type": f"0x{kind:04x}",
+            "version": version,
+        }
 
 
 def test_a_file_of_a_newer_version_is_named() -> None:
@@ -135,8 +143,9 @@ def test_a_ledger_survives_its_record() -> None:
         assert LedgerRecord.of(record.packed(1 << 60)) == record
     ledgers = Ledgers(decoded(STATE.encode()))
     assert [(n, each.key, each.born, each.fenced, each.creation) for n, each in ledgers.alive.items()] == [
-        (1, KEY, 2, True, UNKNOWN), (1 << 60, OTHER, 11, False, 99),
-    ]  # fmt: skip
+        (1, KEY, 2, True, UNKNOWN),
+        (1 << 60, OTHER, 11, False, 99),
+    ]
 
 
 def test_the_states_of_the_versions_before_are_read() -> None:

@@ -344,9 +344,11 @@ def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_lo
     served = room.ask(adds(3, [0]) + recovery + adds(1, [1]))
     assert served.to_look.keys() == {3, 9, 1} and not served.when_durable
     for ledger, said, code in (
-        (3, Verdict.GONE, Code.FENCED), (9, Verdict.GONE, Code.TOO_MANY_REQUESTS), (9, Verdict.ADMIT, Code.OK),
+        (3, Verdict.GONE, Code.FENCED),
+        (9, Verdict.GONE, Code.TOO_MANY_REQUESTS),
+        (9, Verdict.ADMIT, Code.OK),
         (3, Verdict.ADMIT, Code.OK),
-    ):  # fmt: skip
+    ):
         settled = room.wire.settle(b"".join(served.to_look[ledger]), said)
         assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [code]
     assert set(room.storage.ledger_ids()) == {1, 2, 3, 9}

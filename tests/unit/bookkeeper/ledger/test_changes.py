@@ -182,7 +182,7 @@ async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(drive
     ledger, versioned = await stored(driver, OPEN)
     changed = await changes.change_ensemble(
         Losing(driver, [True]), ledger, versioned, ["b", "c"], 7, Spares("d").replace
-    )  # fmt: skip
+    )
     assert changed.value.ensemble == ("a", "d", "c")
 
 
@@ -203,9 +203,7 @@ async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_d
     ledger, versioned = await stored(driver, OPEN)
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")),))
     with pytest.raises(MetadataUncertain):
-        await changes.change_ensemble(
-            Losing(driver, [False], moved), ledger, versioned, ["c"], 7, Spares("d").replace
-        )  # fmt: skip
+        await changes.change_ensemble(Losing(driver, [False], moved), ledger, versioned, ["c"], 7, Spares("d").replace)
 
 
 @pytest.mark.rule("P2", "P3")

@@ -116,9 +116,7 @@ def test_q14_recovery_fails_when_a_write_back_cannot_get_its_quorum() -> None:
     ended(core, YES)
     assert core.failed(0, 0, Code.IO_ERROR) == [Replace(("a",), first=0)]
     assert core.failed(1, 0) == []
-    assert told(core.no_replacement()) == [
-        Suspend(0), Suspend(1), Abandon("an entry could not be written back", 1)
-    ]  # fmt: skip
+    assert told(core.no_replacement()) == [Suspend(0), Suspend(1), Abandon("an entry could not be written back", 1)]
 
 
 @pytest.mark.rule("Q14")

@@ -73,9 +73,12 @@ async def test_a_row_of_good_answers_is_reported_by_owner_and_a_lone_request_in_
     alone, _ = connection.ask(ReadRequest(1, 5))
     elsewhere = connection.reads(2, 0)
     connection.hear(
-        found(1, 0, b"0" * 40) + found(1, 1, b"1" * 40) + found(1, 5, b"5" * 40) + found(1, 9, b"9" * 40)
+        found(1, 0, b"0" * 40)
+        + found(1, 1, b"1" * 40)
+        + found(1, 5, b"5" * 40)
+        + found(1, 9, b"9" * 40)
         + found(2, 0, b"", Code.NO_ENTRY)
-    )  # fmt: skip
+    )
     assert connection.told == [
         (first, Code.OK, [0, 1], [b"0" * 40, b"1" * 40]),
         (alone, Code.OK, [5], [b"5" * 40]),

@@ -44,9 +44,12 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
         digest, password = draw(st.sampled_from(DigestType)), draw(st.binary(max_size=40))
         found = replace(found, has_password=True, digest_type=digest, password=password)
     return replace(
-        found, ack_quorum=draw(st.integers(1, write)), custom=draw(CUSTOM), ctime_ms=draw(st.none() | ID),
+        found,
+        ack_quorum=draw(st.integers(1, write)),
+        custom=draw(CUSTOM),
+        ctime_ms=draw(st.none() | ID),
         ctoken=draw(ID) if version == 3 else 0,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.rule("Q3")

@@ -29,14 +29,18 @@ def test_vectors() -> None:
     entry = Digest.of(DigestType.CRC32C).encode(EntryHeader(1, 0, -1, 3), b"abc")
     add = v2.AddFrame(1, 0, master_key(b""), entry)
     assert add.encode().hex() == (
-        "0000003f" "02010000" "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
-        "00000000000000010000000000000000ffffffffffffffff0000000000000003" "44fe5a47" "616263"
-    )  # fmt: skip
+        "0000003f"
+        "02010000"
+        "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
+        "00000000000000010000000000000000ffffffffffffffff0000000000000003"
+        "44fe5a47"
+        "616263"
+    )
     assert v2.encode_response(add, Code.OK).hex() == "00000018020100000000000000000000000000010000000000000000"
     fence = v2.ReadFrame(1, -1, master_key(b""), v2.RequestFlag.FENCE)
     assert fence.encode().hex() == (
-        "00000028" "02020001" "0000000000000001" "ffffffffffffffff" "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
-    )  # fmt: skip
+        "00000028020200010000000000000001ffffffffffffffff850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
+    )
 
 
 @pytest.mark.parametrize("golden", ANSWERED, ids=lambda golden: golden["name"])

@@ -26,9 +26,13 @@ def test_any_part_of_our_columns_in_any_order_is_honoured() -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [StructType().add("value", BinaryType()), StructType().add("entry", IntegerType()),
-     StructType().add("payload", StringType()), StructType()],
-)  # fmt: skip
+    [
+        StructType().add("value", BinaryType()),
+        StructType().add("entry", IntegerType()),
+        StructType().add("payload", StringType()),
+        StructType(),
+    ],
+)
 def test_a_schema_that_cannot_be_filled_is_refused(schema: StructType) -> None:
     with pytest.raises(UsageError):
         COLUMNS.of_schema(schema)

@@ -23,9 +23,14 @@ def test_the_name_server_and_the_topic_are_enough() -> None:
 
 def test_all_that_can_be_said() -> None:
     options = parse(
-        startingoffsets='{"T": {"b": {"0": 5}}}', endingTimestamp="77", columns="body,tags",
-        readFrom="Slave", group="G", decode="FALSE", minPartitions="3",
-    )  # fmt: skip
+        startingoffsets='{"T": {"b": {"0": 5}}}',
+        endingTimestamp="77",
+        columns="body,tags",
+        readFrom="Slave",
+        group="G",
+        decode="FALSE",
+        minPartitions="3",
+    )
     assert options.start == Bound(EARLIEST, {("b", 0): 5}) and options.end == Bound(timestamp_ms=77)
     assert options.columns == ("body", "tags") and options.limits.min_partitions == 3
     assert (options.slave_first, options.group, options.decode) == (True, "G", False)

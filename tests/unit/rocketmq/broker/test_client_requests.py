@@ -224,9 +224,14 @@ async def test_strangers_leave_room_for_the_locks_of_members(tmp_path: Path, mon
 
 
 async def _lock(
-    peer: Peer, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ, group: str = "G",
-    topic: str = "BenchmarkTest", broker: str = "b0",
-) -> list[int]:  # fmt: skip
+    peer: Peer,
+    client: str,
+    *queues: int,
+    code: int = RequestCode.LOCK_BATCH_MQ,
+    group: str = "G",
+    topic: str = "BenchmarkTest",
+    broker: str = "b0",
+) -> list[int]:
     asked = LockRequest(client, group, [MessageQueue(topic, broker, number) for number in queues])
     answer = await peer.code(code, {}, dialect.write(asked))
     assert answer.code == 0

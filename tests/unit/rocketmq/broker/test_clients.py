@@ -7,9 +7,14 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, 
 
 
 def beat(
-    client: str = "c", *, topics: tuple[str, ...] = ("T",), model: str = "CLUSTERING", fingerprint: int = 0,
-    bare: bool = False, version: int = 1,
-) -> Heartbeat:  # fmt: skip
+    client: str = "c",
+    *,
+    topics: tuple[str, ...] = ("T",),
+    model: str = "CLUSTERING",
+    fingerprint: int = 0,
+    bare: bool = False,
+    version: int = 1,
+) -> Heartbeat:
     subscriptions = tuple(Subscription(topic, version=version) for topic in topics)
     group = ConsumerGroup("g", message_model=model, subscriptions=subscriptions)
     return Heartbeat(client, (ProducerGroup("p"),), (group,), fingerprint, bare)

@@ -48,9 +48,14 @@ def test_topics_groups_clients_and_the_log() -> None:
         assert line in shown, (line, shown)
     text = "\n".join(shown)
     for name in (
-        'language="java"', "rocketmq_throughput_in_total", "rocketmq_consumer_lag_latency", "rocketmq_storage_size{",
-        "rocketmq_storage_flush_behind_bytes", 'consume_mode="push"', "rocketmq_producer_connections{",
-    ):  # fmt: skip
+        'language="java"',
+        "rocketmq_throughput_in_total",
+        "rocketmq_consumer_lag_latency",
+        "rocketmq_storage_size{",
+        "rocketmq_storage_flush_behind_bytes",
+        'consume_mode="push"',
+        "rocketmq_producer_connections{",
+    ):
         assert name in text, name
     assert "gone" not in text
 

@@ -80,10 +80,12 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
         ({"diskSpaceCleanForciblyRatio": "60"}, (60, 60, 90)),
         ({"diskSpaceWarningLevelRatio": "50"}, (50, 50, 50)),
         ({"diskSpaceWarningLevelRatio": "80", "diskMaxUsedSpaceRatio": "40"}, (40, 80, 80)),
-        ({"diskMaxUsedSpaceRatio": "10", "diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "100"},
-         (10, 30, 95)),
+        (
+            {"diskMaxUsedSpaceRatio": "10", "diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "100"},
+            (10, 30, 95),
+        ),
     ],
-)  # fmt: skip
+)
 def test_disk_ratios_that_are_not_given_make_way(given: dict[str, str], expected: tuple[int, int, int]) -> None:
     store = SCHEMA.read({**NEEDED, **given}).settings.store
     assert (store.disk_delete_ratio, store.disk_clean_ratio, store.disk_refuse_ratio) == expected

@@ -61,8 +61,10 @@ def test_counters_and_the_log() -> None:
 def test_replication_of_a_master_and_of_a_slave() -> None:
     shown = page(BrokerCounts(), SlaveLag("b0:1", True, 30, 0.5), SlaveLag("b0:2", False, 10**9, 60.0), age_s=4.0)
     for line in (
-        'broker_slave_in_sync{slave="b0:1"} 1.0', 'broker_slave_in_sync{slave="b0:2"} 0.0',
-        'broker_slave_behind_bytes{slave="b0:2"} 1e+09', 'broker_slave_behind_seconds{slave="b0:1"} 0.5',
+        'broker_slave_in_sync{slave="b0:1"} 1.0',
+        'broker_slave_in_sync{slave="b0:2"} 0.0',
+        'broker_slave_behind_bytes{slave="b0:2"} 1e+09',
+        'broker_slave_behind_seconds{slave="b0:1"} 0.5',
         "broker_metadata_age_seconds 4.0",
-    ):  # fmt: skip
+    ):
         assert line in shown, line

@@ -143,11 +143,15 @@ def lags(desk: Desk, **fields: str) -> list[tuple[str, int, int, int, int, int]]
     found = desk.read(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"} | fields)["offsetTable"]
     return [
         (
-            dict(queue)["topic"], dict(queue)["queueId"], lag["brokerOffset"], lag["consumerOffset"],
-            lag["pullOffset"], lag["lastTimestamp"],
+            dict(queue)["topic"],
+            dict(queue)["queueId"],
+            lag["brokerOffset"],
+            lag["consumerOffset"],
+            lag["pullOffset"],
+            lag["lastTimestamp"],
         )
         for queue, lag in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def test_how_far_behind_a_group_is(desk: Desk) -> None:

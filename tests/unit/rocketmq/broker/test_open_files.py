@@ -22,9 +22,12 @@ RUN = "import sys; from tallystick.node import broker_main; sys.exit(broker_main
 class Process:
     def __init__(self, config: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(config)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [sys.executable, "-c", RUN, str(config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT)),
-        )  # fmt: skip
+        )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline()
 

@@ -53,9 +53,7 @@ class Desk:
         command = pull_command(**pull)
         header = PullHeader.of(command)
         standing = Standing(self.settings.role)
-        return check(
-            header, command.code, "1.2.3.4:5", self.settings, standing, self.topics, self.groups, self.clients
-        )  # fmt: skip
+        return check(header, command.code, "1.2.3.4:5", self.settings, standing, self.topics, self.groups, self.clients)
 
     def code(self, **pull: Any) -> ResponseCode | None:
         found = self.check(**pull)

@@ -58,8 +58,10 @@ def test_to_a_time_and_to_an_offset_of_one_queue() -> None:
 def test_what_cannot_be_reset() -> None:
     found = desk()
     assert [found.ask(RESET, fields(**wrong)).code for wrong in ({"topic": "X"}, {"group": "X"}, {"queueId": 9})] == [
-        17, 26, 1,
-    ]  # fmt: skip
+        17,
+        26,
+        1,
+    ]
     assert Desk(SLAVE).ask(RESET, fields()).remark == "Can not reset offset in slave broker"
 
 

@@ -27,9 +27,14 @@ def test_what_a_role_means(role: Role, is_slave: bool, waits: bool) -> None:
 
 def create(topic: str) -> Command:
     header = CreateTopicHeader(
-        topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
-        topic_filter_type="SINGLE_TAG", order=False,
-    )  # fmt: skip
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        order=False,
+    )
     return request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
 
 

@@ -45,9 +45,10 @@ REFUSED = pull_command("Nowhere", group="group-0")
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"), [(create("New"), 0), (send_command("New"), 0), (beat(1), 0), (NEW_GROUP, 0), (REFUSED, 17)],
+    ("asked", "code"),
+    [(create("New"), 0), (send_command("New"), 0), (beat(1), 0), (NEW_GROUP, 0), (REFUSED, 17)],
     ids=["create", "send", "heartbeat", "pull", "refused pull"],
-)  # fmt: skip
+)
 async def test_who_makes_something_is_answered_when_it_is_on_the_disk_and_nobody_else_waits(
     tmp_path: Path, asked: Command, code: int
 ) -> None:

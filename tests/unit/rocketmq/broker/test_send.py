@@ -138,9 +138,13 @@ def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
     assert [command.opaque for command in desk.link.sent] == [2, 0, 1, 3]
     first = desk.link.sent[1]
     assert first.fields == {
-        "queueId": "2", "transactionId": "key", "msgId": "7F00000100002A9F0000000000000000", "TRACE_ON": "true",
-        "MSG_REGION": "DefaultRegion", "queueOffset": "0",
-    }  # fmt: skip
+        "queueId": "2",
+        "transactionId": "key",
+        "msgId": "7F00000100002A9F0000000000000000",
+        "TRACE_ON": "true",
+        "MSG_REGION": "DefaultRegion",
+        "queueOffset": "0",
+    }
     assert (desk.counts.messages_in, desk.counts.bytes_in, desk.counts.sends_refused) == (4, 400, 0)
 
 
@@ -210,9 +214,11 @@ def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkey
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (PutStatus.FLUSH_DISK_TIMEOUT, 10), (PutStatus.SLAVE_NOT_AVAILABLE, 11), (PutStatus.FLUSH_SLAVE_TIMEOUT, 12),
+        (PutStatus.FLUSH_DISK_TIMEOUT, 10),
+        (PutStatus.SLAVE_NOT_AVAILABLE, 11),
+        (PutStatus.FLUSH_SLAVE_TIMEOUT, 12),
     ],
-)  # fmt: skip
+)
 def test_h9_what_is_stored_but_not_safe_says_so_and_has_its_ids(status: PutStatus, code: int) -> None:
     later, at_once = Desk(), Desk()
     later.handle(b"a")
@@ -275,8 +281,12 @@ def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:
     desk.log.waits = False
     desk.handle(b"bad", b"a", b"bug", b"no", b"b")
     assert [(command.opaque, int(command.code), command.remark) for command in desk.link.sent] == [
-        (0, 1, "broken"), (2, 1, "ZeroDivisionError: ours"), (3, 16, "no"), (1, 0, None), (4, 0, None),
-    ]  # fmt: skip
+        (0, 1, "broken"),
+        (2, 1, "ZeroDivisionError: ours"),
+        (3, 16, "no"),
+        (1, 0, None),
+        (4, 0, None),
+    ]
     assert desk.link.sent[2].fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
     assert [event.kind for event in desk.told] == ["request refused", "request failed", "request refused"]
     assert desk.counts.sends_refused == 3

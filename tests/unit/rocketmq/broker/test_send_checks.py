@@ -130,11 +130,15 @@ def test_an_order_topic_is_closed_on_a_broker_without_write_permission() -> None
 @pytest.mark.parametrize(
     ("properties", "code"),
     [
-        ("TRAN_MSG\x01true\x02", 16), ("DELAY\x013\x02", 13), ("DELAY\x01+03\x02", 13),
-        (f"DELAY\x01{'9' * 5000}\x02", 13), ("TIMER_DELAY_SEC\x015\x02", 1),
-        ("TIMER_DELIVER_MS\x015\x02", 1), ("INNER_NUM\x012\x02", 13),
+        ("TRAN_MSG\x01true\x02", 16),
+        ("DELAY\x013\x02", 13),
+        ("DELAY\x01+03\x02", 13),
+        (f"DELAY\x01{'9' * 5000}\x02", 13),
+        ("TIMER_DELAY_SEC\x015\x02", 1),
+        ("TIMER_DELIVER_MS\x015\x02", 1),
+        ("INNER_NUM\x012\x02", 13),
     ],
-)  # fmt: skip
+)
 def test_what_this_broker_cannot_deliver_is_refused_not_delivered_at_once(properties: str, code: int) -> None:
     assert Desk().code(properties=properties) == code
 
@@ -162,8 +166,9 @@ def batch(*bodies: bytes) -> bytes:
 def test_members_of_a_batch_are_stored_as_sent() -> None:
     found = Desk().checked_send(body=batch(b"a", b"b"), batch=True, properties="UNIQ_KEY\x01all\x02WAIT\x01false\x02")
     assert [(bytes(body), bytes(named)) for _, body, named in found.put_request.messages] == [
-        (b"a", b"UNIQ_KEY\x01u\x02"), (b"b", b"UNIQ_KEY\x01u\x02"),
-    ]  # fmt: skip
+        (b"a", b"UNIQ_KEY\x01u\x02"),
+        (b"b", b"UNIQ_KEY\x01u\x02"),
+    ]
     assert (found.wait, found.unique_key) == (False, "all")
 
 

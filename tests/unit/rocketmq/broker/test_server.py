@@ -207,7 +207,7 @@ BAD_REQUESTS = {
     "a batch that lies": (send_command("Fine", struct.pack(">5i", 1 << 30, 0, 0, 0, 1 << 30), batch=True), 1),
     "a queue below any": (pull_command("BenchmarkTest", queue_id=-1), 29),
     "a group that is a path": (pull_command("BenchmarkTest", group="../x"), 26),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(BAD_REQUESTS))

@@ -185,9 +185,13 @@ def test_statistics_of_a_topic() -> None:
     assert stats["topicPutTps"] == 2
     first, second = (dict(queue) | found for queue, found in stats["offsetTable"].items())
     assert first == {
-        "brokerName": "b0", "queueId": 0, "topic": "Topic", "minOffset": 0, "maxOffset": 2,
+        "brokerName": "b0",
+        "queueId": 0,
+        "topic": "Topic",
+        "minOffset": 0,
+        "maxOffset": 2,
         "lastUpdateTimestamp": desk.clock.ms,
-    }  # fmt: skip
+    }
     assert (second["queueId"], second["maxOffset"], second["lastUpdateTimestamp"]) == (1, 0, 0)
     assert desk.ask(STATS, {"topic": "U"}).code == 17
 
@@ -210,9 +214,14 @@ def test_system_topics_are_listed() -> None:
 def test_a_broker_that_has_all_its_topics_says_so() -> None:
     desk = Desk(replace(MASTER, max_topics=16))
     fields = {
-        "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0, "order": False,
-    }  # fmt: skip
+        "defaultTopic": "TBW102",
+        "readQueueNums": 1,
+        "writeQueueNums": 1,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }
     assert desk.ask(17, {"topic": "T", **fields}).code == 0
     refused = desk.ask(17, {"topic": "U", **fields})
     assert refused.code == 1

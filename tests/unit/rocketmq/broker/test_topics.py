@@ -17,9 +17,13 @@ class Table(Topics):
     """Counts its changes."""
 
     def __init__(
-        self, defaults: TopicDefaults = DEFAULTS, saved: TopicTable | None = None, *, most: int = 99,
+        self,
+        defaults: TopicDefaults = DEFAULTS,
+        saved: TopicTable | None = None,
+        *,
+        most: int = 99,
         role: Role = Role.ASYNC_MASTER,
-    ):  # fmt: skip
+    ):
         self.clock, self.told = SteppingClock(), 0
         super().__init__(defaults, self.clock, self._count, saved, most=most, standing=Standing(role))
 

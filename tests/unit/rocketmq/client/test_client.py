@@ -133,8 +133,10 @@ async def test_a_background_task_that_dies_fails_whatever_depends_on_it(
             "ZeroDivisionError('a bug')"
         ]
         uses: list[Callable[[], object]] = [
-            lambda: producer.send_nowait("T", b"y"), lambda: mq.producer("q"), lambda: mq.consumer("h", "T"),
-        ]  # fmt: skip
+            lambda: producer.send_nowait("T", b"y"),
+            lambda: mq.producer("q"),
+            lambda: mq.consumer("h", "T"),
+        ]
         for use in uses:
             with pytest.raises(ZeroDivisionError):
                 use()

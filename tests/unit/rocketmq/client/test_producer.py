@@ -45,8 +45,12 @@ async def test_what_a_message_is_made_of(cluster: FakeCluster, mq: RocketMQ) -> 
     )
     header = read_send(fake.asked[-1])
     assert decode_properties(header.properties or "") == {
-        "u": "v", "KEYS": "k1 k2", "TAGS": "A", "WAIT": "false", "UNIQ_KEY": result.message_id
-    }  # fmt: skip
+        "u": "v",
+        "KEYS": "k1 k2",
+        "TAGS": "A",
+        "WAIT": "false",
+        "UNIQ_KEY": result.message_id,
+    }
     assert (header.producer_group, header.flag, header.broker, header.default_topic) == ("g", 7, "b", "TBW102")
     assert fake.asked[-1].body == b"body"
     assert len(result.message_id) == 32

@@ -47,9 +47,13 @@ class Slave:
         self.followed = 0
         self.errors: list[Exception] = []  # why it can follow nobody any more
         self.link = HaSlave(
-            machine(Events(self.events.append)), log, settings, self._appended, self._following,
+            machine(Events(self.events.append)),
+            log,
+            settings,
+            self._appended,
+            self._following,
             self.errors.append,
-        )  # fmt: skip
+        )
         self.synced = settings.sync_flush
 
     def _appended(self) -> None:

@@ -113,8 +113,10 @@ def test_h7_frames_of_at_most_32_kib_follow_each_other() -> None:
     frames = link.cut(data, 0.0)
     heads, bodies = frames[::2], frames[1::2]
     assert [HEAD.unpack(head) for head in heads] == [
-        (2 * FILE, 32768), (2 * FILE + 32768, 32768), (2 * FILE + 65536, 11264),
-    ]  # fmt: skip
+        (2 * FILE, 32768),
+        (2 * FILE + 32768, 32768),
+        (2 * FILE + 65536, 11264),
+    ]
     assert b"".join(bodies) == data
     assert link.position == 2 * FILE + len(data)
 
@@ -189,8 +191,9 @@ def test_a_slave_of_ours_is_greeted_and_compared() -> None:
     assert link.received(report(-1), LOG, 0.0) == [Greet()]
     assert link.received(HELLO.encode(), LOG, 0.1) == [Verify(HELLO)]
     assert link.verified(HELLO, None, LOG, 0.1) == [
-        StartFeed(2 * FILE, 2 * FILE, "b", proven=True), SendHeartbeat(2 * FILE),
-    ]  # fmt: skip
+        StartFeed(2 * FILE, 2 * FILE, "b", proven=True),
+        SendHeartbeat(2 * FILE),
+    ]
     assert link.received(report(2 * FILE), LOG, 0.2) == [Acked(2 * FILE)]
 
 

@@ -74,10 +74,12 @@ def test_settings_as_the_text_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("listenPort", "99999999"), ("metricsPromExporterPort", "-1"), ("scanNotActiveBrokerInterval", "0"),
+        ("listenPort", "99999999"),
+        ("metricsPromExporterPort", "-1"),
+        ("scanNotActiveBrokerInterval", "0"),
         ("waitSecondsForService", "-1"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_value_is_refused_by_its_key(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"^{key} must"):
         SCHEMA.read({key: value})

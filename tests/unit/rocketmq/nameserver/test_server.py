@@ -182,10 +182,14 @@ async def test_metrics_and_health() -> None:
         pages.append((await reader.read()).decode())
         writer.close()
     for line in (
-        'nameserver_requests_total{code="106"} 2.0', 'nameserver_requests_total{code="0"} 1.0',
-        'nameserver_brokers{role="slave"} 50.0', "nameserver_brokers_displaced 0.0",
-        "nameserver_connections 1.0", "nameserver_held_bytes 0.0", "tallystick_build_info{",
-    ):  # fmt: skip
+        'nameserver_requests_total{code="106"} 2.0',
+        'nameserver_requests_total{code="0"} 1.0',
+        'nameserver_brokers{role="slave"} 50.0',
+        "nameserver_brokers_displaced 0.0",
+        "nameserver_connections 1.0",
+        "nameserver_held_bytes 0.0",
+        "tallystick_build_info{",
+    ):
         assert line in pages[0], line
     assert '{"healthy": true, "brokers": 50, "topics": 0}' in pages[1], "of any length: how many, not which"
     taken = replace(settings, http_port=server.http_address[1])

@@ -15,8 +15,10 @@ def test_a_refusal_is_said_once_for_each_kind_and_host() -> None:
     refusals.responded("10.0.0.1:1", unknown, unknown.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "x" * 999))
     refusals.responded("10.0.0.2:1", beat, beat.response(ResponseCode.SYSTEM_ERROR, None))
     assert [(event.fields["peer"], event.fields["code"]) for event in told] == [
-        ("10.0.0.1:1", 34), ("10.0.0.1:1", 7777), ("10.0.0.2:1", 34),
-    ]  # fmt: skip
+        ("10.0.0.1:1", 34),
+        ("10.0.0.1:1", 7777),
+        ("10.0.0.2:1", 34),
+    ]
     assert told[0].fields["reason"] == "no heartbeat"
     assert len(told[1].fields["reason"]) == 200
 

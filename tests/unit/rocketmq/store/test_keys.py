@@ -11,9 +11,7 @@ from tallystick.rocketmq.store.keys import MAX_KEYS, KeyHashes
 from tallystick.rocketmq.wire.record import decode_properties
 
 TEXT = st.text("abcXYZ09 é\x01", max_size=40)
-PROPERTIES = st.lists(
-    st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "other", "XKEYS"]), TEXT), max_size=6
-)  # fmt: skip
+PROPERTIES = st.lists(st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "other", "XKEYS"]), TEXT), max_size=6)
 
 
 def index_hash(key: str) -> int:

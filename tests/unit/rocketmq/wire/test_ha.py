@@ -27,9 +27,13 @@ def test_a_masters_hello_round_trips(one: int, other: int, sync: bool, refused: 
 
 
 @given(
-    st.text(min_size=1, max_size=255), OFFSETS, OFFSETS, st.none() | OFFSETS, st.booleans(),
+    st.text(min_size=1, max_size=255),
+    OFFSETS,
+    OFFSETS,
+    st.none() | OFFSETS,
+    st.booleans(),
     st.lists(st.builds(Span, OFFSETS, OFFSETS, st.integers(0, (1 << 32) - 1)), max_size=8).map(tuple),
-)  # fmt: skip
+)
 def test_a_slaves_hello_round_trips_in_whole_units(
     name: str, first: int, end: int, start: int | None, sync: bool, spans: tuple[Span, ...]
 ) -> None:

@@ -166,10 +166,15 @@ def test_a_registration_of_the_original_is_read(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "body",
     [
-        b"{}", b'{"topicConfigSerializeWrapper":{}}', b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}',
-        b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1}}}', b"[]", b"", b"{",
+        b"{}",
+        b'{"topicConfigSerializeWrapper":{}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}',
+        b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1}}}',
+        b"[]",
+        b"",
+        b"{",
     ],
-)  # fmt: skip
+)
 def test_half_a_registration_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_all(body, compressed=False, version=VERSION)

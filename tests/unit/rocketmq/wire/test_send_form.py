@@ -19,9 +19,14 @@ def test_a_filled_form_is_the_whole_header_encoded(
     group: str, topic: str, broker: str, queue_id: int, batch: bool, sys_flag: int, born: int, flag: int, stored: str
 ) -> None:
     form = SendForm(
-        producer_group=group, topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id,
-        batch=batch, broker=broker,
-    )  # fmt: skip
+        producer_group=group,
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        batch=batch,
+        broker=broker,
+    )
     header = SendHeader(
         producer_group=group, topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id,
         sys_flag=sys_flag, born_timestamp=born, flag=flag, properties=stored, reconsume_times=0, unit_mode=False,

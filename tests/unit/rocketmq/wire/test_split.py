@@ -35,8 +35,12 @@ def merge(whole: dict[str, Any], part: dict[str, Any], depth: int) -> None:
             whole[name] = value
 
 
-@given(st.one_of(WHOLE, st.dictionaries(TEXT, WHOLE, max_size=3)), st.integers(0, 40), st.sampled_from([None, 1]),
-       st.integers(1, 4))  # fmt: skip
+@given(
+    st.one_of(WHOLE, st.dictionaries(TEXT, WHOLE, max_size=3)),
+    st.integers(0, 40),
+    st.sampled_from([None, 1]),
+    st.integers(1, 4),
+)
 def test_the_parts_together_are_the_whole(whole: dict[str, Any], size: int, indent: int | None, depth: int) -> None:
     text = json.dumps(whole, indent=indent, ensure_ascii=False).encode()
     assert joined([json.loads(part) for part in split(text, size, depth=depth)], depth) == whole
@@ -55,9 +59,13 @@ def test_the_originals_dialect_is_split_too() -> None:
     text = b"""{"a":{'x,}y':{0:1,1:2,},"z":{-3:4}, }, "b":{{"queueId":0}:{"t":1},{"queueId":1}:{"t":2}},}"""
     parts = [dialect.read(part) for part in split(text, 1)]
     assert parts == [
-        {"a": {"x,}y": {"0": 1, "1": 2}}}, {"a": {"z": {"-3": 4}}}, {"a": {}},
-        {"b": {(("queueId", 0),): {"t": 1}}}, {"b": {(("queueId", 1),): {"t": 2}}}, {},
-    ]  # fmt: skip
+        {"a": {"x,}y": {"0": 1, "1": 2}}},
+        {"a": {"z": {"-3": 4}}},
+        {"a": {}},
+        {"b": {(("queueId", 0),): {"t": 1}}},
+        {"b": {(("queueId", 1),): {"t": 2}}},
+        {},
+    ]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b'{"a":{}}}', b'{"a":{}} x', b'{"a":"', b'{"a":[}'])
