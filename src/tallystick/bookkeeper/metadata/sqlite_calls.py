@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.errors import MetadataUnavailable
 
-RESULTS_A_TURN = 64  # that a loop hears of before it does something else: each lets a caller go on
+RESULTS_A_TURN = 64  # each lets a caller go on
 
 
 @dataclass(slots=True, eq=False)
@@ -43,24 +45,44 @@ def is_locked(error: BaseException | None) -> bool:
     return isinstance(error, MetadataUnavailable) and not error.ambiguous
 
 
-def settle(calls: list[Call]) -> None:
-    """Give calls their results; each loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
-    for call in calls:
-        if call.loop is not None:
-            by_loop.setdefault(call.loop, []).append(call)
-    for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_resolve, loop, settled)
+class Results:
+    """Results on their way from the thread to the loops that asked. A loop hears of ``RESULTS_A_TURN`` in a turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.AbstractEventLoop, deque[Call]] = {}  # each of these loops is woken
+
+    def settle(self, calls: list[Call]) -> None:
+        """Give calls their results. Called on the thread."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        for call in calls:
+            if call.loop is not None:
+                by_loop.setdefault(call.loop, []).append(call)
+        for loop, settled in by_loop.items():
+            with self._lock:
+                self._waiting = {loop: calls for loop, calls in self._waiting.items() if not loop.is_closed()}
+                is_woken = loop in self._waiting
+                self._waiting.setdefault(loop, deque()).extend(settled)
+            if not is_woken:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(self._resolve, loop)
+
+    def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            waiting = self._waiting[loop]
+            calls = [waiting.popleft() for _ in range(min(len(waiting), RESULTS_A_TURN))]
+            if waiting:
+                loop.call_soon(self._resolve, loop)
+            else:
+                del self._waiting[loop]
+        for call in calls:
+            _set_result(call)
 
 
-def _resolve(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
-    if rest := calls[RESULTS_A_TURN:]:
-        loop.call_soon(_resolve, loop, rest)
-    for call in calls[:RESULTS_A_TURN]:
-        if call.future is None or call.future.done():  # its caller was cancelled
-            continue
-        if call.error is not None:
-            call.future.set_exception(call.error)
-        else:
-            call.future.set_result(call.result)
+def _set_result(call: Call) -> None:
+    if call.future is None or call.future.done():  # its caller was cancelled
+        return
+    if call.error is not None:
+        call.future.set_exception(call.error)
+    else:
+        call.future.set_result(call.result)

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
-from tallystick.bookkeeper.metadata.sqlite_calls import Call, attempt, is_locked, settle
+from tallystick.bookkeeper.metadata.sqlite_calls import Call, Results, attempt, is_locked
 from tallystick.bookkeeper.metadata.sqlite_file import GATE, file_id_of, lock_holder
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseKeeper, boot_now
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
@@ -59,6 +59,7 @@ class SqliteThread:
         self._last_states: dict[str, object] = {}  # what is watched, as seen last
         self._ends: dict[str, float] = {}  # when some of it expires, unless a lease is renewed
         self._unsettled: set[Call] = set()  # of those that were taken
+        self._results = Results()
         self._last: Call | None = None
         self._has_failed = False
         self._pid = os.getpid()
@@ -259,7 +260,7 @@ class SqliteThread:
 
     def _settle(self, calls: list[Call]) -> None:
         self._unsettled.difference_update(calls)
-        settle(calls)
+        self._results.settle(calls)
 
     # -- on the thread: sessions --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.sqlite_stores import store_of
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
-from tallystick.bookkeeper.metadata.sqlite_calls import RESULTS_A_TURN
+from tallystick.bookkeeper.metadata.sqlite_calls import RESULTS_A_TURN, Call, Results
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
@@ -41,3 +41,28 @@ async def test_the_results_of_a_commit_are_told_over_several_turns_of_the_loop(t
     await asyncio.gather(turns(), blocked, *asked)
     assert 0 < most <= RESULTS_A_TURN
     await driver.close()
+
+
+async def test_results_of_several_commits_and_reads_share_a_turn_of_the_loop() -> None:
+    """Three commits were told in one turn: each was within the bound, all together were not."""
+    results, loop = Results(), asyncio.get_running_loop()
+    calls = [Call(lambda: None, True, 0.0, loop, loop.create_future()) for _ in range(3 * RESULTS_A_TURN)]
+    for first in range(0, len(calls), RESULTS_A_TURN // 2):
+        results.settle(calls[first : first + RESULTS_A_TURN // 2])
+    heard = []
+    for _ in range(5):
+        await asyncio.sleep(0)
+        heard.append(sum(call.future.done() for call in calls if call.future is not None))
+    assert heard == [RESULTS_A_TURN, 2 * RESULTS_A_TURN, 3 * RESULTS_A_TURN, len(calls), len(calls)]
+
+
+def test_results_for_a_closed_loop_are_dropped() -> None:
+    results, closed = Results(), asyncio.new_event_loop()
+    results.settle([Call(lambda: None, True, 0.0, closed, closed.create_future())])
+    closed.close()
+    results.settle([Call(lambda: None, True, 0.0, closed, None)])
+    loop = asyncio.new_event_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    results.settle([Call(lambda: None, True, 0.0, loop, future)])
+    assert loop.run_until_complete(asyncio.wait_for(future, 1)) is None
+    loop.close()
