@@ -70,6 +70,11 @@ def test_a_bookie_whose_id_changes_hands_says_no_more_than_it_keeps(seed: int) -
     assert cluster.run(seed).violation is None
 
 
+def test_a_program_hears_that_its_writer_has_ended() -> None:
+    """An append failed for want of an ack quorum, the next was refused, and the judge did not know that error."""
+    assert cluster.run(2838792265).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

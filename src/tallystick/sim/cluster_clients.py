@@ -16,6 +16,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.errors import (
+    LedgerClosed,
     LedgerExists,
     LedgerFenced,
     MetadataError,
@@ -61,9 +62,17 @@ async def write(shared: Shared, client: BookKeeper) -> None:
         return
     except NoSuchLedger:
         _must_be_deleted(shared, book)
-    except FUTILE:
+    except (LedgerClosed, *FUTILE) as error:
+        if isinstance(error, LedgerClosed) and not _has_futile_append(shared):
+            raise
         if shared.plan.writer_end == "close":
             await _close(shared, book, writer)
+
+
+def _has_futile_append(shared: Shared) -> bool:
+    """Returns whether an append failed by what may go better later: its writer has ended, and refuses further ones."""
+    failures = (future.exception() for future in shared.appends if future.done() and not future.cancelled())
+    return any(isinstance(failure, FUTILE) for failure in failures)
 
 
 async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
