@@ -80,7 +80,13 @@ class Desk:
         self.standing = Standing(self.settings.role)
         slave = self.standing.is_slave
         self.tables = BrokerTables(
-            self.files, self.settings, self.standing, self.clock, self.events, self._changed, self._end_of
+            self.files,
+            settings=self.settings,
+            standing=self.standing,
+            clock=self.clock,
+            events=self.events,
+            topics_changed=self._changed,
+            end_of=self._end_of,
         )
         self.tables.cut_offsets(slave=slave)
         self._save(self.tables.unsaved_files())
@@ -92,12 +98,23 @@ class Desk:
         tables = self.tables
         identity = BrokerIdentity("c0", "b0", "127.0.0.1:22500", self.instance)
         self.parts = Parts(
-            self.settings, self.standing, identity, self.clock, self.events, self.shelf.store, tables.topics,
-            tables.groups, tables.offsets, tables.delays, ClientsCore[Link](), self.lock_file.locks,
-            lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
-            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
+            settings=self.settings,
+            standing=self.standing,
+            identity=identity,
+            clock=self.clock,
+            events=self.events,
+            store=self.shelf.store,
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            delays=tables.delays,
+            clients=ClientsCore[Link](),
+            locks=self.lock_file.locks,
+            ha_status=lambda: HaStatus(master=not slave, end=self.shelf.store.end),
+            saves=_Saved(),
+            tables_by_name={OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
             make_slices=self._in_slices,
-        )  # fmt: skip
+        )
         self.dispatch = Dispatch(self.events, lambda link, command, answer: None)
         for handlers in admin_processors(self.parts):
             self.dispatch.add(handlers)

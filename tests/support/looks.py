@@ -32,6 +32,14 @@ def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | No
     async def renew(ledgers: object) -> None: ...
 
     return Looks(
-        driver, "b0", "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append),
-        failed.append,
-    )  # fmt: skip
+        driver,
+        bookie="b0",
+        instance="ours",
+        ledgers=NoLedgers(),
+        renew=renew,
+        reserve=lambda size: None,
+        flush=lambda: None,
+        counts=Counts(),
+        events=Events(heard.append),
+        failed=failed.append,
+    )

@@ -64,10 +64,21 @@ def _bookie() -> CollectorRegistry:
 def _broker() -> CollectorRegistry:
     counts, clock = broker.BrokerCounts(), SystemClock()
     view = broker.BrokerReadings(
-        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, QueueLocksCore(),
-        lambda: 0, Memory(clock, Events(), 1, 1.0), list, lambda: 0.0, lambda: False,
-        lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
-    )  # fmt: skip
+        counts=counts,
+        log_range=lambda: (0, 0, 0),
+        dispatched=lambda: 0,
+        writeable=lambda: True,
+        disk_used_percent=lambda: 0.0,
+        connections=lambda: 0,
+        held_pulls=lambda: 0,
+        locks=QueueLocksCore(),
+        malformed=lambda: 0,
+        memory=Memory(clock, Events(), 1, 1.0),
+        slaves=list,
+        metadata_age_s=lambda: 0.0,
+        has_rival=lambda: False,
+        names=lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
+    )
     return broker.registry(view, DashboardCollector(Desk().parts, counts))
 
 

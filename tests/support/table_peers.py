@@ -69,17 +69,23 @@ class Slave(Desk):
         """From now on it learns of its master's queues, too."""
         self.sync = MetadataSync(
             self.client,
-            clock or SystemClock(),
-            self.events,
-            self.tables,
-            lambda: self.link,
-            self.shelf.store.replicated,
-            WorkerAtOnce(),
+            clock=clock or SystemClock(),
+            events=self.events,
+            tables=self.tables,
+            follow_status=lambda: self.link,
+            queues=self.shelf.store.replicated,
+            worker=WorkerAtOnce(),
         )
 
     def _sync(self, first_s: float, period_s: float) -> MetadataSync:
         return MetadataSync(
-            self.client, SystemClock(), self.events, self.tables, lambda: self.link, first_s=first_s, period_s=period_s
+            self.client,
+            clock=SystemClock(),
+            events=self.events,
+            tables=self.tables,
+            follow_status=lambda: self.link,
+            first_s=first_s,
+            period_s=period_s,
         )
 
     async def copy(self, master: Master) -> dict[str, str]:

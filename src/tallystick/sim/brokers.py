@@ -66,7 +66,9 @@ class BrokersLife:
     async def live(self) -> None:
         plan = self._plan
         fabric = Fabric(self._random, self._trace)
-        self._world = BrokersWorld(self._loop, self._random, self._trace, fabric, self._judge, plan)
+        self._world = BrokersWorld(
+            self._loop, rng=self._random, trace=self._trace, fabric=fabric, judge=self._judge, plan=plan
+        )
         self._names = NameServerHost(self._world)
         self._brokers = [BrokerHost(self._world, number) for number in range(1 + len(plan.slave_syncs))]
         self._judge.nodes = self._brokers
@@ -108,7 +110,14 @@ class BrokersLife:
         ]
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
         for number, plan_of_group in enumerate(plan.groups):
-            group = SimGroup(f"g{number}", plan_of_group, topics, self._judge, self._world.chance(), plan.storm_s)
+            group = SimGroup(
+                f"g{number}",
+                plan=plan_of_group,
+                topics=topics,
+                judge=self._judge,
+                rng=self._world.chance(),
+                longest_s=plan.storm_s,
+            )
             self._judge.expectation.readers[group.name] = Reader(topics)
             self._groups.append(group)
         self._reading = [
@@ -137,7 +146,9 @@ class BrokersLife:
 
     async def _use_tables(self, plan: TablesPlan, topics: Sequence[str]) -> None:
         world, judge = self._world, self._judge
-        user = TablesUser(plan, self._brokers, topics, self._plan.queues, judge, world.chance())
+        user = TablesUser(
+            plan, brokers=self._brokers, topics=topics, queues=self._plan.queues, judge=judge, rng=world.chance()
+        )
         await self._operator().run(user.use)
 
     # Once the faults have ended.

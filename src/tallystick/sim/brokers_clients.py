@@ -65,6 +65,7 @@ class SimGroup:
     def __init__(
         self,
         name: str,
+        *,
         plan: GroupPlan,
         topics: tuple[str, ...],
         judge: BrokersJudge,

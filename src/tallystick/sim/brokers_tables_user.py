@@ -48,6 +48,7 @@ class TablesUser:
     def __init__(
         self,
         plan: TablesPlan,
+        *,
         brokers: Sequence[BrokerHost],
         topics: Sequence[str],
         queues: int,

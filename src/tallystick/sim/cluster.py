@@ -48,14 +48,21 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
     judge = ClusterJudge(seed, trace)
-    return live(seed, ClusterLife(seed, rng, plan, loop, trace, judge).live(), loop, trace, judge, "P9")
+    return live(
+        seed,
+        ClusterLife(seed, rng=rng, plan=plan, loop=loop, trace=trace, judge=judge).live(),
+        loop,
+        trace,
+        judge,
+        "P9",
+    )
 
 
 class ClusterLife:
     """One life of bookies and their clients; ``live`` it once."""
 
     def __init__(
-        self, seed: int, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: ClusterJudge
+        self, seed: int, *, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: ClusterJudge
     ) -> None:
         self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
         self._name = f"sim-{seed}"
@@ -71,7 +78,15 @@ class ClusterLife:
         self._service = service
         try:
             await service.driver.init_cluster()
-            self._world = ClusterWorld(loop, self._random, self._trace, fabric, plan.sync_s, service, self._judge)
+            self._world = ClusterWorld(
+                loop,
+                rng=self._random,
+                trace=self._trace,
+                fabric=fabric,
+                sync_s=plan.sync_s,
+                service=service,
+                judge=self._judge,
+            )
             self._bookies: list[BookieHost] = []
             for _ in range(plan.bookies):
                 self._host()

@@ -30,9 +30,16 @@ class ClusterWorld(World):
     """With the metadata, and who judges it all."""
 
     def __init__(
-        self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float, service: MetadataService,
+        self,
+        loop: Timers,
+        *,
+        rng: random.Random,
+        trace: Trace,
+        fabric: Fabric,
+        sync_s: float,
+        service: MetadataService,
         judge: ClusterJudge,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(loop, rng, trace, fabric, sync_s)
         self.service, self.judge = service, judge
 

@@ -48,7 +48,9 @@ class HaLife:
 
     async def live(self) -> None:
         plan, fabric = self._plan, Fabric(self._random, self._trace, self._plan.links)
-        self._world = HaWorld(self._loop, self._random, self._trace, fabric, self._judge, plan)
+        self._world = HaWorld(
+            self._loop, rng=self._random, trace=self._trace, fabric=fabric, judge=self._judge, plan=plan
+        )
         nodes = self._nodes = [HaHost(self._world, number) for number in range(1 + len(plan.slave_syncs))]
         self._judge.master, self._judge.slaves = nodes[0], nodes[1:]
         if plan.old:

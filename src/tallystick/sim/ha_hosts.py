@@ -82,7 +82,14 @@ class HaHost(Host[HaWorld]):
         self.senders = {}
         settings = self._settings()
         standing = Standing(settings.role, settings.broker_id)
-        log = self.running = BrokerLog(self._sees(process), self.log.store, settings, standing, listeners, process.name)
+        log = self.running = BrokerLog(
+            self._sees(process),
+            store=self.log.store,
+            settings=settings,
+            standing=standing,
+            listeners=listeners,
+            instance=process.name,
+        )
         self.log.meanwhile = self._send_meanwhile if self._number == 0 else self.log.dispatch
         await log.take_role(slave=self.log.store.slave)
         log.start()

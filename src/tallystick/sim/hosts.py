@@ -51,7 +51,7 @@ P = TypeVar("P", bound=Plan)
 class JudgedWorld(World, Generic[J, P]):
     """With the plan, and who judges it all."""
 
-    def __init__(self, loop: Timers, rng: random.Random, trace: Trace, fabric: Fabric, judge: J, plan: P) -> None:
+    def __init__(self, loop: Timers, *, rng: random.Random, trace: Trace, fabric: Fabric, judge: J, plan: P) -> None:
         super().__init__(loop, rng, trace, fabric, plan.sync_s)
         self.judge, self.plan = judge, plan
 

@@ -158,9 +158,15 @@ class Bookie:
             failed=self._fail,
         )
         self.upkeep = BookieUpkeep(
-            self.storage, self._storage_settings, self._worker, self.guard, self.counts, outside.events,
-            press=self.committer.press, moded=self._moded,
-        )  # fmt: skip
+            self.storage,
+            settings=self._storage_settings,
+            worker=self._worker,
+            guard=self.guard,
+            counts=self.counts,
+            events=outside.events,
+            press=self.committer.press,
+            moded=self._moded,
+        )
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
 
     def _report_deletions(self, waiting: int, ahead: int) -> None:
@@ -173,10 +179,22 @@ class Bookie:
             min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
         )
         self.collection = GarbageCollection(
-            driver, self.id, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
-            settings.ledger_dir, self._worker, self._recent, outside.clock, self.counts, outside.events,
-            delete=self.upkeep.collect, report=self._report_deletions, save=self.upkeep.save,
-        )  # fmt: skip
+            driver,
+            bookie=self.id,
+            rules=rules,
+            instance=stored_instance(outside.disk, settings.ledger_dir),
+            storage=self.storage,
+            disk=outside.disk,
+            folder=settings.ledger_dir,
+            worker=self._worker,
+            recent=self._recent,
+            clock=outside.clock,
+            counts=self.counts,
+            events=outside.events,
+            delete=self.upkeep.collect,
+            report=self._report_deletions,
+            save=self.upkeep.save,
+        )
         return self.collection
 
     async def _close_storage(self) -> None:
@@ -206,10 +224,17 @@ class Bookie:
     async def _listen(self) -> None:
         settings = self._settings
         self.looks = Looks(
-            self.driver, self.id, stored_instance(self._outside.disk, settings.ledger_dir), self.storage.identities,
-            self.upkeep.renew, self.committer.reserve, self.committer.flush, self.counts, self._outside.events,
-            self._fail,
-        )  # fmt: skip
+            self.driver,
+            bookie=self.id,
+            instance=stored_instance(self._outside.disk, settings.ledger_dir),
+            ledgers=self.storage.identities,
+            renew=self.upkeep.renew,
+            reserve=self.committer.reserve,
+            flush=self.committer.flush,
+            counts=self.counts,
+            events=self._outside.events,
+            failed=self._fail,
+        )
         self._stack.push_async_callback(self.looks.close)
         self.fences = Fences(
             self.storage,

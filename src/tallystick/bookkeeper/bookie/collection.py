@@ -56,11 +56,24 @@ class GarbageCollection:
     """
 
     def __init__(
-        self, driver: MetadataDriver, bookie: BookieId, rules: GarbageRules, instance: str, storage: Storage,
-        disk: Disk, folder: str, worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
+        self,
+        driver: MetadataDriver,
+        *,
+        bookie: BookieId,
+        rules: GarbageRules,
+        instance: str,
+        storage: Storage,
+        disk: Disk,
+        folder: str,
+        worker: Worker,
+        recent: RecentAdds,
+        clock: Clock,
+        counts: Counts,
+        events: Events,
         delete: Callable[[Callable[[], Iterable[LedgerId]], Collection[LedgerId]], Awaitable[int]],
-        report: Callable[[int, int], None], save: Callable[[], Awaitable[None]],
-    ) -> None:  # fmt: skip
+        report: Callable[[int, int], None],
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
         self._driver, self._bookie, self._storage, self._disk, self._worker = driver, bookie, storage, disk, worker
         self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
         self._identities = storage.identities

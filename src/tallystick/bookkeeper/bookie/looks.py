@@ -58,10 +58,19 @@ class Looks:
     """Hold requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self, metadata: LookMetadata, bookie: BookieId, instance: str, ledgers: StoredLedgers, renew: Renew,
-        reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
+        self,
+        metadata: LookMetadata,
+        *,
+        bookie: BookieId,
+        instance: str,
+        ledgers: StoredLedgers,
+        renew: Renew,
+        reserve: Callable[[int], None],
+        flush: Callable[[], None],
+        counts: Counts,
+        events: Events,
         failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``renew`` durably forgets ledgers that have these identities; ``reserve`` hears of the bytes that are held
         here, negative when they leave; ``flush`` makes durable what ``ledgers`` noted; ``failed`` hears of an error
         that leaves requests without a response."""

@@ -30,12 +30,12 @@ class BookieUpkeep:
     def __init__(
         self,
         storage: Storage,
+        *,
         settings: StorageSettings,
         worker: Worker,
         guard: DiskGuard,
         counts: Counts,
         events: Events,
-        *,
         press: Callable[[bool], None],
         moded: Callable[[], None],
     ) -> None:

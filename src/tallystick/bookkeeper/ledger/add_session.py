@@ -225,10 +225,18 @@ class AddSession:
     def _begin_shortage(self) -> Shortage:
         if self._shortage is None:
             self._shortage = Shortage(
-                self.state.id, self._core, self._perform, self._emit, self._writers.placement, self._writers.restorer,
-                self._context.clock, self._context.settings.no_quorum_s, self._replicas.believes,
-                self.state.metadata.avoided, self._failed_bookies,
-            )  # fmt: skip
+                self.state.id,
+                core=self._core,
+                perform=self._perform,
+                emit=self._emit,
+                placement=self._writers.placement,
+                restorer=self._writers.restorer,
+                clock=self._context.clock,
+                limit_s=self._context.settings.no_quorum_s,
+                believes=self._replicas.believes,
+                avoided=self.state.metadata.avoided,
+                failed_bookies=self._failed_bookies,
+            )
         return self._shortage
 
     # Actions of the core

@@ -25,10 +25,20 @@ class Shortage:
     """The shell of the degraded part of one writer's ``AddCore``. Call ``checked`` after each of its events."""
 
     def __init__(
-        self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
-        placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
-        avoided: Collection[BookieId], failed_bookies: FailedBookies,
-    ) -> None:  # fmt: skip
+        self,
+        ledger: LedgerId,
+        *,
+        core: AddCore,
+        perform: Perform,
+        emit: Callable[..., None],
+        placement: Placement,
+        restorer: Restorer,
+        clock: Clock,
+        limit_s: float,
+        believes: Believes,
+        avoided: Collection[BookieId],
+        failed_bookies: FailedBookies,
+    ) -> None:
         """``avoided`` bookies are never taken for the missing ones; ``failed_bookies`` are the writer's."""
         self.id, self._avoided, self._failed_bookies = ledger, avoided, failed_bookies
         self._believes = believes

@@ -143,7 +143,14 @@ class Broker:
         ))  # fmt: skip
         listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt)
         self._instance = f"{outside.random.getrandbits(64):016x}"
-        self.log = BrokerLog(outside, store, settings, self.standing, listeners, self._instance)
+        self.log = BrokerLog(
+            outside,
+            store=store,
+            settings=settings,
+            standing=self.standing,
+            listeners=listeners,
+            instance=self._instance,
+        )
         self._stack.push_async_callback(self.log.close)
         self._deletions = Deletions(outside.events, self._worker)
         self._stack.push_async_callback(self._deletions.close)
@@ -151,12 +158,27 @@ class Broker:
         self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(self._client.close)
         clock, events, queues = outside.clock, outside.events, store.replicated
-        self.sync = MetadataSync(self._client, clock, events, self.tables, self.log.follow_status, queues, self._worker)
+        self.sync = MetadataSync(
+            self._client,
+            clock=clock,
+            events=events,
+            tables=self.tables,
+            follow_status=self.log.follow_status,
+            queues=queues,
+            worker=self._worker,
+        )
         self._stack.push_async_callback(self.sync.close)
         self._roles = RoleTaking(
-            self.standing, self.log, self.sync, self.tables, self._saver, self._lock_file, self._lock_saver,
-            settings.listen_ha_port, self._fail,
-        )  # fmt: skip
+            standing=self.standing,
+            log=self.log,
+            sync=self.sync,
+            tables=self.tables,
+            saver=self._saver,
+            lock_file=self._lock_file,
+            lock_saver=self._lock_saver,
+            ha_port=settings.listen_ha_port,
+            failed=self._fail,
+        )
         await self.take_role(settings.role, settings.broker_id)
         self.parts = self._build_parts(store)
         self._build_requests()
@@ -176,12 +198,12 @@ class Broker:
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = BrokerTables(
             files,
-            settings,
-            self.standing,
-            outside.clock,
-            outside.events,
-            self._topics_changed,
-            lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
+            settings=settings,
+            standing=self.standing,
+            clock=outside.clock,
+            events=outside.events,
+            topics_changed=self._topics_changed,
+            end_of=lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )
         self._lock_file = LockFile(files, outside.clock, self.standing)
         clock, events, workers = outside.clock, outside.events, outside.workers
@@ -214,12 +236,27 @@ class Broker:
         self._stack.push_async_callback(slices.close)
         identity = BrokerIdentity(settings.cluster, settings.name, self._client_address, self._instance)
         return Parts(
-            settings, self.standing, identity, self._outside.clock, self._outside.events, store, tables.topics,
-            tables.groups, tables.offsets, tables.delays, ClientsCore(), self._lock_file.locks,
-            self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
-            counts=self.counts, when_announced=self._when_announced, deletions=self._deletions, make_slices=slices.make,
+            settings=settings,
+            standing=self.standing,
+            identity=identity,
+            clock=self._outside.clock,
+            events=self._outside.events,
+            store=store,
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            delays=tables.delays,
+            clients=ClientsCore(),
+            locks=self._lock_file.locks,
+            ha_status=self._ha_status,
+            saves=self._saver,
+            tables_by_name={OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
+            counts=self.counts,
+            when_announced=self._when_announced,
+            deletions=self._deletions,
+            make_slices=slices.make,
             locks_saved=self._lock_saver.after,
-        )  # fmt: skip
+        )
 
     @property
     def _client_address(self) -> str:
@@ -243,14 +280,23 @@ class Broker:
         host = encode_host(settings.client_host, self.address[1])
         chance = self._outside.random
         keys = UniqueKeys(host[:-4], chance.getrandbits(16), chance.getrandbits(32))  # for messages without an id
-        send_checks = SendChecks(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
+        send_checks = SendChecks(
+            settings, topics=parts.topics, groups=parts.groups, locks=parts.locks, clock=parts.clock, keys=keys
+        )
         self._sends = Sends(
-            self.log, send_checks, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
-            parts.events,
-            store_host=host, standing=self.standing, max_message_bytes=settings.store.max_message_bytes,
+            self.log,
+            send_checks=send_checks,
+            send_back=SendBack(settings, store, parts.topics, parts.groups),
+            saves=parts.saves,
+            counts=self.counts,
+            events=parts.events,
+            store_host=host,
+            standing=self.standing,
+            max_message_bytes=settings.store.max_message_bytes,
             file_bytes=settings.store.commit_log_file_bytes,
-            refusal=lambda: store.refusal, fresh=parts.topics.fresh,
-        )  # fmt: skip
+            refusal=lambda: store.refusal,
+            fresh=parts.topics.fresh,
+        )
         self._pulls = Pulls(parts, self.counts)
         self._stack.callback(self._pulls.close)
         self._server_requests = ServerRequests()
@@ -258,9 +304,15 @@ class Broker:
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
-            self._sends, self._pulls, clients, admin_processors(parts), self.log.catch_up, parts.saves, parts.clock,
-            parts.events,
-        )  # fmt: skip
+            self._sends,
+            pulls=self._pulls,
+            clients=clients,
+            processors=admin_processors(parts),
+            catch_up=self.log.catch_up,
+            saves=parts.saves,
+            clock=parts.clock,
+            events=parts.events,
+        )
         self._stack.callback(self._requests.close)
 
     async def _listen(self) -> None:
@@ -272,12 +324,12 @@ class Broker:
         settings, outside = self.settings, self._outside
         self._registrar = Registrar(
             self._client,
-            outside.events,
-            self._member(),
-            settings.name_servers,
-            lambda: permitted(self.parts.topics.table(), settings.perm),
-            self._masters_changed,
-            settings.register_timeout_ms / 1000,
+            events=outside.events,
+            member=self._member(),
+            name_servers=settings.name_servers,
+            table=lambda: permitted(self.parts.topics.table(), settings.perm),
+            masters_changed=self._masters_changed,
+            timeout_s=settings.register_timeout_ms / 1000,
         )
         self._stack.push_async_callback(self._registrar.close)
         self._registrar.start()
@@ -286,12 +338,21 @@ class Broker:
     async def _listen_http(self) -> None:
         name, store = self.settings.name, self.parts.store
         view = BrokerReadings(
-            self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
-            self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
-            lambda: self._pulls.held_count, self.parts.locks, lambda: self._server.malformed, self._server.memory,
-            self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
-            lambda: {"broker": name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
-        )  # fmt: skip
+            counts=self.counts,
+            log_range=lambda: (store.first, store.flushed, store.end),
+            dispatched=lambda: store.reput_offset,
+            writeable=self._is_writeable,
+            disk_used_percent=lambda: store.disk_used_percent,
+            connections=lambda: self._server.connections,
+            held_pulls=lambda: self._pulls.held_count,
+            locks=self.parts.locks,
+            malformed=lambda: self._server.malformed,
+            memory=self._server.memory,
+            slaves=self.log.lags,
+            metadata_age_s=self._metadata_age_s,
+            has_rival=lambda: self._rival() is not None,
+            names=lambda: {"broker": name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
+        )
         dashboard = DashboardCollector(self.parts, self.counts)
         listener = await self._ports.listen_http(HealthPages(registry(view, dashboard), self._state))
         self._stack.push_async_callback(listener.close)

@@ -37,9 +37,16 @@ class ConfigTable(ABC, Generic[C]):
     """
 
     def __init__(
-        self, clock: Clock, changed: Callable[[], None], system: Mapping[str, C], saved_entries: Mapping[str, C],
-        version: DataVersion | None, *, most: int, standing: Standing | None,
-    ) -> None:  # fmt: skip
+        self,
+        clock: Clock,
+        *,
+        changed: Callable[[], None],
+        system: Mapping[str, C],
+        saved_entries: Mapping[str, C],
+        version: DataVersion | None,
+        most: int,
+        standing: Standing | None,
+    ) -> None:
         self._clock, self._changed, self.system, self.most = clock, changed, system, most
         self._standing = standing or Standing()
         self.version = version or DataVersion(0, clock.wall_ms(), 0)

@@ -53,7 +53,15 @@ class Groups(ConfigTable[GroupConfig]):
     ):
         system = {name: GroupConfig(name, consume_broadcast_enable=True) for name in SYSTEM_GROUPS}
         groups, version = (saved.groups, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system, groups, version, most=most, standing=standing)
+        super().__init__(
+            clock,
+            changed=changed,
+            system=system,
+            saved_entries=groups,
+            version=version,
+            most=most,
+            standing=standing,
+        )
         self._auto_create = auto_create
         self.is_idle: Callable[[str], bool] = lambda name: False
         self.went: Callable[[list[str]], None] = lambda names: None

@@ -56,6 +56,7 @@ class BrokerLog:
     def __init__(
         self,
         outside: Outside,
+        *,
         store: MessageStore,
         settings: BrokerSettings,
         standing: Standing,
@@ -69,9 +70,9 @@ class BrokerLog:
         self._settings, self._file_bytes = settings, settings.store.commit_log_file_bytes
         self._flusher = Flusher(
             store,
-            outside.clock,
-            outside.workers,
-            settings.store.flush_interval_ms,
+            clock=outside.clock,
+            workers=outside.workers,
+            interval_ms=settings.store.flush_interval_ms,
             flushed=self._flushed,
             failed=listeners.failed,
         )
@@ -137,9 +138,14 @@ class BrokerLog:
 
     def _follow(self) -> None:
         if self._slave is None:
-            callbacks = self._appended, self._following, self._listeners.failed
-            ha = self._settings.ha_settings(self._standing.broker_id)
-            self._slave = HaSlave(self._outside, self.store, ha, *callbacks)
+            self._slave = HaSlave(
+                self._outside,
+                log=self.store,
+                settings=self._settings.ha_settings(self._standing.broker_id),
+                on_appended=self._appended,
+                on_following=self._following,
+                failed=self._listeners.failed,
+            )
             self._slave.follow(self._ha_address)
 
     def _following(self) -> None:

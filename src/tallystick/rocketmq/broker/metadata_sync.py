@@ -80,13 +80,13 @@ class MetadataSync:
     def __init__(
         self,
         client: RemotingClient,
+        *,
         clock: Clock,
         events: Events,
         tables: BrokerTables,
         follow_status: Callable[[], FollowStatus],
         queues: MasterQueues | None = None,
         worker: Worker | None = None,
-        *,
         first_s: float = FIRST_S,
         period_s: float = PERIOD_S,
     ) -> None:

@@ -27,6 +27,7 @@ class OffsetMerge:
     def __init__(
         self,
         table: OffsetTable,
+        *,
         resets: ResetTable | None,
         slave_offsets: NumbersByQueue,
         slave_pull_offsets: NumbersByQueue,

@@ -303,7 +303,13 @@ class Offsets:
         else may change them.
         """
         self._merge = OffsetMerge(
-            table, resets, self._offsets, self._pull_offsets, self._own, self._own_resets, self.resets.table()
+            table,
+            resets=resets,
+            slave_offsets=self._offsets,
+            slave_pull_offsets=self._pull_offsets,
+            slave_commits=self._own,
+            slave_commit_resets=self._own_resets,
+            slave_resets=self.resets.table(),
         )
         return self._merge
 

@@ -93,6 +93,7 @@ class Registrar:
     def __init__(
         self,
         client: RemotingClient,
+        *,
         events: Events,
         member: Member,
         name_servers: Sequence[str],

@@ -71,10 +71,21 @@ class Sends:
     """Stores messages. ``settled`` is called with the outcome of waits."""
 
     def __init__(
-        self, log: SendLog, send_checks: SendChecks, send_back: SendBack, saves: Saves, counts: BrokerCounts,
-        events: Events, *, store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
-        refusal: Callable[[], str | None], fresh: Container[str],
-    ) -> None:  # fmt: skip
+        self,
+        log: SendLog,
+        *,
+        send_checks: SendChecks,
+        send_back: SendBack,
+        saves: Saves,
+        counts: BrokerCounts,
+        events: Events,
+        store_host: bytes,
+        standing: Standing,
+        max_message_bytes: int,
+        file_bytes: int,
+        refusal: Callable[[], str | None],
+        fresh: Container[str],
+    ) -> None:
         """No record is longer than ``file_bytes``. ``refusal()`` returns why the log takes no messages, or None.
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
         self._log, self._send_checks, self._send_back, self._saves, self._counts = (

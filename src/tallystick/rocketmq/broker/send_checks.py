@@ -70,6 +70,7 @@ class SendChecks:
     def __init__(
         self,
         settings: BrokerSettings,
+        *,
         topics: Topics,
         groups: Groups,
         locks: QueueLocksCore,

@@ -33,9 +33,17 @@ class Requests:
     """Receives the requests of the first port. No request of a peer makes it raise."""
 
     def __init__(
-        self, sends: Sends, pulls: Pulls, clients: ClientRequests, processors: Iterable[Mapping[int, Handler]],
-        catch_up: Callable[[], None], saves: Saves, clock: Clock, events: Events,
-    ) -> None:  # fmt: skip
+        self,
+        sends: Sends,
+        *,
+        pulls: Pulls,
+        clients: ClientRequests,
+        processors: Iterable[Mapping[int, Handler]],
+        catch_up: Callable[[], None],
+        saves: Saves,
+        clock: Clock,
+        events: Events,
+    ) -> None:
         """``processors`` have the handlers of all else. ``catch_up()`` makes what is stored visible to readers."""
         self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
         dispatch = Dispatch(events, self._responded)

@@ -41,9 +41,16 @@ class BrokerTables:
     """``topics``, ``groups``, ``offsets`` and ``delays``. Made, used and changed on the loop."""
 
     def __init__(
-        self, files: ConfigFiles, settings: BrokerSettings, standing: Standing, clock: Clock, events: Events,
-        topics_changed: Callable[[], None], end_of: EndOf,
-    ) -> None:  # fmt: skip
+        self,
+        files: ConfigFiles,
+        *,
+        settings: BrokerSettings,
+        standing: Standing,
+        clock: Clock,
+        events: Events,
+        topics_changed: Callable[[], None],
+        end_of: EndOf,
+    ) -> None:
         """``topics_changed`` is called after each change of topics; ``end_of`` returns where a queue ends. Raises
         CorruptRecord for a damaged file."""
         self._files, self._clock, self._events, self._topics_changed = files, clock, events, topics_changed

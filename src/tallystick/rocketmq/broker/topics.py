@@ -124,7 +124,15 @@ class Topics(ConfigTable[TopicConfig]):
         standing: Standing | None = None,
     ):
         topics, version = (saved.topics, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system_topics(defaults), topics, version, most=most, standing=standing)
+        super().__init__(
+            clock,
+            changed=changed,
+            system=system_topics(defaults),
+            saved_entries=topics,
+            version=version,
+            most=most,
+            standing=standing,
+        )
 
     def places(self, config: TopicConfig) -> int:
         return topic_places(config)

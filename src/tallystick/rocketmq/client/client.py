@@ -60,7 +60,14 @@ class RocketMQ:
         self._context = BrokerContext(
             client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,
-            routes=TopicRoutes(remoting, name_servers, settings, clock, events, self._route_changed),
+            routes=TopicRoutes(
+                remoting,
+                name_servers=name_servers,
+                settings=settings,
+                clock=clock,
+                events=events,
+                on_change=self._route_changed,
+            ),
             brokers=BrokerChoice(settings.down_s),
             outages=Outages(),
             ids=message_ids(random),

@@ -35,6 +35,7 @@ class TopicRoutes:
     def __init__(
         self,
         remoting: RemotingClient,
+        *,
         name_servers: Sequence[str],
         settings: BrokerClientSettings,
         clock: Clock,

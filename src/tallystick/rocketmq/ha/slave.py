@@ -36,6 +36,7 @@ class HaSlave:
     def __init__(
         self,
         outside: Outside,
+        *,
         log: ReplicatedLog,
         settings: HaSettings,
         on_appended: Callable[[], None],

@@ -29,7 +29,7 @@ class ConsumeQueue:
     """
 
     def __init__(
-        self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int, handles: Handles | None = None
+        self, disk: Disk, *, root: str, topic: str, queue_id: int, file_units: int, handles: Handles | None = None
     ) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
         self._is_named = (

@@ -33,7 +33,14 @@ class ConsumeQueues:
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """Load all queues on the disk; see ``ConsumeQueue.load``."""
         for topic, queue_id in list_queues(self._disk, self._root):
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
+            queue = ConsumeQueue(
+                self._disk,
+                root=self._root,
+                topic=topic,
+                queue_id=queue_id,
+                file_units=self._file_units,
+                handles=self._handles,
+            )
             queue.load(dispatched, log, repair=repair)
             self._enter(queue)
 
@@ -66,7 +73,14 @@ class ConsumeQueues:
         if queue is None:
             if (old := self._take_leaving(topic, queue_id)) is not None:
                 old.delete()  # its files have the same names
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
+            queue = ConsumeQueue(
+                self._disk,
+                root=self._root,
+                topic=topic,
+                queue_id=queue_id,
+                file_units=self._file_units,
+                handles=self._handles,
+            )
             self._enter(queue)
         return queue
 

@@ -26,9 +26,15 @@ class Flusher:
     """Runs the flushes and the upkeep. All methods run on the loop, and so do ``flushed`` and ``failed``."""
 
     def __init__(
-        self, store: MessageStore, clock: Clock, workers: Workers, interval_ms: int,
-        *, flushed: Callable[[int], None], failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+        self,
+        store: MessageStore,
+        *,
+        clock: Clock,
+        workers: Workers,
+        interval_ms: int,
+        flushed: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         """``flushed(offset)`` is called after each sync, ``failed(error)`` once, when the store must stop."""
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
         self._flushed, self._failed = flushed, failed

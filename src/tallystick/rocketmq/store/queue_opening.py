@@ -142,7 +142,7 @@ class QueueOpening:
             else []
         )
         stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset
-        return Rebuild(log, queues, index, reput, self._events, start, stop)
+        return Rebuild(log, queues=queues, index=index, reput=reput, events=self._events, start=start, stop=stop)
 
 
 def _forget_deleted(queue_state: QueueState) -> None:

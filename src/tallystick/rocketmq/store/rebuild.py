@@ -30,9 +30,16 @@ class Rebuild:
     """
 
     def __init__(
-        self, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput, events: Events,
-        start: int, stop: int,
-    ) -> None:  # fmt: skip
+        self,
+        log: CommitLog,
+        *,
+        queues: ConsumeQueues,
+        index: Index | None,
+        reput: Reput,
+        events: Events,
+        start: int,
+        stop: int,
+    ) -> None:
         self._log, self._queues, self._index, self._reput, self._events = log, queues, index, reput, events
         self.offset, self._stop = start, stop
         self._hashes = KeyHashes()

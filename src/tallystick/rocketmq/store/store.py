@@ -43,7 +43,7 @@ class MessageStore:
     """Open with ``open``. All methods run on the loop, unless they say THREAD: then one call of it at a time."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, parts: StoreParts
+        self, disk: Disk, *, directory: str, settings: StoreSettings, clock: Clock, events: Events, parts: StoreParts
     ) -> None:
         self._disk, self._directory, self._settings, self._clock, self._events = (
             disk,
@@ -57,7 +57,9 @@ class MessageStore:
         self._appender = Appender(parts.log, settings, parts.reput.last_ms)
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
-        self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
+        self._upkeep = Upkeep(
+            disk, directory=directory, settings=settings, events=events, parts=parts, borders=self._borders
+        )
         self.replicated = ReplicatedQueues(parts, self._appender, self._upkeep, events)
         self._slave = False  # see ``take_role``
 
@@ -71,7 +73,7 @@ class MessageStore:
         or when this was a slave's store and the ends of its master's queues are not known.
         """
         parts = StoreOpening(disk, directory, settings, clock, events, slave=slave).open()
-        store = cls(disk, directory, settings, clock, events, parts)
+        store = cls(disk, directory=directory, settings=settings, clock=clock, events=events, parts=parts)
         store.take_role(slave=slave)
         return store
 

@@ -33,6 +33,7 @@ class Upkeep:
     def __init__(
         self,
         disk: Disk,
+        *,
         directory: str,
         settings: StoreSettings,
         events: Events,

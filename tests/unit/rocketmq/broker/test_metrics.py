@@ -29,10 +29,21 @@ def held() -> Memory:
 
 def page(counts: BrokerCounts, *slaves: SlaveLag, age_s: float | None = None, rival: bool = False) -> str:
     view = BrokerReadings(
-        counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
-        QueueLocksCore(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
-        lambda: {"broker": "broker-a", "id": "1", "role": "SLAVE"},
-    )  # fmt: skip
+        counts=counts,
+        log_range=lambda: (10, 70, 100),
+        dispatched=lambda: 95,
+        writeable=lambda: True,
+        disk_used_percent=lambda: 12.5,
+        connections=lambda: 3,
+        held_pulls=lambda: 2,
+        locks=QueueLocksCore(),
+        malformed=lambda: 1,
+        memory=held(),
+        slaves=lambda: list(slaves),
+        metadata_age_s=lambda: age_s,
+        has_rival=lambda: rival,
+        names=lambda: {"broker": "broker-a", "id": "1", "role": "SLAVE"},
+    )
     return generate_latest(registry(view)).decode()
 
 

@@ -39,7 +39,13 @@ class Announced:
         self.topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), self._changed)
         self.client = RemotingClient(this_machine(events), RemotingSettings(), on_lost=self._lost)
         self.registrar = Registrar(
-            self.client, events, member, name_servers, _copy_of(self.topics), self.found.append, timeout_s
+            self.client,
+            events=events,
+            member=member,
+            name_servers=name_servers,
+            table=_copy_of(self.topics),
+            masters_changed=self.found.append,
+            timeout_s=timeout_s,
         )
 
     def _lost(self, address: str) -> None:
@@ -175,7 +181,8 @@ async def test_a_slave_that_was_there_first_hears_of_its_master_soon(
 
 
 def test_a_broker_is_not_its_own_master() -> None:
-    registrar = Registrar(None, Events(), MASTER, (), dict, list, 5.0)  # type: ignore[arg-type]  # it is never started
+    topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
+    registrar = _registrar_of(cast("RemotingClient", None), topics)  # it is never started
     assert registrar._newest([OwnRegisterBrokerResponse("127.0.0.1:1", MASTER.address)]) == Masters()
     assert registrar._newest([OwnRegisterBrokerResponse(), OwnRegisterBrokerResponse(None, "m:1")]) == Masters("m:1")
 
@@ -310,7 +317,7 @@ async def slow() -> SlowNameServer:
 async def registrar(slow: SlowNameServer) -> AsyncIterator[Registrar]:
     topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
     client = cast("RemotingClient", slow)
-    made = Registrar(client, Events(), MASTER, ["n:9876"], _copy_of(topics), lambda masters: None, 5.0)
+    made = _registrar_of(client, topics)
     made.start()
     yield made
     for task in made.tasks:
@@ -381,7 +388,7 @@ async def test_each_failure_doubles_the_pause_and_a_success_ends_that(
     topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
     client = cast("RemotingClient", server)
     monkeypatch.setattr("tallystick.rocketmq.broker.registration.asyncio.timeout", server.timeout)
-    registrar = Registrar(client, Events(), MASTER, ["n:9876"], _copy_of(topics), lambda masters: None, 5.0)
+    registrar = _registrar_of(client, topics)
     registrar.start()
     await server.over.wait()
     assert server.pauses_s == [0.05, 0.1, 0.2, 0.4, *longest_s, 30.0, 0.05, 0.1]
@@ -405,6 +412,18 @@ def _copy_of(topics: Topics) -> Callable[[], Awaitable[TopicTable]]:
         return topics.table()
 
     return table
+
+
+def _registrar_of(client: RemotingClient, topics: Topics) -> Registrar:
+    return Registrar(
+        client,
+        events=Events(),
+        member=MASTER,
+        name_servers=["n:9876"],
+        table=_copy_of(topics),
+        masters_changed=lambda masters: None,
+        timeout_s=5.0,
+    )
 
 
 async def test_who_waited_for_a_name_server_until_the_time_out_is_called_once() -> None:

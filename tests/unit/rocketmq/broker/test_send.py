@@ -110,11 +110,19 @@ class Desk:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), BrokerCounts()
         self.saves, self.fresh, self.standing = FakeSaves(), set[str](), Standing(role)
         self.sends = Sends(
-            self.log, cast("SendChecks", FakeSendChecks()), cast("SendBack", FakeSendBack()), self.saves, self.counts,
-            Events(self.told.append),
-            store_host=host, standing=self.standing, max_message_bytes=77, file_bytes=file_bytes,
-            refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
-        )  # fmt: skip
+            self.log,
+            send_checks=cast("SendChecks", FakeSendChecks()),
+            send_back=cast("SendBack", FakeSendBack()),
+            saves=self.saves,
+            counts=self.counts,
+            events=Events(self.told.append),
+            store_host=host,
+            standing=self.standing,
+            max_message_bytes=77,
+            file_bytes=file_bytes,
+            refusal=lambda: "the disk is 91 % full",
+            fresh=self.fresh,
+        )
 
     def handle(self, *bodies: bytes, one_way: bool = False) -> None:
         commands = [send_command(body=body, one_way=one_way) for body in bodies]

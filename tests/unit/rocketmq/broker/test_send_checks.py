@@ -36,7 +36,9 @@ class Desk:
         self.topics.put(TopicConfig("T", 4, 2), TopicConfig("Many", filter_type="MULTI_TAG"), TopicConfig("None", 0, 0))
         self.groups, self.locks = Groups(clock, lambda: None), QueueLocksCore()
         keys = UniqueKeys(b"\x7f\0\0\1", 1, 2)
-        self.send_checks = SendChecks(settings, self.topics, self.groups, self.locks, clock, keys)
+        self.send_checks = SendChecks(
+            settings, topics=self.topics, groups=self.groups, locks=self.locks, clock=clock, keys=keys
+        )
 
     def of(self, *args: Any, **send: Any) -> CheckedSend | Refusal:
         return self.send_checks.check(send_command(*args, **send), "1.2.3.4:5", HOST)

@@ -91,7 +91,16 @@ class SlowSends:
 
 async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path: Path) -> None:
     sends, none = SlowSends(), cast("Any", SimpleNamespace(handlers={}))
-    requests = Requests(cast("Sends", sends), none, none, (), lambda: None, none, sends.clock, Events())
+    requests = Requests(
+        cast("Sends", sends),
+        pulls=none,
+        clients=none,
+        processors=(),
+        catch_up=lambda: None,
+        saves=none,
+        clock=sends.clock,
+        events=Events(),
+    )
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         await bench.peer(broker)

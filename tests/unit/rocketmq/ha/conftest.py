@@ -48,11 +48,11 @@ class Slave:
         self.errors: list[Exception] = []  # why it can follow nobody any more
         self.link = HaSlave(
             machine(Events(self.events.append)),
-            log,
-            settings,
-            self._appended,
-            self._following,
-            self.errors.append,
+            log=log,
+            settings=settings,
+            on_appended=self._appended,
+            on_following=self._following,
+            failed=self.errors.append,
         )
         self.synced = settings.sync_flush
 

@@ -23,7 +23,7 @@ def disk() -> SimDisk:
 
 
 def queue_on(disk: SimDisk) -> ConsumeQueue:
-    return ConsumeQueue(disk, "/cq", "Topic", 3, 16)
+    return ConsumeQueue(disk, root="/cq", topic="Topic", queue_id=3, file_units=16)
 
 
 def log_of(disk: SimDisk, files: FileQueue, end: int, start: int) -> CommitLog:

@@ -30,7 +30,12 @@ class Desk:
         self.errors: list[Exception] = []
         self.news = asyncio.Event()
         self.flusher = Flusher(
-            store, SystemClock(), ThreadWorker, interval_ms, flushed=self.flushed, failed=self.failed
+            store,
+            clock=SystemClock(),
+            workers=ThreadWorker,
+            interval_ms=interval_ms,
+            flushed=self.flushed,
+            failed=self.failed,
         )
 
     def flushed(self, offset: int) -> None:
