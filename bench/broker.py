@@ -63,9 +63,15 @@ class BrokerBench(Bench):
 
     async def _send(self, side: Side, mode: str, load: Load, **limits: float) -> dict[str, str]:
         response: dict[str, str] = await side.client.ask(
-            "load-sends", ns=side.pairs[mode].house.ns, topic=name_of(mode), size=SIZE, how=load.how,
-            window=load.window, batch=load.batch, **limits,
-        )  # fmt: skip
+            "load-sends",
+            ns=side.pairs[mode].house.ns,
+            topic=name_of(mode),
+            size=SIZE,
+            how=load.how,
+            window=load.window,
+            batch=load.batch,
+            **limits,
+        )
         return response
 
     async def _send_round(self, mode: str, load: Load, name: str) -> None:

@@ -43,10 +43,24 @@ class Plan:
 
 
 FULL = Plan(
-    limit=510, reserve=15, rounds=3, send=3.0, pull=3.0, warm_java=9.0, warm_ours=2.0, catch_up_messages=400_000,
+    limit=510,
+    reserve=15,
+    rounds=3,
+    send=3.0,
+    pull=3.0,
+    warm_java=9.0,
+    warm_ours=2.0,
+    catch_up_messages=400_000,
     mixes=True,
-)  # fmt: skip
+)
 QUICK = Plan(
-    limit=90, reserve=5, rounds=1, send=1.0, pull=0.8, warm_java=1.5, warm_ours=0.5, catch_up_messages=60_000,
+    limit=90,
+    reserve=5,
+    rounds=1,
+    send=1.0,
+    pull=0.8,
+    warm_java=1.5,
+    warm_ours=0.5,
+    catch_up_messages=60_000,
     mixes=False,
-)  # fmt: skip
+)

@@ -54,9 +54,16 @@ class Round:
 async def send_all(client: RemotingClient, address: str, window: int, seconds: float) -> tuple[list[float], float]:
     """The latencies of all sends, and how long they took altogether."""
     header = SendHeader(
-        producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
-        born_timestamp=1, flag=0, properties="WAIT\x01true\x02",
-    )  # fmt: skip
+        producer_group="P",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+        properties="WAIT\x01true\x02",
+    )
     took: list[float] = []
     began = time.perf_counter()
 

@@ -49,10 +49,32 @@ class Plan:
 
 
 FULL = Plan(
-    limit=300, reserve=25, rounds=3, add=2.2, read=1.5, read_entries=100_000, fill=8.0, latency=1.5, recoveries=5,
-    warm_java=9.0, warm_ours=2.0, default=True, mixes=True,
-)  # fmt: skip
+    limit=300,
+    reserve=25,
+    rounds=3,
+    add=2.2,
+    read=1.5,
+    read_entries=100_000,
+    fill=8.0,
+    latency=1.5,
+    recoveries=5,
+    warm_java=9.0,
+    warm_ours=2.0,
+    default=True,
+    mixes=True,
+)
 QUICK = Plan(
-    limit=90, reserve=18, rounds=2, add=1.0, read=1.0, read_entries=50_000, fill=4.0, latency=1.0, recoveries=2,
-    warm_java=4.0, warm_ours=1.0, default=False, mixes=False,
-)  # fmt: skip
+    limit=90,
+    reserve=18,
+    rounds=2,
+    add=1.0,
+    read=1.0,
+    read_entries=50_000,
+    fill=4.0,
+    latency=1.0,
+    recoveries=2,
+    warm_java=4.0,
+    warm_ours=1.0,
+    default=False,
+    mixes=False,
+)

@@ -217,9 +217,17 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> BookieLoss:
         turns.stop()
         failed_writers = sum(writer._failure is not None for writer in writers)
         loss = BookieLoss(
-            kind, Latencies.of(before), Latencies.of(after), failed_writers, dict(+refusals), turns.longest_s * 1000,
-            turns.collection_s * 1000, objects / len(writers), time.process_time() - cpu, os.getloadavg()[0],
-        )  # fmt: skip
+            kind,
+            Latencies.of(before),
+            Latencies.of(after),
+            failed_writers,
+            dict(+refusals),
+            turns.longest_s * 1000,
+            turns.collection_s * 1000,
+            objects / len(writers),
+            time.process_time() - cpu,
+            os.getloadavg()[0],
+        )
         for writer in writers:
             writer.abort()
         return loss

@@ -69,9 +69,15 @@ async def more_topics(broker: Broker, client: RemotingClient, address: str, coun
     topics.put(*(TopicConfig(f"Topic{number:06d}", QUEUES, QUEUES) for number in range(count)))
     for number in range(10):
         header = CreateTopicHeader(
-            topic=f"New{number}", default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6,
-            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-        )  # fmt: skip
+            topic=f"New{number}",
+            default_topic="TBW102",
+            read_queue_nums=QUEUES,
+            write_queue_nums=QUEUES,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=False,
+        )
         answer = await client.ask(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields()), ANSWER_S)
         assert answer.code == 0, answer.remark
 
@@ -127,9 +133,16 @@ class Watch:
 
     async def _send(self) -> None:
         header = SendHeader(
-            producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
-            born_timestamp=1, flag=0, properties="WAIT\x01true\x02",
-        )  # fmt: skip
+            producer_group="P",
+            topic=TOPIC,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+            properties="WAIT\x01true\x02",
+        )
         while True:
             start = time.perf_counter()
             message = request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), b"body")

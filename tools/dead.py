@@ -30,12 +30,22 @@ LOOKS_UP = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller"})  # wh
 PLACE = re.compile(r"\b(tallystick[\w.]*)[.:](\w+)")  # as docs and the command line name a function
 TYPE = re.compile(r"\b[A-Z]\w+")  # in an annotation that is a string
 
-OUTSIDE = frozenset({  # called or read by others, by name
-    "reader", "streamReader", "streamWriter",  # Spark, of a data source
-    "_missing_",  # enum
-    "_call_soon", "_clock_resolution", "_process_events", "_run_once", "_selector", "run_in_executor",  # asyncio's loop
-    "can_write_eof", "is_reading",  # asyncio's streams, of a transport
-})  # fmt: skip
+OUTSIDE = frozenset(
+    {  # called or read by others, by name
+        "reader",
+        "streamReader",
+        "streamWriter",  # Spark, of a data source
+        "_missing_",  # enum
+        "_call_soon",
+        "_clock_resolution",
+        "_process_events",
+        "_run_once",
+        "_selector",
+        "run_in_executor",  # asyncio's loop
+        "can_write_eof",
+        "is_reading",  # asyncio's streams, of a transport
+    }
+)
 
 
 @dataclass(frozen=True)

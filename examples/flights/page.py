@@ -53,8 +53,15 @@ def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
         color = FAULT if "killed" in moment.what else INK
         axes.axvline(moment.time - start, color=color, linewidth=0.9, linestyle="--")
         above = 1.02 + 0.055 * level
-        axes.text(moment.time - start, above, str(number), color=color, fontsize=8, ha="center",
-                  transform=axes.get_xaxis_transform())  # fmt: skip
+        axes.text(
+            moment.time - start,
+            above,
+            str(number),
+            color=color,
+            fontsize=8,
+            ha="center",
+            transform=axes.get_xaxis_transform(),
+        )
     axes.set(xlabel="seconds", ylabel="rows acknowledged / s")
     return _svg(figure, "Rows acknowledged a second over time; the numbered lines are the moments of the list below it")
 

@@ -140,9 +140,19 @@ class WriterProcess(WritingProcess):
 
     def __init__(self, uri: str, log: Path, first_row: int, rows: int, rate: float) -> None:
         super().__init__(
-            log, "examples.flights.writer",
-            "--uri", uri, "--log", log, "--first-row", first_row, "--rows", rows, "--rate", rate,
-        )  # fmt: skip
+            log,
+            "examples.flights.writer",
+            "--uri",
+            uri,
+            "--log",
+            log,
+            "--first-row",
+            first_row,
+            "--rows",
+            rows,
+            "--rate",
+            rate,
+        )
 
 
 class SenderProcess(WritingProcess):
@@ -152,9 +162,22 @@ class SenderProcess(WritingProcess):
 
     def __init__(self, name_server: str, topic: str, log: Path, first_row: int, rows: int, rate: float) -> None:
         super().__init__(
-            log, "examples.flights.sender", "--name-server", name_server, "--topic", topic,
-            "--log", log, "--first-row", first_row, "--rows", rows, "--rate", rate, stderr=log.with_suffix(".err"),
-        )  # fmt: skip
+            log,
+            "examples.flights.sender",
+            "--name-server",
+            name_server,
+            "--topic",
+            topic,
+            "--log",
+            log,
+            "--first-row",
+            first_row,
+            "--rows",
+            rows,
+            "--rate",
+            rate,
+            stderr=log.with_suffix(".err"),
+        )
 
     def wait_until_lost(self) -> None:
         """It ends by itself when its broker is gone."""

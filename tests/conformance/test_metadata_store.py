@@ -155,9 +155,15 @@ async def test_reading_many_is_reading_each(store: MetadataStore, other: Metadat
 
 async def test_changes_are_made_in_their_order(store: MetadataStore, root: str) -> None:
     await store.change(
-        Create(root), Create(f"{root}/a", b"0"), Update(f"{root}/a", b"1", 0), Check(f"{root}/a", 1),
-        Absent(f"{root}/b"), Create(f"{root}/b"), Delete(f"{root}/b"), Create(f"{root}/b", b"again"),
-    )  # fmt: skip
+        Create(root),
+        Create(f"{root}/a", b"0"),
+        Update(f"{root}/a", b"1", 0),
+        Check(f"{root}/a", 1),
+        Absent(f"{root}/b"),
+        Create(f"{root}/b"),
+        Delete(f"{root}/b"),
+        Create(f"{root}/b", b"again"),
+    )
     found = await store.get_many([f"{root}/a", f"{root}/b"])
     assert [(node.data, node.version) for node in found.values()] == [(b"1", 1), (b"again", 0)]
 

@@ -97,9 +97,18 @@ def send_command(
 
 
 def pull_command(
-    topic: str = TOPIC, queue_id: int = 0, offset: int = 0, *, flags: int = PullFlag.SUBSCRIPTION, count: int = 32,
-    suspend_ms: int = 5000, group: str = "G", tags: str = "*", code: int = RequestCode.PULL_MESSAGE, **header: Any,
-) -> Command:  # fmt: skip
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    offset: int = 0,
+    *,
+    flags: int = PullFlag.SUBSCRIPTION,
+    count: int = 32,
+    suspend_ms: int = 5000,
+    group: str = "G",
+    tags: str = "*",
+    code: int = RequestCode.PULL_MESSAGE,
+    **header: Any,
+) -> Command:
     fields: dict[str, Any] = {
         "consumer_group": group, "topic": topic, "queue_id": queue_id, "queue_offset": offset, "max_msg_nums": count,
         "sys_flag": int(flags), "commit_offset": 0, "suspend_timeout_millis": suspend_ms, "subscription": tags,

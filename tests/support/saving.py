@@ -45,9 +45,15 @@ class GatedDisk(OsDisk):
 
 def create(topic: str, queues: int = 2) -> Command:
     header = CreateTopicHeader(
-        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6,
-        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-    )  # fmt: skip
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=False,
+    )
     return request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
 
 

@@ -16,10 +16,16 @@ from tallystick.sim.disk import SimDisk
 
 KEY = master_key(b"")
 SMALL = StorageSettings(
-    journal_segment_bytes=32 * 1024, journal_spare_segments=2, journal_bytes=64 * 1024, memtable_bytes=32 * 1024,
-    chunk_bytes=1024, read_cache_bytes=8192, open_logs=2, merge_logs=4,
+    journal_segment_bytes=32 * 1024,
+    journal_spare_segments=2,
+    journal_bytes=64 * 1024,
+    memtable_bytes=32 * 1024,
+    chunk_bytes=1024,
+    read_cache_bytes=8192,
+    open_logs=2,
+    merge_logs=4,
     state_spare_bytes=4096,
-)  # fmt: skip
+)
 
 
 @dataclass

@@ -23,12 +23,18 @@ CASES = [pytest.param(case, id=case["name"]) for case in GOLDEN["ledger_metadata
 def expected(decoded: dict[str, Any]) -> LedgerMetadata:
     """The value that the original's own client read from the same bytes."""
     return LedgerMetadata(
-        decoded["E"], decoded["Qw"], decoded["Qa"],
+        decoded["E"],
+        decoded["Qw"],
+        decoded["Qa"],
         tuple(Fragment(int(first), tuple(bookies)) for first, bookies in decoded["ensembles"].items()),
-        DigestType.parse(decoded["digest"]), bytes.fromhex(decoded["password"]), LedgerState[decoded["state"]],
-        decoded["last_entry"], decoded["length"],
-        {name: bytes.fromhex(value) for name, value in decoded["custom"].items()}, decoded["format"],
-    )  # fmt: skip
+        DigestType.parse(decoded["digest"]),
+        bytes.fromhex(decoded["password"]),
+        LedgerState[decoded["state"]],
+        decoded["last_entry"],
+        decoded["length"],
+        {name: bytes.fromhex(value) for name, value in decoded["custom"].items()},
+        decoded["format"],
+    )
 
 
 @pytest.mark.rule("Q3")

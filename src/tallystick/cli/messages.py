@@ -76,9 +76,15 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
 
 
 async def _send_all(
-    producer: Producer, template: Template, batches: AsyncIterator[list[bytes]], statuses: Counter[SendStatus],
-    count: Callable[[int], None], *, quiet: bool, json: bool,
-) -> None:  # fmt: skip
+    producer: Producer,
+    template: Template,
+    batches: AsyncIterator[list[bytes]],
+    statuses: Counter[SendStatus],
+    count: Callable[[int], None],
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
     before = 0
     async for some in batches:
         sends = (

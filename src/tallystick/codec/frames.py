@@ -123,9 +123,16 @@ def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple
 
 
 def encode_adds(
-    master_key: bytes, ledger: int, first: int, lac: int, length: int, payloads: Sequence[Buffer],
-    digest: Callable[[Buffer, Buffer], bytes], digest_bytes: int, flags: int = 0,
-) -> tuple[AddFrames, int]:  # fmt: skip
+    master_key: bytes,
+    ledger: int,
+    first: int,
+    lac: int,
+    length: int,
+    payloads: Sequence[Buffer],
+    digest: Callable[[Buffer, Buffer], bytes],
+    digest_bytes: int,
+    flags: int = 0,
+) -> tuple[AddFrames, int]:
     """One ADD frame for each payload, entries ``first``, ``first`` + 1, …; and the ledger's length after the last.
 
     ``length`` is the ledger's length before ``first``; ``digest`` makes ``digest_bytes`` bytes of (header, payload).

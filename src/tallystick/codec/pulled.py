@@ -80,10 +80,22 @@ def scan_pulled(buffer: bytes, *, verify: bool = True) -> PulledRun:
     run.end = position
     if rows:
         (
-            run.sizes, _, run.body_crcs, run.queue_ids, run.flags, run.queue_offsets, run.physical_offsets,
-            run.sys_flags, run.born_timestamps, run.born_hosts, run.store_timestamps, run.store_hosts,
-            run.reconsume_times, run.prepared_offsets, _,
-        ) = map(list, zip(*rows, strict=True))  # fmt: skip
+            run.sizes,
+            _,
+            run.body_crcs,
+            run.queue_ids,
+            run.flags,
+            run.queue_offsets,
+            run.physical_offsets,
+            run.sys_flags,
+            run.born_timestamps,
+            run.born_hosts,
+            run.store_timestamps,
+            run.store_hosts,
+            run.reconsume_times,
+            run.prepared_offsets,
+            _,
+        ) = map(list, zip(*rows, strict=True))
     return run
 
 

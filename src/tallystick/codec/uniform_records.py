@@ -55,9 +55,16 @@ def scan_uniform_records(buffer: bytes, base: int) -> RecordRun | None:
     if not alike or list(physicals) != list(range(base, base + end, size)) or any(f & _V6 for f in set(sys_flags)):
         return None
     return RecordRun(
-        list(range(0, end, size)), [size] * count, list(queue_ids), list(queue_offsets), list(sys_flags),
-        list(store_timestamps), [buffer[topic_at : topic_at + topic_size]] * count, list(properties), end,
-    )  # fmt: skip
+        list(range(0, end, size)),
+        [size] * count,
+        list(queue_ids),
+        list(queue_offsets),
+        list(sys_flags),
+        list(store_timestamps),
+        [buffer[topic_at : topic_at + topic_size]] * count,
+        list(properties),
+        end,
+    )
 
 
 def split_uniform_batch(data: bytes) -> list[Content] | None:

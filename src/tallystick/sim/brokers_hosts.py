@@ -28,10 +28,21 @@ NAME, PORT = "b", 10911  # of all brokers
 NAMES_ADDRESS, NAMES_PORT = "10.0.0.250", 9876
 NAME_SERVERS = (f"{NAMES_ADDRESS}:{NAMES_PORT}",)
 CLIENT = BrokerClientSettings(
-    route_refresh_s=2.0, heartbeat_s=2.0, request_timeout_s=1.0, send_timeout_s=3.0, topic_wait_s=2.0,
-    max_inflight_bytes=8 * 1024, pull_count=8, pull_bytes=4 * 1024, pull_hold_s=2.0, pull_timeout_s=3.0,
-    max_unacked_bytes=8 * 1024, commit_interval_s=1.0, rebalance_s=2.0, down_s=1.0,
-)  # fmt: skip
+    route_refresh_s=2.0,
+    heartbeat_s=2.0,
+    request_timeout_s=1.0,
+    send_timeout_s=3.0,
+    topic_wait_s=2.0,
+    max_inflight_bytes=8 * 1024,
+    pull_count=8,
+    pull_bytes=4 * 1024,
+    pull_hold_s=2.0,
+    pull_timeout_s=3.0,
+    max_unacked_bytes=8 * 1024,
+    commit_interval_s=1.0,
+    rebalance_s=2.0,
+    down_s=1.0,
+)
 HA = HaSettings(
     slave_timeout_ms=1000,
     sync_flush_timeout_ms=1000,
@@ -42,9 +53,15 @@ HA = HaSettings(
     greeting_ms=2000,
 )
 STORE = StoreSettings(
-    commit_log_file_bytes=4096, consume_queue_file_units=16, index_slots=16, index_entries=48, memory_bytes=1 << 30,
-    disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100,
-)  # fmt: skip
+    commit_log_file_bytes=4096,
+    consume_queue_file_units=16,
+    index_slots=16,
+    index_entries=48,
+    memory_bytes=1 << 30,
+    disk_delete_ratio=100,
+    disk_clean_ratio=100,
+    disk_refuse_ratio=100,
+)
 
 BrokersWorld = JudgedWorld[BrokersJudge, BrokersPlan]
 
@@ -125,15 +142,25 @@ class BrokerHost(Host[BrokersWorld]):
     def _settings(self) -> BrokerSettings:
         plan = self._world.plan
         return BrokerSettings(
-            "/broker", NAME, broker_id=self._number if self.is_slave else 0,
-            role=Role.SLAVE if self.is_slave else plan.role, host=self.address, port=PORT,
-            name_servers=NAME_SERVERS, register_timeout_ms=1000, ha=replace(HA, copy_whole_log=plan.whole_log),
+            "/broker",
+            NAME,
+            broker_id=self._number if self.is_slave else 0,
+            role=Role.SLAVE if self.is_slave else plan.role,
+            host=self.address,
+            port=PORT,
+            name_servers=NAME_SERVERS,
+            register_timeout_ms=1000,
+            ha=replace(HA, copy_whole_log=plan.whole_log),
             remoting=RemotingSettings(held_limit_bytes=plan.held_bytes),
             store=replace(
-                STORE, commit_log_file_bytes=plan.file_bytes, sync_flush=self.sync_flush, max_open_files=plan.handles,
-                flush_interval_ms=plan.flush_ms, ends_may_be_unknown=self._ends_may_be_unknown,
+                STORE,
+                commit_log_file_bytes=plan.file_bytes,
+                sync_flush=self.sync_flush,
+                max_open_files=plan.handles,
+                flush_interval_ms=plan.flush_ms,
+                ends_may_be_unknown=self._ends_may_be_unknown,
             ),
-        )  # fmt: skip
+        )
 
     @property
     def answers(self) -> bool:

@@ -85,10 +85,19 @@ class BrokersJudge:
             return  # by a master that is gone
         for number, (body, place) in enumerate(zip(bodies, result.offset_id.split(","), strict=True)):
             at = decode_message_id(place)[2]
-            self._acknowledge(Ack(
-                body, queue, result.queue_offset + number, at, result.maybe_twice,
-                result.status is SendStatus.SEND_OK, self._is_synced(result, at), self._holders(result, at),
-            ), began)  # fmt: skip
+            self._acknowledge(
+                Ack(
+                    body,
+                    queue,
+                    result.queue_offset + number,
+                    at,
+                    result.maybe_twice,
+                    result.status is SendStatus.SEND_OK,
+                    self._is_synced(result, at),
+                    self._holders(result, at),
+                ),
+                began,
+            )
         if self.alarm is not None and self.promise_count >= self.alarm[0]:
             (_, call), self.alarm = self.alarm, None
             call()

@@ -21,9 +21,15 @@ from tallystick.sim.virtual.trace import Trace
 
 PORT = 3181
 CLIENT = ClientSettings(
-    add_timeout_s=1.0, read_timeout_s=1.0, connect_timeout_s=1.0, max_inflight_bytes=8 * 1024,
-    read_window_bytes=4 * 1024, speculative_read_s=0.3, quarantine_s=2.0, no_quorum_s=6.0,
-)  # fmt: skip
+    add_timeout_s=1.0,
+    read_timeout_s=1.0,
+    connect_timeout_s=1.0,
+    max_inflight_bytes=8 * 1024,
+    read_window_bytes=4 * 1024,
+    speculative_read_s=0.3,
+    quarantine_s=2.0,
+    no_quorum_s=6.0,
+)
 
 
 class ClusterWorld(World):
@@ -57,9 +63,15 @@ class BookieHost(Host[ClusterWorld]):
     @property
     def _settings(self) -> BookieSettings:
         return BookieSettings(
-            f"memory://{self._world.service.name}", "/bookie/journal", "/bookie/ledgers", port=PORT, bookie_id=self.id,
-            advertised_host=self.address, session_timeout_s=SESSION_S, gc_wait_s=self._collect_s,
-        )  # fmt: skip
+            f"memory://{self._world.service.name}",
+            "/bookie/journal",
+            "/bookie/ledgers",
+            port=PORT,
+            bookie_id=self.id,
+            advertised_host=self.address,
+            session_timeout_s=SESSION_S,
+            gc_wait_s=self._collect_s,
+        )
 
     def boot(self) -> None:
         if not self.is_down:

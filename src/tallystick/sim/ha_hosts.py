@@ -99,9 +99,15 @@ class HaHost(Host[HaWorld]):
         plan = self._world.plan
         master = Role.SYNC_MASTER if plan.sync_replicas else Role.ASYNC_MASTER
         return BrokerSettings(
-            "/store", "b", broker_id=self._number, role=Role.SLAVE if self._number else master, host=self.address,
-            port=PORT - 1, store=replace(SETTINGS, sync_flush=self.sync_flush), ha=plan.settings,
-        )  # fmt: skip
+            "/store",
+            "b",
+            broker_id=self._number,
+            role=Role.SLAVE if self._number else master,
+            host=self.address,
+            port=PORT - 1,
+            store=replace(SETTINGS, sync_flush=self.sync_flush),
+            ha=plan.settings,
+        )
 
     def _sees(self, process: Process) -> Outside:
         outside = self._outside(process)

@@ -41,11 +41,18 @@ class HaPlan:
         events = rng.choice((0, 3, 6, 12)) if kinds else 0
         return cls(
             settings=HaSettings(
-                in_sync_replicas=rng.randint(1, slaves + 1), batch_bytes=rng.choice((100, 300, 1000)),
-                max_gap_bytes=rng.choice((4000, 1 << 20)), copy_whole_log=rng.random() < 0.3,
-                slave_timeout_ms=rng.choice((100, 1000)), sync_flush_timeout_ms=rng.choice((20, 1000)),
-                out_of_sync_when_late=rng.random() < 0.3, heartbeat_ms=1000, housekeeping_ms=4000, retry_ms=1000,
-                handshake_ms=200, greeting_ms=2000,
+                in_sync_replicas=rng.randint(1, slaves + 1),
+                batch_bytes=rng.choice((100, 300, 1000)),
+                max_gap_bytes=rng.choice((4000, 1 << 20)),
+                copy_whole_log=rng.random() < 0.3,
+                slave_timeout_ms=rng.choice((100, 1000)),
+                sync_flush_timeout_ms=rng.choice((20, 1000)),
+                out_of_sync_when_late=rng.random() < 0.3,
+                heartbeat_ms=1000,
+                housekeeping_ms=4000,
+                retry_ms=1000,
+                handshake_ms=200,
+                greeting_ms=2000,
             ),
             sync_replicas=rng.random() < 0.8,
             sync_flush=rng.random() < 0.5,
@@ -66,7 +73,7 @@ class HaPlan:
             dark_at_promise=rng.randrange(15) if rng.random() < 0.3 else None,
             looks=tuple(rng.random() * STORM_S for _ in range(rng.choice((0, 0, 1)))),
             sync_s=rng.choice((0.001, 0.02)),
-        )  # fmt: skip
+        )
 
 
 def _puts(rng: random.Random) -> tuple[float, ...]:

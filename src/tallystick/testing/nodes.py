@@ -33,9 +33,15 @@ COLLECT_S = 600.0  # between two looks of a bookie for deleted ledgers
 STORAGE = StorageSettings(journal_segment_bytes=MIB, journal_spare_segments=2, memtable_bytes=4 * MIB)
 HA = HaSettings(retry_ms=200)
 STORE = StoreSettings(
-    commit_log_file_bytes=8 * MIB, consume_queue_file_units=4096, index_slots=1000, index_entries=4000,
-    memory_bytes=1 << 30, disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100,
-)  # fmt: skip
+    commit_log_file_bytes=8 * MIB,
+    consume_queue_file_units=4096,
+    index_slots=1000,
+    index_entries=4000,
+    memory_bytes=1 << 30,
+    disk_delete_ratio=100,
+    disk_clean_ratio=100,
+    disk_refuse_ratio=100,
+)
 
 Failure = asyncio.Future[Exception]
 
@@ -196,9 +202,15 @@ class BookieNode(Node):
     async def _run(self, process: Process) -> Failure:
         world = self._world
         settings = BookieSettings(
-            world.uri, "/bookie/journal", "/bookie/ledgers", port=BOOKIE_PORT, bookie_id=self.name,
-            advertised_host=self.address, session_timeout_s=SESSION_S, gc_wait_s=COLLECT_S,
-        )  # fmt: skip
+            world.uri,
+            "/bookie/journal",
+            "/bookie/ledgers",
+            port=BOOKIE_PORT,
+            bookie_id=self.name,
+            advertised_host=self.address,
+            session_timeout_s=SESSION_S,
+            gc_wait_s=COLLECT_S,
+        )
 
         async def connect(uri: str, *, session_timeout_s: float) -> MetadataDriver:
             return await world.connect(process)
@@ -261,10 +273,17 @@ class BrokerNode(Node):
         base, _, slave = self.name.partition("-s")
         role = Role.SYNC_MASTER if self.slaves else Role.ASYNC_MASTER
         return BrokerSettings(
-            "/broker", base, broker_id=int(slave or 0), role=Role.SLAVE if slave else role, host=self.address,
-            port=BROKER_PORT, name_servers=(f"{self._names.address}:{NAMES_PORT}",), register_timeout_ms=1000, ha=HA,
+            "/broker",
+            base,
+            broker_id=int(slave or 0),
+            role=Role.SLAVE if slave else role,
+            host=self.address,
+            port=BROKER_PORT,
+            name_servers=(f"{self._names.address}:{NAMES_PORT}",),
+            register_timeout_ms=1000,
+            ha=HA,
             store=STORE,
-        )  # fmt: skip
+        )
 
     async def _run(self, process: Process) -> Failure:
         self.broker = await start_broker(self._settings, self._outside(process))

@@ -40,9 +40,15 @@ async def test_h11_a_directory_is_opened_by_the_other_kind_and_by_the_first_agai
                 await house.make_topic(TOPIC)
             for how in ("batch", "sync"):
                 answer = await clients[OTHER[kind]].ask(
-                    "send", ns=house.ns, topic=TOPIC, seed=5, first=sent, count=1200 if how == "batch" else 50,
-                    size=SIZE, how=how,
-                )  # fmt: skip
+                    "send",
+                    ns=house.ns,
+                    topic=TOPIC,
+                    seed=5,
+                    first=sent,
+                    count=1200 if how == "batch" else 50,
+                    size=SIZE,
+                    how=how,
+                )
                 assert {name for name in answer if name.isupper()} == {"SEND_OK"}
                 sent += 1200 if how == "batch" else 50
             await broker.serves(TOPIC, sent)

@@ -32,11 +32,17 @@ TOPICS = st.sampled_from(["T", "Topic", "a" * 127, "b" * 128, "%RETRY%" + "c" * 
 CONTENTS = st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=200), st.binary(max_size=60))
 ROWS = st.lists(
     st.tuples(
-        TOPICS.map(topic_field), st.integers(0, 1 << 30), st.integers(0, 1 << 50), st.sampled_from([0, 1, 2, 8, 0x301]),
-        st.integers(0, 1 << 44), HOSTS, st.integers(0, 99), st.lists(CONTENTS, max_size=4),
+        TOPICS.map(topic_field),
+        st.integers(0, 1 << 30),
+        st.integers(0, 1 << 50),
+        st.sampled_from([0, 1, 2, 8, 0x301]),
+        st.integers(0, 1 << 44),
+        HOSTS,
+        st.integers(0, 99),
+        st.lists(CONTENTS, max_size=4),
     ),
     max_size=6,
-)  # fmt: skip
+)
 
 
 def single(topic: bytes, queue_offset: int, body: bytes, properties: bytes) -> Row:

@@ -179,9 +179,16 @@ class _Recovery:
         entries = [self._entries.pop(entry) for entry in range(run.first, run.last + 1)]
         header, payload = entries[0]
         frames, _ = encode_adds(
-            self._key, self._ledger, run.first, self._core.lac, header.length - len(payload),
-            [payload for _, payload in entries], self._digest.compute, self._digest.size, RECOVERY_FLAGS,
-        )  # fmt: skip
+            self._key,
+            self._ledger,
+            run.first,
+            self._core.lac,
+            header.length - len(payload),
+            [payload for _, payload in entries],
+            self._digest.compute,
+            self._digest.size,
+            RECOVERY_FLAGS,
+        )
         self._replicas.send(run.first, frames, sum(len(payload) for _, payload in entries))
 
     def _abandon(self, end: Abandon) -> None:

@@ -98,11 +98,20 @@ class WriterState:
         fragments, ctime_ms, ctoken, common = self._metadata
         state, last_entry, length, custom, format_version, ctime_stored, has_password = common
         return LedgerMetadata(
-            *self._shape[0], tuple([Fragment(first, bookies) for first, bookies in fragments]),
-            _DIGEST_TYPES[self._shape[1]], self._password, _STATES[state], last_entry, length,
-            MappingProxyType(dict(custom)) if custom else NO_CUSTOM, format_version, ctime_ms, ctime_stored, ctoken,
+            *self._shape[0],
+            tuple([Fragment(first, bookies) for first, bookies in fragments]),
+            _DIGEST_TYPES[self._shape[1]],
+            self._password,
+            _STATES[state],
+            last_entry,
+            length,
+            MappingProxyType(dict(custom)) if custom else NO_CUSTOM,
+            format_version,
+            ctime_ms,
+            ctime_stored,
+            ctoken,
             has_password,
-        )  # fmt: skip
+        )
 
     def store(self, versioned: VersionedMetadata) -> None:
         """Note that this is in the metadata service now."""

@@ -147,11 +147,18 @@ def _decode_lines(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
         raise ValueError("its last line is not whole")
     rows = [line.split("\t") for line in lines[3:]]
     return LedgerMetadata(
-        ensemble_size=size, write_quorum=quorum, ack_quorum=quorum,
+        ensemble_size=size,
+        write_quorum=quorum,
+        ack_quorum=quorum,
         fragments=tuple(Fragment(_entry_id(_number(first)), tuple(bookies)) for first, *bookies in rows),
-        state=state, last_entry=last_entry, length=length if state is LedgerState.CLOSED else 0,
-        format_version=1, ctime_ms=ctime_ms, ctime_stored=ctime_ms is None, has_password=False,
-    )  # fmt: skip
+        state=state,
+        last_entry=last_entry,
+        length=length if state is LedgerState.CLOSED else 0,
+        format_version=1,
+        ctime_ms=ctime_ms,
+        ctime_stored=ctime_ms is None,
+        has_password=False,
+    )
 
 
 def _to_message(metadata: LedgerMetadata, ctoken: int | None) -> LedgerMetadataFormat:

@@ -131,10 +131,22 @@ class LedgerMetadata:
         older = self.fragments[:-1] if self.fragments[-1].first == first else self.fragments
         # Thousands of ledgers may lose a bookie at once: ``replace`` takes three times as long.
         return LedgerMetadata(
-            self.ensemble_size, self.write_quorum, self.ack_quorum, (*older, Fragment(first, bookies)),
-            self.digest_type, self.password, self.state, self.last_entry, self.length, self.custom,
-            self.format_version, self.ctime_ms, self.ctime_stored, self.ctoken, self.has_password,
-        )  # fmt: skip
+            self.ensemble_size,
+            self.write_quorum,
+            self.ack_quorum,
+            (*older, Fragment(first, bookies)),
+            self.digest_type,
+            self.password,
+            self.state,
+            self.last_entry,
+            self.length,
+            self.custom,
+            self.format_version,
+            self.ctime_ms,
+            self.ctime_stored,
+            self.ctoken,
+            self.has_password,
+        )
 
     def in_recovery(self) -> LedgerMetadata:
         """Return the metadata with the state IN_RECOVERY."""

@@ -105,10 +105,20 @@ class TopicClient:
 
     def _header(self, queue: MessageQueue, offset: int, count: int) -> PullHeader:
         return PullHeader(
-            consumer_group=self._brokers.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-            max_msg_nums=count, sys_flag=int(PullFlag.SUBSCRIPTION), commit_offset=0, suspend_timeout_millis=0,
-            subscription="*", sub_version=0, expression_type="TAG", max_msg_bytes=BATCH_BYTES, broker=queue.broker,
-        )  # fmt: skip
+            consumer_group=self._brokers.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=int(PullFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+            max_msg_bytes=BATCH_BYTES,
+            broker=queue.broker,
+        )
 
     async def close(self) -> None:
         await self._remoting.close()

@@ -136,11 +136,17 @@ class Broker:
         self._worker = outside.workers("tally-broker")  # for what is seldom: opening, deletions, ends of queues
         self._stack.push_async_callback(self._end_worker)
         open_files = min(store_settings.max_open_files, outside.open_files // STORE_SHARE)
-        store = await self._worker.run(partial(
-            MessageStore.open, outside.disk, settings.store_dir,
-            replace(store_settings, max_open_files=open_files),
-            outside.clock, outside.events, slave=self.standing.is_slave,
-        ))  # fmt: skip
+        store = await self._worker.run(
+            partial(
+                MessageStore.open,
+                outside.disk,
+                settings.store_dir,
+                replace(store_settings, max_open_files=open_files),
+                outside.clock,
+                outside.events,
+                slave=self.standing.is_slave,
+            )
+        )
         listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt)
         self._instance = f"{outside.random.getrandbits(64):016x}"
         self.log = BrokerLog(

@@ -258,10 +258,17 @@ class BrokerLog:
         if self._slave is not None:
             status = self._slave.status()
             link = MasterLink(
-                status.master, status.bytes_per_s, status.end, status.last_read_ms, status.last_write_ms,
-                state=status.state, why=status.why, metadata_age_s=metadata_age_s, tables_why=tables_why,
+                status.master,
+                status.bytes_per_s,
+                status.end,
+                status.last_read_ms,
+                status.last_write_ms,
+                state=status.state,
+                why=status.why,
+                metadata_age_s=metadata_age_s,
+                tables_why=tables_why,
                 ends_known=self.store.replicated.ends_known,
-            )  # fmt: skip
+            )
             return HaStatus(False, end, link=link)
         slaves = self._master.status() if self._master is not None else []
         links = [

@@ -251,7 +251,14 @@ class MasterTables:
 
 def pull_at(commit: OffsetCommit) -> headers.PullHeader:
     return headers.PullHeader(
-        consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, queue_offset=commit.offset,
-        max_msg_nums=1, sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, subscription="*",
+        consumer_group=commit.group,
+        topic=commit.topic,
+        queue_id=commit.queue_id,
+        queue_offset=commit.offset,
+        max_msg_nums=1,
+        sys_flag=PullFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
         sub_version=0,
-    )  # fmt: skip
+    )

@@ -68,9 +68,16 @@ class Offsets:
     """
 
     def __init__(
-        self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, resets: ResetTable | None = None, *,
-        most: int = MAX_OFFSETS, standing: Standing | None = None, save_now: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        clock: Clock,
+        end_of: EndOf,
+        saved: SavedOffsets | None = None,
+        resets: ResetTable | None = None,
+        *,
+        most: int = MAX_OFFSETS,
+        standing: Standing | None = None,
+        save_now: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clock, self._end_of, self.most, self._save_now = clock, end_of, most, save_now
         self._standing = standing or Standing()
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)

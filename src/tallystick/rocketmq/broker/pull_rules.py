@@ -59,9 +59,15 @@ class AllowedPull:
 
 
 def check(
-    header: PullHeader, code: int, peer: str, settings: BrokerSettings, standing: Standing, topics: Topics,
-    groups: Groups, clients: ClientsCore[Any],
-) -> AllowedPull | Refusal:  # fmt: skip
+    header: PullHeader,
+    code: int,
+    peer: str,
+    settings: BrokerSettings,
+    standing: Standing,
+    topics: Topics,
+    groups: Groups,
+    clients: ClientsCore[Any],
+) -> AllowedPull | Refusal:
     """Check a pull in the original's order. Returns why it is refused, or that it may go on."""
     here = settings.client_host
     if standing.is_slave and not settings.slave_read:

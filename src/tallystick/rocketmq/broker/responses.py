@@ -80,9 +80,15 @@ def respond_when_done(parts: Parts, response: Command, steps: Iterable[None], re
 
 
 def respond_in_slices(
-    parts: Parts, response: Command, pieces: Iterable[bytes], too_long: str, reply: Reply, *,
-    failed: Callable[[str], None] = lambda _: None, then: Callable[[Command], None] | None = None,
-) -> None:  # fmt: skip
+    parts: Parts,
+    response: Command,
+    pieces: Iterable[bytes],
+    too_long: str,
+    reply: Reply,
+    *,
+    failed: Callable[[str], None] = lambda _: None,
+    then: Callable[[Command], None] | None = None,
+) -> None:
     """Respond with the pieces as the body, each made in well under a millisecond; others have their turns in between.
 
     The request is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes; no body is

@@ -95,9 +95,19 @@ def _envelope(
     message_id = context.ids.next(now_ms)
     properties = message.encode_with_id(message_id)
     return Envelope(
-        asyncio.get_running_loop().create_future(), SendingCore(message_id, 1 + settings.send_retries),
-        group, message.topic, batch, settings.new_topic_queues, sys_flag, now_ms, message.flag, properties, body, queue,
-    )  # fmt: skip
+        asyncio.get_running_loop().create_future(),
+        SendingCore(message_id, 1 + settings.send_retries),
+        group,
+        message.topic,
+        batch,
+        settings.new_topic_queues,
+        sys_flag,
+        now_ms,
+        message.flag,
+        properties,
+        body,
+        queue,
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -231,10 +231,19 @@ class SlaveConnection(asyncio.Protocol):
         else:
             why = "it has everything"
         return SlaveStatus(
-            self.peer, start.slave_id if start else None, start is not None, bool(start and start.proven),
-            start.position if start else -1, self._feed.position, acked, max(0, end - slave_end),
-            ages.behind_s(slave_end, end, now), self._speed.per_second(now), in_sync, why,
-        )  # fmt: skip
+            self.peer,
+            start.slave_id if start else None,
+            start is not None,
+            bool(start and start.proven),
+            start.position if start else -1,
+            self._feed.position,
+            acked,
+            max(0, end - slave_end),
+            ages.behind_s(slave_end, end, now),
+            self._speed.per_second(now),
+            in_sync,
+            why,
+        )
 
     def _tick(self) -> None:
         master = self._master

@@ -84,11 +84,19 @@ class HaSlave:
         core = self._link.core if self._link is not None else None
         feeds = core is not None and core.stage is Stage.FOLLOWING
         return FollowStatus(
-            self._master, STATES[core.stage] if core else "not connected", bool(core and core.proven), self.log.end,
-            self.log.flushed, core.reported_offset if core else -1, self.speed.per_second(self.clock.now()),
-            self.last_read_ms, self.last_write_ms, core.master if core else None, self._why,
+            self._master,
+            STATES[core.stage] if core else "not connected",
+            bool(core and core.proven),
+            self.log.end,
+            self.log.flushed,
+            core.reported_offset if core else -1,
+            self.speed.per_second(self.clock.now()),
+            self.last_read_ms,
+            self.last_write_ms,
+            core.master if core else None,
+            self._why,
             self._links if feeds else 0,
-        )  # fmt: skip
+        )
 
     async def close(self) -> None:
         """Follow no master any more."""

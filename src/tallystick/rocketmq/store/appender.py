@@ -142,10 +142,18 @@ class _Batch:
 
     def add(self, put_request: PutRequest, field: bytes, queue_offset: int, offsets: list[int], end: int) -> PutResult:
         """Add a row for each request. ``offsets`` are where its records go, ``end`` is behind the last."""
-        self._rows.append((
-            field, put_request.queue_id, queue_offset, put_request.sys_flag, put_request.born_timestamp,
-            put_request.born_host, put_request.reconsume_times, put_request.messages,
-        ))  # fmt: skip
+        self._rows.append(
+            (
+                field,
+                put_request.queue_id,
+                queue_offset,
+                put_request.sys_flag,
+                put_request.born_timestamp,
+                put_request.born_host,
+                put_request.reconsume_times,
+                put_request.messages,
+            )
+        )
         put = PutResult(_OK, offsets, end, queue_offset, self._stamp)
         self._puts.append(put)
         return put

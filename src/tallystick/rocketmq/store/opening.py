@@ -142,9 +142,16 @@ class StoreOpening:
             index.first_discarded(self._discard) if index is not None and self._discard is not None else None
         )
         recovery = recover_log(
-            disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
-            notes.sidecar, notes.checkpoint.value, first_discarded, clean=self._clean, events=self._events,
-        )  # fmt: skip
+            disk,
+            files,
+            self._roots[CONSUME_QUEUES],
+            settings.consume_queue_file_units * UNIT.size,
+            notes.sidecar,
+            notes.checkpoint.value,
+            first_discarded,
+            clean=self._clean,
+            events=self._events,
+        )
         if not recovery.start:
             queue_state.begin_offset = (
                 0  # power loss took the log that began there, and the next one may begin anywhere

@@ -33,9 +33,15 @@ class QueueOpening:
         self._disk, self._root, self._events, self._check, self._clean = disk, root, events, check, clean
 
     def take_up(
-        self, notes: Notes, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovery: LogRecovery,
-        *, discard_after_ms: int | None,
-    ) -> int:  # fmt: skip
+        self,
+        notes: Notes,
+        queues: ConsumeQueues,
+        index: Index | None,
+        log: CommitLog,
+        recovery: LogRecovery,
+        *,
+        discard_after_ms: int | None,
+    ) -> int:
         """Returns from where records are to be dispatched. ``discard_after_ms``: see ``Index.load``."""
         queue_state = notes.queue_state
         if notes.are_trusted:

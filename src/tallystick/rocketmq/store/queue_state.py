@@ -171,24 +171,47 @@ class QueueState:
     def change(self, **fields: object) -> Batch:
         """Returns a batch that changes only ``fields``."""
         nothing = Batch(
-            False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
-            ends_at=self.ends_at, index=None if self.index is None else [], holes=self.holes,
+            False,
+            self.epoch,
+            self.file_units,
+            self.dispatched,
+            self.log_first,
+            self.begin_offset,
+            ends_at=self.ends_at,
+            index=None if self.index is None else [],
+            holes=self.holes,
             index_holes=self.index_holes,
-            rebuild_offset=self.rebuild_offset, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
+            rebuild_offset=self.rebuild_offset,
+            forgotten_up_to=self.forgotten_up_to,
+            master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
-        )  # fmt: skip
+        )
         return msgspec.structs.replace(nothing, **fields)
 
     def whole(self) -> Batch:
         """Returns one batch that has the whole state."""
         return Batch(
-            True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begin_offset,
-            list(self.queues.values()), [], self.deletions, [(*queue, end) for queue, end in self.ends.items()],
+            True,
+            self.epoch,
+            self.file_units,
+            self.dispatched,
+            self.log_first,
+            self.begin_offset,
+            list(self.queues.values()),
+            [],
+            self.deletions,
+            [(*queue, end) for queue, end in self.ends.items()],
             self.ends_at,
-            None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes,
-            self.rebuild_offset, self.number, forgotten_up_to=self.forgotten_up_to, master_first=self.master_first,
+            None if self.index is None else list(self.index.values()),
+            [],
+            self.holes,
+            self.index_holes,
+            self.rebuild_offset,
+            self.number,
+            forgotten_up_to=self.forgotten_up_to,
+            master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
-        )  # fmt: skip
+        )
 
 
 class QueueStateFile:

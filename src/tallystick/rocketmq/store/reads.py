@@ -36,9 +36,16 @@ class Reads:
         self._recent_bytes = settings.recent_bytes
 
     def get(
-        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None,
-        *, correct: bool,
-    ) -> GetResult:  # fmt: skip
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tags: frozenset[int] | None,
+        *,
+        correct: bool,
+    ) -> GetResult:
         """Returns messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is corrected in
         the result, not left as it is."""
         queue = self._queues.find(topic, queue_id)

@@ -41,9 +41,17 @@ class LogRecovery:
 
 
 def recover_log(
-    disk: Disk, files: FileQueue, queues_root: str, queue_file_bytes: int,
-    sidecar: SyncedFile, checkpoint: Checkpoint, index_discarded_from: int | None, *, clean: bool, events: Events,
-) -> LogRecovery:  # fmt: skip
+    disk: Disk,
+    files: FileQueue,
+    queues_root: str,
+    queue_file_bytes: int,
+    sidecar: SyncedFile,
+    checkpoint: Checkpoint,
+    index_discarded_from: int | None,
+    *,
+    clean: bool,
+    events: Events,
+) -> LogRecovery:
     """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped. The index has nothing
     of the records from ``index_discarded_from`` on, wherever the original would begin."""
     sync_record = sidecar.value

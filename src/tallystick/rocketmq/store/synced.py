@@ -171,9 +171,17 @@ def _newest(data: bytes) -> tuple[SyncRecord | None, bool]:
 
 def _encode(record: SyncRecord) -> bytes:
     packed = _RECORD.pack(
-        _MAGIC, record.number, record.synced, record.tail, record.end, record.crc, record.dispatched, record.border,
-        record.start, record.file_bytes,
-    )  # fmt: skip
+        _MAGIC,
+        record.number,
+        record.synced,
+        record.tail,
+        record.end,
+        record.crc,
+        record.dispatched,
+        record.border,
+        record.start,
+        record.file_bytes,
+    )
     queues = _QUEUES.pack(_QUEUES_MAGIC, *record.queues)
     return (packed + _CRC.pack(crc32c(packed)) + queues + _CRC.pack(crc32c(queues))).ljust(BLOCK_BYTES, b"\0")
 

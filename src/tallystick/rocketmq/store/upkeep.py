@@ -78,10 +78,16 @@ class Upkeep:
                 if parts.has_told_ends:
                     fields.setdefault("ends", [])
                 self._append(
-                    dispatched=dispatched, log_first=self._log_first, queues=alive,
-                    index=index_rows if parts.index else None, removed_index_files=self._removed_index_files,
-                    holes=holes, index_holes=lost_index_files, rebuild_offset=rebuild_offset, **fields,
-                )  # fmt: skip
+                    dispatched=dispatched,
+                    log_first=self._log_first,
+                    queues=alive,
+                    index=index_rows if parts.index else None,
+                    removed_index_files=self._removed_index_files,
+                    holes=holes,
+                    index_holes=lost_index_files,
+                    rebuild_offset=rebuild_offset,
+                    **fields,
+                )
                 self._removed_index_files, parts.has_told_ends = [], False
         except StorageError:
             self._mark(queues, files)

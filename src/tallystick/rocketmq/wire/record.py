@@ -198,11 +198,25 @@ def decode_messages(buffer: Buffer) -> list[StoredMessage]:
         raise RemoteProtocolError("a topic that is no text") from error
     return list(
         map(
-            StoredMessage, map(topics.__getitem__, run.topics), run.queue_ids, run.queue_offsets, run.physical_offsets,
-            run.flags, run.sys_flags, run.born_timestamps, run.born_hosts, run.store_timestamps, run.store_hosts,
-            run.reconsume_times, run.prepared_offsets, run.body_crcs, map(bytes, run.bodies), run.properties, run.sizes,
+            StoredMessage,
+            map(topics.__getitem__, run.topics),
+            run.queue_ids,
+            run.queue_offsets,
+            run.physical_offsets,
+            run.flags,
+            run.sys_flags,
+            run.born_timestamps,
+            run.born_hosts,
+            run.store_timestamps,
+            run.store_hosts,
+            run.reconsume_times,
+            run.prepared_offsets,
+            run.body_crcs,
+            map(bytes, run.bodies),
+            run.properties,
+            run.sizes,
         )
-    )  # fmt: skip
+    )
 
 
 def decode_message(data: bytes, position: int = 0) -> StoredMessage:
@@ -224,11 +238,23 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
         if body_size < 0 or topic_end + 2 > end or topic_end + 2 + _SHORT.unpack_from(data, topic_end)[0] != end:
             raise ValueError
         return StoredMessage(
-            data[topic_at:topic_end].decode(), queue_id, queue_offset, physical, flag, sys_flag,
-            born, data[born_at:stored_at], _LONG.unpack_from(data, stored_at)[0], data[store_host_at:times_at],
-            reconsume_times, prepared_offset, crc, data[body_at : body_at + body_size],
-            data[topic_end + 2 : end], size,
-        )  # fmt: skip
+            data[topic_at:topic_end].decode(),
+            queue_id,
+            queue_offset,
+            physical,
+            flag,
+            sys_flag,
+            born,
+            data[born_at:stored_at],
+            _LONG.unpack_from(data, stored_at)[0],
+            data[store_host_at:times_at],
+            reconsume_times,
+            prepared_offset,
+            crc,
+            data[body_at : body_at + body_size],
+            data[topic_end + 2 : end],
+            size,
+        )
     except (struct.error, ValueError) as error:
         raise RemoteProtocolError("no record of the CommitLog", position=position) from error
 

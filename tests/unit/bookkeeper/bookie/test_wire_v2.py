@@ -254,13 +254,25 @@ def test_an_add_among_many_reads_does_not_keep_their_bytes(room: Room) -> None:
     assert room.storage.stats().memtable_bytes < 2000
 
 
-REQUESTS = st.sampled_from([
-    adds(1, [0, 1, 2]), adds(1, [5]), adds(2, [0], key=OTHER_KEY), adds(2, [0]),
-    adds(1, [9], flags=RequestFlag.HIGH_PRIORITY),
-    read(1, 0), read(1, 0) + read(1, 1) + read(1, 2), read(1, -1), read(1, -1) + read(1, 0), read(3, 0),
-    read(2, 0, KEY), v2.BatchReadFrame(1, 0, 1, 10, 1000).encode(), v2.AuthFrame(b"\x0a\x01x").encode(), adds(1, [-3]),
-    read(1, 1, version=0),
-])  # fmt: skip
+REQUESTS = st.sampled_from(
+    [
+        adds(1, [0, 1, 2]),
+        adds(1, [5]),
+        adds(2, [0], key=OTHER_KEY),
+        adds(2, [0]),
+        adds(1, [9], flags=RequestFlag.HIGH_PRIORITY),
+        read(1, 0),
+        read(1, 0) + read(1, 1) + read(1, 2),
+        read(1, -1),
+        read(1, -1) + read(1, 0),
+        read(3, 0),
+        read(2, 0, KEY),
+        v2.BatchReadFrame(1, 0, 1, 10, 1000).encode(),
+        v2.AuthFrame(b"\x0a\x01x").encode(),
+        adds(1, [-3]),
+        read(1, 1, version=0),
+    ]
+)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

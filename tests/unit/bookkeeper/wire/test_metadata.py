@@ -15,9 +15,15 @@ from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetada
 from tallystick.errors import MetadataError, UsageError
 
 OPEN = LedgerMetadata(
-    3, 2, 2, (Fragment(0, ("b1", "b2", "b3")), Fragment(7, ("b1", "b4", "b3"))), DigestType.CRC32C, b"pw",
-    custom={"k": b"\x00\xff"}, ctoken=99,
-)  # fmt: skip
+    3,
+    2,
+    2,
+    (Fragment(0, ("b1", "b2", "b3")), Fragment(7, ("b1", "b4", "b3"))),
+    DigestType.CRC32C,
+    b"pw",
+    custom={"k": b"\x00\xff"},
+    ctoken=99,
+)
 FORMAT_1 = replace(
     OPEN, digest_type=DigestType.CRC32, password=b"", custom={}, format_version=1, has_password=False, ctoken=0
 )

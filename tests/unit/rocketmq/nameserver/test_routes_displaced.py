@@ -102,7 +102,17 @@ def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:
         assert dict(answer("old:1").fields) == {"tallyDisplaced": "new:1"}
     (told,) = [event for event in seen if event.kind == "two brokers of one id"]
     assert told.fields == {"broker": "n", "id": 0, "at": "new:1", "instead_of": "old:1", "peer": "new:1"}
-    answered(requests, request(RequestCode.UNREGISTER_BROKER, {
-        "brokerName": "n", "brokerAddr": "old:1", "clusterName": "c", "brokerId": "0",
-    }), "old:1")  # fmt: skip
+    answered(
+        requests,
+        request(
+            RequestCode.UNREGISTER_BROKER,
+            {
+                "brokerName": "n",
+                "brokerAddr": "old:1",
+                "clusterName": "c",
+                "brokerId": "0",
+            },
+        ),
+        "old:1",
+    )
     assert dict(answer("new:1").fields) == {}

@@ -68,11 +68,18 @@ def memory() -> MemoryCalls:
 async def link(memory: MemoryCalls) -> Link:
     return Link(
         Surroundings(
-            SystemClock(), RemotingSettings(), Outbox(), Arena(), reads_on=False, opened=lambda link: None,
-            received=lambda link: None, closed=lambda link, reason: None,
-            refused=lambda link, error: None, memory=cast("Memory", memory),
+            SystemClock(),
+            RemotingSettings(),
+            Outbox(),
+            Arena(),
+            reads_on=False,
+            opened=lambda link: None,
+            received=lambda link: None,
+            closed=lambda link, reason: None,
+            refused=lambda link, error: None,
+            memory=cast("Memory", memory),
         )
-    )  # fmt: skip
+    )
 
 
 def answer(*parts: bytes | memoryview) -> Command:

@@ -26,9 +26,19 @@ KINDS: list[type[Header]] = sorted(
 )
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 SEND = SendHeader(
-    producer_group="p", topic="t", default_topic="TBW102", default_topic_queue_nums=4, queue_id=1, sys_flag=0,
-    born_timestamp=1_700_000_000_000, flag=-1, properties="a\x01b\x02", reconsume_times=0, unit_mode=False, batch=True,
-)  # fmt: skip
+    producer_group="p",
+    topic="t",
+    default_topic="TBW102",
+    default_topic_queue_nums=4,
+    queue_id=1,
+    sys_flag=0,
+    born_timestamp=1_700_000_000_000,
+    flag=-1,
+    properties="a\x01b\x02",
+    reconsume_times=0,
+    unit_mode=False,
+    batch=True,
+)
 
 
 @settings(max_examples=60)
@@ -85,9 +95,16 @@ def test_the_answer_to_a_send_is_written_as_the_general_way_would() -> None:
 )
 def test_a_value_of_another_type_is_refused(changed: dict[str, str]) -> None:
     pull = PullHeader(
-        consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=2, commit_offset=0,
-        suspend_timeout_millis=15_000, sub_version=0,
-    )  # fmt: skip
+        consumer_group="g",
+        topic="t",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=2,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
     for serialization in Serialization:
         command = decode(encode(request(11, pull.to_fields() | changed, serialization=serialization)))
         with pytest.raises(RemoteProtocolError):

@@ -28,10 +28,20 @@ def test_a_filled_form_is_the_whole_header_encoded(
         broker=broker,
     )
     header = SendHeader(
-        producer_group=group, topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id,
-        sys_flag=sys_flag, born_timestamp=born, flag=flag, properties=stored, reconsume_times=0, unit_mode=False,
-        batch=batch, broker=broker,
-    )  # fmt: skip
+        producer_group=group,
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        flag=flag,
+        properties=stored,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=batch,
+        broker=broker,
+    )
     filled = form.fill(sys_flag, born, flag, stored)
     assert bytes(filled) == msgspec.json.encode(header.to_letters())
     found = read_send(decode(encode(request(RequestCode.SEND_MESSAGE_V2, filled))))
