@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.brokers_views import BrokerView, Queue, broker_of, log_bytes, messages_end, records, store_of
+from tallystick.sim.brokers_views import (
+    BrokerView,
+    Queue,
+    broker_of,
+    log_bytes,
+    messages_end,
+    records,
+    store_of,
+    unsynced_records,
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class Expectation:
     def process_ends(self, node: BrokerView, store: MessageStore) -> None:
         """The process of a broker is about to die."""
         if node is self.master:
-            unsynced = records(node, store, store.flushed, self._plan.file_bytes)
+            unsynced = unsynced_records(node, store, self._plan.file_bytes)
             self._unsynced = dict.fromkeys((message.topic, message.queue_id) for message in unsynced)
 
     def power_lost(self, node: BrokerView) -> Ack | None:

@@ -82,6 +82,12 @@ def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) 
             at += size
 
 
+def unsynced_records(node: BrokerView, store: MessageStore, file_bytes: int) -> Iterator[StoredMessage]:
+    """Returns the records that are not synced as a whole. A slave syncs whatever has come: its mark may be in one."""
+    everything = records(node, store, store.first, file_bytes)
+    return (message for message in everything if message.physical_offset + message.size > store.flushed)
+
+
 def messages_end(node: BrokerView, file_bytes: int) -> int:
     """Returns the end of the last whole record of its log."""
     store = store_of(node)
