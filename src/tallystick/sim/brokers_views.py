@@ -84,6 +84,8 @@ def records(node: BrokerView, store: MessageStore, start: int, file_bytes: int) 
 
 def unsynced_records(node: BrokerView, store: MessageStore, file_bytes: int) -> Iterator[StoredMessage]:
     """Returns the records that are not synced as a whole. A slave syncs whatever has come: its mark may be in one."""
+    if store.flushed == store.end:  # also where it was closed, and nothing can be read any more
+        return iter(())
     everything = records(node, store, store.first, file_bytes)
     return (message for message in everything if message.physical_offset + message.size > store.flushed)
 
