@@ -152,8 +152,11 @@ class Driver(Peer):
         return await cls._start("java", java.command("Driver", uri, *arguments, flags=flags), folder, name)
 
     @classmethod
-    async def ours(cls, uri: str, folder: Path, *, program: str = "tally_driver.py", name: str = "tally") -> Driver:
-        return await cls._start("tally", [sys.executable, str(Path(__file__).with_name(program)), uri], folder, name)
+    async def ours(
+        cls, uri: str, folder: Path, *, program: str = "tally_driver.py", name: str = "tally", wire: str = ""
+    ) -> Driver:
+        command = [sys.executable, str(Path(__file__).with_name(program)), uri]
+        return await cls._start("tally", [*command, wire] if wire else command, folder, name)
 
     @classmethod
     async def _start(cls, kind: str, command: list[str], folder: Path, name: str) -> Driver:

@@ -62,6 +62,7 @@ final class Driver {
         verbs.put("ledgers", driver::ledgers);
         verbs.put("bookies", driver::bookies);
         Loads.verbs(client, driver.writers, verbs);
+        Modes.verbs(client, driver.writers, driver.readers, verbs);
         return verbs;
     }
 
