@@ -46,9 +46,7 @@ async def ensemble_of(client: Driver, ledger: str) -> list[str]:
 
 @pytest.mark.rule("Q3", "Q4", "Q17")
 @pytest.mark.parametrize("quorums", [(3, 2, 2), (3, 3, 2)], ids=["striped", "full"])
-async def test_q17_what_one_writes_the_other_reads(
-    pair: tuple[Driver, Driver], quorums: tuple[int, int, int]
-) -> None:
+async def test_q17_what_one_writes_the_other_reads(pair: tuple[Driver, Driver], quorums: tuple[int, int, int]) -> None:
     writer, reader = pair
     e, qw, qa = quorums
     ledger = (await writer.ask("create", e=e, qw=qw, qa=qa, password=b"p".hex()))["ledger"]
@@ -183,7 +181,9 @@ async def test_q8_an_ensemble_changes_over_version_3(mixed: Cluster, name: str) 
     victim.kill()
     try:
         await writer.ask("append", ledger=ledger, count=10, size=100, seed=38)
-        fragments = dict(part.split("=") for part in (await writer.ask("metadata", ledger=ledger))["fragments"].split(";"))
+        fragments = dict(
+            part.split("=") for part in (await writer.ask("metadata", ledger=ledger))["fragments"].split(";")
+        )
         assert list(fragments) == ["0", "10"] and victim.id not in fragments["10"].split(",")
         assert (await reader.ask("open", ledger=ledger, recover="yes"))["last"] == "19"
         assert await reader.ask("read", ledger=ledger, first=0, last=19) == expected(38, 0, 19, 100)

@@ -1,0 +1,87 @@
+"""Lists of entries against the plain set of them."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.wire.entry_list import EntryList
+from tallystick.errors import RemoteProtocolError
+
+HEAD = struct.pack(">ii56x", 0, 1)
+
+
+def runs_of(entries: set[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for entry in sorted(entries):
+        if runs and runs[-1][1] == entry - 1:
+            runs[-1] = runs[-1][0], entry
+        else:
+            runs.append((entry, entry))
+    return runs
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_a_list_says_which_entries_there_are(entries: set[int]) -> None:
+    listed = EntryList.of(runs_of(entries))
+    again = EntryList.decode(listed.encode())
+    assert again.groups == listed.groups
+    assert list(again.runs()) == runs_of(entries)
+    assert again.count == len(entries)
+    assert [entry for entry in range(70) if entry in again] == sorted(entries)
+
+
+def test_a_stripe_is_one_group() -> None:
+    stripe = [(entry, entry + 1) for entry in range(2, 3_000_000, 3)]
+    listed = EntryList.of(stripe)
+    assert [tuple(group) for group in listed.groups] == [(2, 2_999_999, 2, 3)]
+    assert listed.count == 2 * len(stripe)
+
+
+def test_what_no_number_of_the_format_can_hold_is_another_group() -> None:
+    far = 1 << 40
+    listed = EntryList.of([(0, 0), (far, far), (2 * far, 2 * far + (1 << 33))])
+    assert EntryList.decode(listed.encode()).count == 2 + (1 << 33) + 1
+    assert list(listed.runs()) == [(0, 0), (far, far), (2 * far, 2 * far + (1 << 33))]
+    assert all(group.size < 1 << 31 and group.period < 1 << 31 for group in listed.groups)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        (-1, 5, 1, 1),
+        (5, 4, 1, 1),
+        (0, 5, 0, 5),
+        (0, 5, 2, 1),
+        (0, 5, 1, 2),
+        (0, 5, 1, 0),
+        (0, 0, 1, -1),
+        ((1 << 63) - 1, (1 << 63) - 1, 2, 0),
+    ],
+)
+def test_a_group_that_contradicts_itself_is_refused(group: tuple[int, int, int, int]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        EntryList.decode(HEAD + struct.pack(">qqii", *group))
+
+
+def test_a_list_of_another_length_version_or_order_is_refused() -> None:
+    group = struct.pack(">qqii", 0, 0, 3, 0)
+    for data in (b"", HEAD, HEAD + group + b"x", struct.pack(">ii56x", 1, 1) + group, HEAD[:63]):
+        with pytest.raises(RemoteProtocolError):
+            EntryList.decode(data)
+    with pytest.raises(RemoteProtocolError):
+        EntryList.decode(struct.pack(">ii56x", 0, 2) + group + struct.pack(">qqii", 2, 2, 1, 0))
+
+
+@given(st.binary(max_size=120))
+def test_bytes_of_a_stranger_are_a_list_or_refused(data: bytes) -> None:
+    try:
+        listed = EntryList.decode(data)
+    except RemoteProtocolError:
+        return
+    firsts = [group.first for group in listed.groups]
+    assert all(a < b for a, b in pairwise(firsts))
