@@ -1,0 +1,211 @@
+"""Runs of version 3 frames in one buffer: plain READs to a bookie, and its good responses to them.
+
+::
+
+    READ      length 4 | 0a header length | 08 3 10 1 18 request id | a2 06 length | 08 ledger 10 entry
+    response  length 4 | 0a header length | 08 3 10 1 18 request id | 10 0
+                       | a2 06 length | 08 0 10 ledger 18 entry 22 length body [28 LAC]
+
+The numbers are varints. A bookie's storage gives entries as responses of version 2 (``reads.py``), which get another
+head. ``bookkeeper.wire.v3`` is the reference for one frame.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.codec.reads import READ_PREFIX, response_entries
+from tallystick.codec.v3_rows import (
+    FEW,
+    FIXED_BYTES,
+    HEADER_BYTES,
+    LEDGER,
+    LENGTH,
+    LENGTH_BYTES,
+    NUMBER,
+    ONE_BY_ONE,
+    encode_heads,
+    frame_of,
+    header,
+    heads_pattern,
+    scan_heads,
+    tries,
+)
+from tallystick.codec.varints import Buffer, Column, decode_varint, encode_varint, encode_varints, take_columns
+
+_READ = header(1)
+_IDS = struct.Struct(">qq")
+_PLAIN_READ = heads_pattern(_READ, b"\xa2\x06", b"\x08", b"\x10")
+_GOOD_RESPONSE = re.compile(
+    rb"(.{4})\x0a(.)" + re.escape(_READ) + NUMBER + rb"\x10\x00\xa2\x06" + LENGTH + rb"\x08\x00\x10" + LEDGER
+    + rb"\x18" + NUMBER + rb"\x22" + LENGTH,
+    re.DOTALL,
+)  # fmt: skip
+_LAC = re.compile(rb"\x28(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])")  # -1 has ten bytes
+_SIGN = 1 << 63
+
+
+# Requests
+
+
+def _request(txn: bytes, ledger: bytes, entry: bytes) -> bytes:
+    read = b"\x08%b\x10%b" % (ledger, entry)
+    return frame_of(_READ, txn, b"\xa2\x06%c%b" % (len(read), read))
+
+
+def encode_v3_reads(first_txn: int, ledger: int, entries: Sequence[int]) -> bytes:
+    """One READ with the id ``first_txn``, ``first_txn`` + 1, … for each entry."""
+    return encode_heads(_request, range(first_txn, first_txn + len(entries)), [ledger] * len(entries), entries)
+
+
+def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[tuple[int, int, int]], int]:
+    """The plain READs from ``start``: request ids, runs of consecutive entries (ledger, first, count), and where it
+    stopped. Entry -1 is not plain; other ids are not judged.
+    """
+    txn_ids, ledgers, entries, stop = scan_heads(_PLAIN_READ, buffer, start, end)
+    if not entries:
+        return txn_ids, [], stop
+    count, ledger, first = len(entries), ledgers[0], entries[0]
+    if entries == list(range(first, first + count)) and ledgers.count(ledger) == count:
+        return txn_ids, [(ledger, first, count)], stop
+    runs, following = list[tuple[int, int, int]](), first
+    for entry_ledger, entry in zip(ledgers, entries, strict=True):
+        if entry != following or entry_ledger != ledger:
+            runs.append((ledger, first, following - first))
+            ledger, first = entry_ledger, entry
+        following = entry + 1
+    runs.append((ledger, first, following - first))
+    return txn_ids, runs, stop
+
+
+# Responses
+
+
+def encode_v3_read_responses(txn_ids: Sequence[int], frames: bytes, max_lac: int | None) -> bytes:
+    """The good responses to READs with these ids.
+
+    ``frames``: their entries as good READ responses of version 2, which fill the buffer. With ``max_lac``, the highest
+    LAC known of the ledger, unless it is None.
+    """
+    if not txn_ids:
+        return b""
+    bodies, lac = response_entries(frames, len(txn_ids)), b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
+    ids = [_IDS.unpack_from(frames, at) for at in _places(bodies)]
+    ledgers, entries = map(list, zip(*ids, strict=True))
+    return _even_responses(txn_ids, ledgers, entries, bodies, lac) or b"".join(
+        b"".join((_response_head(txn, encode_varint(ledger), entry, len(body), lac), body, lac))
+        for txn, ledger, entry, body in zip(
+            encode_varints(txn_ids), ledgers, encode_varints(entries), bodies, strict=True
+        )
+    )
+
+
+def _places(bodies: Sequence[bytes]) -> list[int]:
+    """Return where ledger and entry stand in the frames of version 2 with these bodies."""
+    places, position = [], READ_PREFIX - _IDS.size
+    for body in bodies:
+        places.append(position)
+        position += READ_PREFIX + len(body)
+    return places
+
+
+def _response_head(txn: bytes, ledger: bytes, entry: bytes, size: int, lac: bytes) -> bytes:
+    """Return what stands before a body of ``size`` bytes, and ``lac`` behind it."""
+    result = b"\x08\x00\x10%b\x18%b\x22%b" % (ledger, entry, encode_varint(size))
+    rest = b"\x10\x00\xa2\x06%b%b" % (encode_varint(len(result) + size + len(lac)), result)
+    return frame_of(_READ, txn, rest, size + len(lac))
+
+
+def _even_responses(
+    txn_ids: Sequence[int], ledgers: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes], lac: bytes
+) -> bytes | None:
+    """Return the responses if they are rows that differ in numbers and bodies alone."""
+    size, count = len(bodies[0]), len(bodies)
+    if count < FEW or list(map(len, bodies)).count(size) != count or ledgers.count(ledgers[0]) != count:
+        return None
+    txn, entry = Column.of(txn_ids), Column.of(entries)
+    if txn is None or entry is None:
+        return None
+    head = _response_head(bytes(txn.width), encode_varint(ledgers[0]), bytes(entry.width), size, lac)
+    responses, row = bytearray(lac + head).join((b"", *bodies, b"")), len(head) + size + len(lac)
+    del responses[: len(lac)], responses[-len(head) :]
+    txn.write(responses, row, FIXED_BYTES)
+    entry.write(responses, row, len(head) - len(encode_varint(size)) - 1 - entry.width)
+    return bytes(responses)
+
+
+@dataclass(slots=True)
+class _Response:
+    """A good response; places are in the buffer."""
+
+    txn: tuple[int, int]
+    entry: tuple[int, int]
+    body: int
+    lac: int  # its place, the end of the body
+    stop: int  # of the frame
+
+
+def _one_response(buffer: Buffer, start: int, end: int) -> _Response | None:
+    """Return the good response with a body at ``start``, None if there is none."""
+    match = _GOOD_RESPONSE.match(buffer, start, end)
+    if match is None:
+        return None
+    length, header_length, txn, size, _, _, body_size = match.groups()
+    body = match.end()
+    stop, lac = start + LENGTH_BYTES + int.from_bytes(length, "big"), body + decode_varint(body_size)
+    if (
+        stop > end
+        or lac > stop
+        or header_length[0] != HEADER_BYTES + len(txn)
+        or decode_varint(size) != stop - match.end(4)
+        or (lac < stop and not _LAC.fullmatch(buffer, lac, stop))
+    ):
+        return None
+    return _Response(match.span(3), match.span(6), body, lac, stop)
+
+
+def scan_v3_reads(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[bytes], int, int]:
+    """The good READ responses with a body from ``start``, of any ledgers: request ids, entries, the entries' bytes, the
+    highest LAC in them (-1: none), and where it stopped.
+
+    Stops at the first frame that is anything else or not whole. The bytes are copies.
+    """
+    txn_ids, entries, data, max_lac = list[int](), list[int](), list[bytes](), -1
+    position, before = start, -1
+    while position > before:
+        before = position
+        response = _one_response(buffer, position, end)
+        if response is None:
+            break
+        row, head, body_end = (at - position for at in (response.stop, response.body, response.lac))
+        spans = [(low - position, high - position) for low, high in (response.txn, response.entry)]
+        for stop in tries(buffer, row, position, end):
+            rows = struct.iter_unpack(f"{head}s{body_end - head}s{row - body_end}s", memoryview(buffer)[position:stop])
+            heads, bodies, lacs = zip(*rows, strict=True)
+            columns = take_columns(bytearray(b"".join(heads)), head, spans)
+            if columns is None or (body_end < row and not all(map(_LAC.fullmatch, set(lacs)))):
+                break
+            txn_ids += columns[0]
+            entries += columns[1]
+            data += bodies
+            max_lac = max(max_lac, *map(_lac_of, set(lacs)))
+            position = stop
+        for _ in range(ONE_BY_ONE):
+            response = _one_response(buffer, position, end)
+            if response is None:
+                break
+            txn_ids.append(decode_varint(buffer[slice(*response.txn)]))
+            entries.append(decode_varint(buffer[slice(*response.entry)]))
+            data.append(bytes(buffer[response.body : response.lac]))
+            max_lac = max(max_lac, _lac_of(bytes(buffer[response.lac : response.stop])))
+            position = response.stop
+    return txn_ids, entries, data, max_lac, position
+
+
+def _lac_of(field: bytes) -> int:
+    """Return the LAC in a field, which may be empty."""
+    number = decode_varint(field[1:]) & (2 * _SIGN - 1) if field else 2 * _SIGN - 1
+    return number - 2 * _SIGN if number & _SIGN else number
