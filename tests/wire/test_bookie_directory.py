@@ -2,7 +2,8 @@
 
 ``golden/bookie_directory*.json`` have their files by path, deflated. Before the checkpoint: ledgers 1 to 3, creations
 of 1 and 3, a fence of 2; then 3 was deleted. After it, in the journal alone: more of 1, a fence of 9, which has no
-entry, what recovery wrote to 2, and ledger 4 with its creation.
+entry, what recovery wrote to 2, and ledger 4 with its creation. One of them has explicit LACs, too: of 1 and 2 in its
+state, a higher one of 1 and one of 9 in the journal alone.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from tallystick.sim.disk import Crashed, SimDisk
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDED = {b"TALLYST3": "bookie_directory.json", b"TALLYST4": "bookie_directory_4.json"}  # by the magic of the state
-NEWEST = b"TALLYST4"
+NEWEST, WITH_LACS = b"TALLYST4", "bookie_directory_lacs.json"
+LACS = {1: 13, 2: 6, 9: 0}
 STORED = {1: range(15), 2: (0, 3, 6, 9), 4: (0, 1)}
 
 
-def files(magic: bytes) -> dict[str, bytes]:
-    recorded: dict[str, str] = json.loads((GOLDEN / RECORDED[magic]).read_text())
-    found = {path: zlib.decompress(base64.b64decode(data)) for path, data in recorded.items()}
-    assert found["ledgers/state"].startswith(magic)
-    return found
+def files(name: str) -> dict[str, bytes]:
+    recorded: dict[str, str] = json.loads((GOLDEN / name).read_text())
+    return {path: zlib.decompress(base64.b64decode(data)) for path, data in recorded.items()}
+
+
+def lac_body(ledger: int, lac: int) -> bytes:
+    digest = {1: b"crc!", 2: b"", 9: b"hmac of twenty bytes"}[ledger]
+    return ledger.to_bytes(8, "big") + lac.to_bytes(8, "big") + digest
 
 
 def check(storage: Storage) -> None:
@@ -47,23 +52,44 @@ def check(storage: Storage) -> None:
     assert storage.add(2, 10, KEY, entry_bytes(2, 10)) == Code.FENCED
 
 
-@pytest.mark.parametrize("magic", RECORDED)
-def test_all_of_it_is_there(tmp_path: Path, magic: bytes) -> None:
-    for path, data in files(magic).items():
+@pytest.mark.parametrize("name", [*RECORDED.values(), WITH_LACS])
+def test_all_of_it_is_there(tmp_path: Path, name: str) -> None:
+    for path, data in files(name).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(data)
     folders = str(tmp_path / "journal"), str(tmp_path / "ledgers")
     for clean in (False, True, True):  # by replay, by what a replay left, and by a checkpoint of today
         storage = Storage.open(OsDisk(), *folders, SMALL, clock=SteppingClock())
         check(storage)
+        for ledger, lac in LACS.items():
+            expected = (lac_body(ledger, lac), lac) if name == WITH_LACS else (None, -1)
+            assert (storage.explicit_lac(ledger), storage.known_lac(ledger)) == expected
         storage.close(clean=clean)
     assert (tmp_path / "ledgers/state").read_bytes().startswith(NEWEST)
+
+
+def test_explicit_lacs_come_into_a_directory_of_before(tmp_path: Path) -> None:
+    """The first checkpoint makes it one of today."""
+    for path, data in files(RECORDED[NEWEST]).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    folders = str(tmp_path / "journal"), str(tmp_path / "ledgers")
+    for clean in (False, True, False):
+        storage = Storage.open(OsDisk(), *folders, SMALL, clock=SteppingClock())
+        check(storage)
+        for ledger, lac in LACS.items():
+            assert storage.write_lac(ledger, KEY, lac_body(ledger, lac)) == Code.OK
+        if storage.staged:
+            storage.commit(storage.take())
+        storage.close(clean=clean)
+    assert not storage.staged, "all of it was there"
+    assert lac_body(1, 13) in (tmp_path / "ledgers/state").read_bytes()
 
 
 def simulated(magic: bytes) -> SimDisk:
     """A disk that has the recorded files."""
     disk = SimDisk(random.Random(1))
-    for name, data in files(magic).items():
+    for name, data in files(RECORDED[magic]).items():
         path = f"/bookie/{name}"
         disk.makedirs(path.rpartition("/")[0])
         file = disk.open(path, create=True)

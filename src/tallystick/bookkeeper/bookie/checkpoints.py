@@ -133,7 +133,7 @@ class Checkpoints:
         ledgers, logs = self._ledgers, tuple(self._logs.logs)
         records, given_up = ledgers.records(), ledgers.given_up.copy()
         state = State(mark, generation, ledgers.next_log, logs, records, dict(deleted), ledgers.anchor, number)
-        return replace(state, given_up=given_up)
+        return replace(state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy())
 
     def enter(self) -> Iterator[None]:
         """Put what ``write`` wrote into the index, a part in each step.

@@ -151,11 +151,21 @@ class EntryLogs:
 
     def entry(self, location: index.Location, ledger: LedgerId, entry: EntryId) -> bytes:
         """Return the entry bytes at a location. Raises StorageError, CorruptRecord when something else is there."""
+        chunk, start, stop = self._bounds(location, ledger, entry)
+        return chunk[start:stop]
+
+    def head(self, location: index.Location, ledger: LedgerId, entry: EntryId, size: int) -> bytes:
+        """Return the first ``size`` of the entry bytes at a location. Raises as ``entry`` does."""
+        chunk, start, stop = self._bounds(location, ledger, entry)
+        return chunk[start : min(start + size, stop)]
+
+    def _bounds(self, location: index.Location, ledger: LedgerId, entry: EntryId) -> tuple[bytes, int, int]:
+        """Return the chunk that holds an entry, and where its bytes are in it."""
         chunk, start = self._locate(location)
         stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
         if chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, entry) or stop > len(chunk):
             raise CorruptRecord("an entry log has another entry than its index says", ledger=ledger, entry=entry)
-        return chunk[start + 28 : stop]
+        return chunk, start + 28, stop
 
     def frames(
         self, pages: index.Pages, ledger: LedgerId, first: EntryId, count: int, max_bytes: int

@@ -4,6 +4,9 @@ A location is ``log id << 40 | offset of the frame in the log``; 0 means "not th
 4,096 entry ids: ids may be as high as 2^63 - 1 and a striped bookie sees gaps. Its dense array begins with slot 0 and
 has zeros in the gaps, at most 16 for each entry; entries that lie farther apart are in the sparse rest, sorted. So an
 entry takes 8 bytes where ids are dense, and never more than some 200, an otherwise empty page included.
+
+Another thread may look through a ledger's ids while the loop enters locations: a sparse rest is replaced as a whole,
+and what moves from it to its page is there before it leaves the rest.
 """
 
 from __future__ import annotations
@@ -62,10 +65,9 @@ def put(pages: Pages, number: int, slot: int, locations: array[int]) -> None:
         return
     if page is None:
         page = pages[number] = array("Q")
-    rest = pages.sparse.pop(number, None)
-    if rest is not None:  # what was beyond the end may not be any more; it is older than what comes
+    if number in pages.sparse:  # what was beyond the end may not be any more; it is older than what comes
         _pad(page, slot + len(locations))
-        _absorb(pages, number, page, rest)
+        _absorb(pages, number, page)
     _pad(page, slot)
     if len(page) == slot or 0 not in locations:
         page[slot : slot + len(locations)] = locations
@@ -91,19 +93,21 @@ def _put_sparse(pages: Pages, number: int, slot: int, locations: array[int]) -> 
         if at < count and rest[at] == place:
             rest[at + count] = location
         else:
-            rest.insert(at, place)
-            rest.insert(at + count + 1, location)
+            entered = array("Q", (place,)), array("Q", (location,))
+            rest = rest[:at] + entered[0] + rest[at : at + count] + entered[1] + rest[at + count :]
+            pages.sparse[number] = rest
     count = len(rest) // 2
     page = pages.get(number)
     if rest[count - 1] - (len(page) if page is not None else 0) < PADDING * count:  # it is dense by now
         if page is None:
             page = pages[number] = array("Q")
         _pad(page, rest[count - 1] + 1)
-        _absorb(pages, number, page, pages.sparse.pop(number))
+        _absorb(pages, number, page)
 
 
-def _absorb(pages: Pages, number: int, page: array[int], rest: array[int]) -> None:
-    """Move what lies in a dense page, or not far behind it, from a sparse rest to it."""
+def _absorb(pages: Pages, number: int, page: array[int]) -> None:
+    """Move what lies in a dense page, or not far behind it, from its sparse rest to it."""
+    rest = pages.sparse[number]
     count = len(rest) // 2
     at = 0
     while at < count and rest[at] - len(page) <= PADDING:
@@ -112,6 +116,8 @@ def _absorb(pages: Pages, number: int, page: array[int], rest: array[int]) -> No
         at += 1
     if at < count:
         pages.sparse[number] = rest[at:count] + rest[at + count :]
+    else:
+        del pages.sparse[number]
 
 
 def split(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:

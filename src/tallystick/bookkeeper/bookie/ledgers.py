@@ -18,6 +18,7 @@ from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.explicit_lacs import ExplicitLacs
 from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
@@ -65,6 +66,7 @@ class Ledgers:
         self._unmade = sum(held_ledger.unmade for held_ledger in self.alive.values())
         self.deleted = dict(state.deleted)
         self.given_up = GivenUpLedgers(state.given_up)
+        self.explicit_lacs = ExplicitLacs(state.explicit_lacs)
         for ledger, deleted in self.deleted.items():
             if deleted.was_ahead:  # a state of before TALLYST4 has them here alone
                 self.given_up.add(ledger, deleted.creation)
@@ -107,6 +109,13 @@ class Ledgers:
                 held_ledger.fenced = True
                 self._pack(ledger, held_ledger)
         return self.absent(ledger) if code == Code.FENCED else code
+
+    def knows(self, ledger: LedgerId, key: bytes) -> Code:
+        """Return OK if the ledger is stored here and this is its key."""
+        held_ledger = self.alive.get(ledger)
+        if held_ledger is None:
+            return self.absent(ledger)
+        return Code.OK if hmac.compare_digest(held_ledger.key, key) else Code.UNAUTHORIZED
 
     def absent(self, ledger: LedgerId) -> Code:
         """Return the code for a ledger that is not here: NO_LEDGER is believed (Q15), so a deletion must be durable."""
@@ -251,6 +260,7 @@ class Ledgers:
         self.without_entries -= held_ledger.last < 0
         self._unmade -= held_ledger.unmade
         self._forget_look(ledger)
+        self.explicit_lacs.forget(ledger)
         del self._records[ledger]
         self.deleted[ledger] = DeletedLedger(now_ms, held_ledger.creation, ledger in self.ahead)
         if ledger in self.ahead:

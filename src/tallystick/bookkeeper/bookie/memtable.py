@@ -55,6 +55,11 @@ class Run:
     def entry_bytes(self, place: int) -> bytes:
         return self.data[self.bounds[place] + ADD_PREFIX : self.bounds[place + 1]]
 
+    def entry_head(self, place: int, size: int) -> bytes:
+        """Return the first ``size`` of the entry bytes."""
+        start = self.bounds[place] + ADD_PREFIX
+        return self.data[start : min(start + size, self.bounds[place + 1])]
+
     def consecutive(self, place: int, count: int, max_bytes: int) -> int:
         """Count how many of ``count`` entries from a place on have ids without a gap and fit; at least 1."""
         first, start = self.entries[place], self.bounds[place]

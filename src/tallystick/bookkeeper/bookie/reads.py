@@ -10,7 +10,9 @@ from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import MemTables
+from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.reads import response_entries
 from tallystick.errors import StorageError
@@ -70,6 +72,34 @@ class EntryReads:
             return self._logs.frames(held_ledger.pages, ledger, first, count, max_bytes)
         except StorageError:
             return _NONE
+
+    def known_lac(self, ledger: LedgerId) -> EntryId:
+        explicit_lac, header = self._ledgers.explicit_lacs.lac(ledger), self._last_header(ledger)
+        if len(header) < ENTRY_HEADER.size:
+            return explicit_lac
+        lac: EntryId = ENTRY_HEADER.unpack(header)[2]
+        return max(explicit_lac, lac)
+
+    def stored_ids(self, ledger: LedgerId) -> StoredIds | None:
+        held_ledger = self._ledgers.alive.get(ledger)
+        if held_ledger is None:
+            return None
+        rows = (table.ledgers.get(ledger) for table in self._tables.newest_first())
+        return StoredIds.of(held_ledger.pages, [each for each in rows if each is not None])
+
+    def _last_header(self, ledger: LedgerId) -> bytes:
+        """Return the header of the highest entry stored; b"" if there is none, or it cannot be read."""
+        held_ledger = self._ledgers.alive.get(ledger)
+        if held_ledger is None or held_ledger.last == NO_ENTRY:
+            return b""
+        last, size = held_ledger.last, ENTRY_HEADER.size
+        for table in self._tables.newest_first():
+            if (hit := table.find(ledger, last)) is not None:
+                return hit[0].entry_head(hit[1], size)
+        try:
+            return self._logs.head(index.get(held_ledger.pages, last), ledger, last, size)
+        except StorageError:
+            return b""
 
     def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
         code, data = self.read(ledger, first)

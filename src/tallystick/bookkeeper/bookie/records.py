@@ -5,13 +5,14 @@
     0x0201  ENTRY     version 0    master key 20 | entry                   a stored frame (``memtable.py``)
     0xFF01  FENCE     version 0    ledger 8 | master key 20
     0xFF02  CREATION  version 0    ledger 8 | creation of its metadata 8
+    0xFF03  LAC       version 0    ledger 8 | LAC 8 | digest               an explicit LAC (``explicit_lacs.py``)
 
 ``_READERS`` has all versions of all types: a new one is an entry there, and a class that says what a replay does with
 it. A record that is not in the table is of a newer version of this program, and the bookie does not start: the record
 is neither skipped nor cut, as it may be what an answer promised.
 
-Every entry has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after the
-first entry or fence of its ledger; it is -1 where a look found no metadata.
+Every entry has the master key with it, so nothing else is needed to bring a ledger back. A CREATION and a LAC come
+after the first entry or fence of their ledger; a creation is -1 where a look found no metadata.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
 
+from tallystick.bookkeeper.bookie.explicit_lacs import is_body, ledger_of
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import MemTables, Run
@@ -35,7 +37,7 @@ from tallystick.errors import CorruptRecord
 
 _HEAD = struct.Struct(">IHH")
 _LENGTH_BYTES = 4
-_ENTRY, _FENCE, _CREATION = PLAIN_ADD >> 16, 0xFF01, 0xFF02
+_ENTRY, _FENCE, _CREATION, _LAC = PLAIN_ADD >> 16, 0xFF01, 0xFF02, 0xFF03
 _FENCE_BODY = struct.Struct(">q20s")
 _CREATION_BODY = struct.Struct(">qq")
 
@@ -106,6 +108,29 @@ class CreationRecord:
             ledgers.set_creation(self.ledger, self.creation)
 
 
+@dataclass(frozen=True)
+class ExplicitLac:
+    """What a writer confirmed, as it said so."""
+
+    body: bytes
+
+    @property
+    def ledger(self) -> LedgerId:
+        return ledger_of(self.body)
+
+    def encode(self) -> bytes:
+        return _encoded(_LAC, self.body)
+
+    @classmethod
+    def decode(cls, body: bytes) -> ExplicitLac:
+        if not is_body(body):
+            raise struct.error("as long as no explicit LAC is")
+        return cls(body)
+
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
+        ledgers.explicit_lacs.note(self.ledger, self.body)
+
+
 def _no_entry(body: bytes) -> JournalRecord:
     """Refuse an entry: whole ones are found by the scans of runs, so this is shorter than the header of one."""
     raise struct.error("too short for an entry")
@@ -116,6 +141,7 @@ _READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _ENTRY: (_no_entry,),
     _FENCE: (Fence.decode,),
     _CREATION: (CreationRecord.decode,),
+    _LAC: (ExplicitLac.decode,),
 }
 
 

@@ -10,6 +10,7 @@ It is replaced whole at each checkpoint (``state_file.py``); integers big-endian
     2  LEDGERS  version 0    ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
     3  DELETED  version 0    ledger 8 | last access, ms since 1970 8 | creation 8   -2 - creation: it was ahead
     4  GIVEN_UP version 0    ledger 8 | creation 8                                  in the order of the deletions
+    5  LACS     version 0    bytes of what follows 2 | ledger 8 | LAC 8 | digest    ``explicit_lacs.py``
 
 ``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
 that there is none. One with nothing in it is not written. A section, or a file, that is of a newer version of this
@@ -31,6 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tallystick.bookkeeper.bookie.explicit_lacs import is_body, ledger_of
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -48,6 +50,7 @@ _LEDGER = struct.Struct(">qQB20sq")
 _FLAGS_AT = 16  # in a ledger
 _DELETED = struct.Struct(">qQq")
 _GIVEN_UP = struct.Struct(">qq")
+_LAC_LENGTH = struct.Struct(">H")
 _FENCED, _UNMADE = 1, 2
 # The heads of the versions before, by version: mark, generation, next log, counts of logs, ledgers and deleted, …
 _BEFORE = {version: struct.Struct(">8sQQQIII" + later) for version, later in ((3, "qQ"), (2, "q"), (1, ""))}
@@ -118,6 +121,7 @@ class State:
     anchor: Creation = UNKNOWN
     journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
     given_up: Mapping[LedgerId, tuple[Creation, ...]] = field(default_factory=dict)  # ``given_up.py``
+    explicit_lacs: Mapping[LedgerId, bytes] = field(default_factory=dict)  # ``explicit_lacs.py``
 
     def encode(self) -> bytes:
         head = self.mark, self.generation, self.journal_number, self.next_log, self.anchor
@@ -229,6 +233,23 @@ def _write_given_up(state: State) -> bytes:
     )
 
 
+def _read_lacs(body: bytes) -> dict[LedgerId, bytes]:
+    bodies, position = dict[LedgerId, bytes](), 0
+    while position < len(body):
+        start = position + _LAC_LENGTH.size
+        position = start + _LAC_LENGTH.unpack_from(body, position)[0]
+        lac_body = body[start:position]
+        if position > len(body) or not is_body(lac_body):
+            raise struct.error("an explicit LAC is cut short, or as long as none is")
+        bodies[ledger_of(lac_body)] = lac_body
+    return bodies
+
+
+def _write_lacs(state: State) -> bytes:
+    bodies = state.explicit_lacs.values()
+    return b"".join([part for body in bodies for part in (_LAC_LENGTH.pack(len(body)), body)])
+
+
 class _Section(NamedTuple):
     """A part of the state."""
 
@@ -242,4 +263,5 @@ _SECTIONS: Mapping[int, _Section] = {
     2: _Section("ledgers", _write_ledgers, (_read_ledgers,)),
     3: _Section("deleted", _write_deleted, (_read_deleted,)),
     4: _Section("given_up", _write_given_up, (_read_given_up,)),
+    5: _Section("explicit_lacs", _write_lacs, (_read_lacs,)),
 }

@@ -27,6 +27,7 @@ from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import EntryReads
 from tallystick.bookkeeper.bookie.restart import StorageParts, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
@@ -119,8 +120,10 @@ class Storage:
 
     def add(self, ledger: LedgerId, entry: EntryId, master_key: bytes, body: Buffer, *, recovery: bool = False) -> Code:
         """Add one entry, ``body`` with its header and digest. With ``recovery`` it passes a fence (Q14)."""
-        if entry < 0 or len(body) < _MIN_ENTRY or len(master_key) != MASTER_KEY_BYTES:
+        if entry < 0 or len(body) < _MIN_ENTRY:
             return Code.BAD_REQUEST
+        if len(master_key) != MASTER_KEY_BYTES:
+            return Code.UNAUTHORIZED
         code = self._ledgers.admit(ledger, master_key, self._clock.wall_ms(), recovery=recovery)
         if code == Code.OK:
             # The journal has recovery adds as plain ones: who passed the fence then passes it in a replay.
@@ -144,7 +147,7 @@ class Storage:
         After OK: durable with the ``newest_commit``.
         """
         if len(master_key) != MASTER_KEY_BYTES:
-            return Code.BAD_REQUEST
+            return Code.UNAUTHORIZED
         fenced = self.is_fenced(ledger)
         code = self._ledgers.fence(ledger, master_key, self._clock.wall_ms())
         if code == Code.OK:
@@ -152,6 +155,16 @@ class Storage:
             if not fenced or held_ledger.fence_commit > self._durable:
                 held_ledger.fence_commit = self._number + 1
                 self._stage(records.Fence(ledger, master_key).encode())
+        return code
+
+    def write_lac(self, ledger: LedgerId, master_key: bytes, body: bytes) -> Code:
+        """Keep an explicit LAC (``explicit_lacs.py``), also of a fenced ledger: OK, UNAUTHORIZED, NO_LEDGER.
+
+        After OK: durable with the ``newest_commit``. A ledger that is not stored here does not become so by this.
+        """
+        code = self._ledgers.knows(ledger, master_key)
+        if code == Code.OK and self._ledgers.explicit_lacs.note(ledger, body):
+            self._stage(records.ExplicitLac(body).encode())
         return code
 
     def is_fenced(self, ledger: LedgerId) -> bool:
@@ -179,6 +192,25 @@ class Storage:
         then 0, 1, …, as the original does.
         """
         return self._reads.batch(ledger, first, max_count, max_bytes)
+
+    def explicit_lac(self, ledger: LedgerId) -> bytes | None:
+        """Return the body of a ledger's explicit LAC, None if there is none."""
+        return self._ledgers.explicit_lacs.body(ledger)
+
+    def known_lac(self, ledger: LedgerId) -> EntryId:
+        """Return how far a ledger is confirmed by what is stored here: its explicit LAC, or that in the header of its
+        last entry. NO_ENTRY if nothing says so."""
+        return self._reads.known_lac(ledger)
+
+    def stored_ids(self, ledger: LedgerId) -> StoredIds | None:
+        """Return a snapshot of a ledger's entry ids, None if it is not stored here."""
+        return self._reads.stored_ids(ledger)
+
+    def absent(self, ledger: LedgerId) -> Code:
+        """Return the code for a ledger that is not stored here; who names a deleted one has it remembered for
+        longer."""
+        self.touch(ledger)
+        return self._ledgers.absent(ledger)
 
     def ledger_ids(self) -> list[LedgerId]:
         """Return the ledgers stored here."""

@@ -11,10 +11,12 @@ from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import MemTables, stored_frame
-from tallystick.bookkeeper.bookie.records import Adds, CreationRecord, Fence, by_ledger, decode
+from tallystick.bookkeeper.bookie.records import Adds, CreationRecord, ExplicitLac, Fence, by_ledger, decode
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.errors import CorruptRecord, StorageError
+
+LAC = bytes(7) + b"\x07" + bytes(7) + b"\x02" + b"crc!"  # of ledger 7, LAC 2
 
 
 def contents(adds: Adds) -> list[tuple[int, bytes]]:
@@ -72,6 +74,7 @@ def test_every_record_is_written_as_it_was_recorded() -> None:
     entry = entry_bytes(5, 1)
     assert stored_frame(KEY, entry) == bytes.fromhex("00000075 0201 0000") + KEY + entry
     assert Fence(7, KEY).encode() == bytes.fromhex("00000020 ff01 0000 0000000000000007") + KEY
+    assert ExplicitLac(LAC).encode() == bytes.fromhex("00000018 ff03 0000 0000000000000007 0000000000000002") + b"crc!"
     assert CreationRecord(7, -1).encode() == bytes.fromhex("00000014 ff02 0000 0000000000000007 ffffffffffffffff")
 
 
@@ -84,6 +87,9 @@ GARBAGE = {
     "a longer fence": bytes.fromhex("00000021 ff01 0000") + bytes(29),
     "a shorter creation": bytes.fromhex("00000013 ff02 0000") + bytes(15),
     "a byte": b"\xff",
+    "half an explicit LAC": ExplicitLac(LAC).encode()[:-1],
+    "a shorter explicit LAC": bytes.fromhex("00000013 ff03 0000") + bytes(15),
+    "a longer explicit LAC": bytes.fromhex("00000029 ff03 0000") + bytes(37),
     "half of an unknown one": bytes.fromhex("00000014 ff7f 0000") + bytes(15),
 }
 
@@ -95,7 +101,9 @@ def test_what_is_no_record_is_refused(garbage: bytes) -> None:
     assert refused.value.fields == {"path": "/journal/1", "offset": 8212 + len(frame(1, 0))}
 
 
-@pytest.mark.parametrize(("kind", "version"), [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 0), (0x0000, 0)])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 1), (0xFF04, 0), (0x0000, 0)]
+)
 @pytest.mark.parametrize("body", [b"", bytes(28), bytes(60)])
 def test_a_record_of_a_newer_version_is_named(kind: int, version: int, body: bytes) -> None:
     newer = struct.pack(">IHH", 4 + len(body), kind, version) + body

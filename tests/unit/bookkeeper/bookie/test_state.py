@@ -37,6 +37,10 @@ SECTION_OF_GIVEN_UP = (
     "000400000000000000000030100000000000000000000000000000631000000000000000000000000000000500000000000000034000000000"
     "000000"
 )
+EXPLICIT_LACS = {7: bytes(7) + b"\x07" + bytes(7) + b"\x02" + b"crc!", 1 << 60: (1 << 60).to_bytes(8, "big") + bytes(8)}
+SECTION_OF_LACS = (
+    "00050000000000000000002800140000000000000007000000000000000263726321001010000000000000000000000000000000"
+)
 STATE_3 = (  # of the version without sections
     "54414c4c5953543300000000000000070000000000000003000000000000000c000000020000000200000002000000000000004d000000"
     "0000000006000000000000000400000000000000090000000000000001000000000000000201697a1c515ffe19e0abbdca7572ddeeb857"
@@ -75,9 +79,19 @@ def test_it_is_written_as_it_was_recorded() -> None:
     more = replace(STATE, given_up=GIVEN_UP)
     assert more.encode()[:-4].hex() == STATE_4[:-8] + SECTION_OF_GIVEN_UP
     assert list(decoded(more.encode()).given_up.items()) == [*GIVEN_UP.items()], "in this order"
+    confirmed = replace(STATE, explicit_lacs=EXPLICIT_LACS)
+    assert confirmed.encode()[:-4].hex() == STATE_4[:-8] + SECTION_OF_LACS
+    assert decoded(confirmed.encode()) == confirmed
 
 
-@pytest.mark.parametrize(("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 0), (0, 0), (0xFFFF, 3)])
+@pytest.mark.parametrize("body", ["00", "000f" + 15 * "00", "0025" + 37 * "00", "0010" + 15 * "00", "0010" + 17 * "00"])
+def test_explicit_lacs_that_do_not_fit_together_are_refused(body: str) -> None:
+    section = struct.pack(">HHQ", 5, 0, len(body) // 2) + bytes.fromhex(body)
+    with pytest.raises(CorruptRecord, match="do not fit together"):
+        decoded(sealed(bytes.fromhex(STATE_4[:-8]) + section))
+
+
+@pytest.mark.parametrize(("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 1), (6, 0), (0, 0), (0xFFFF, 3)])
 def test_a_section_of_a_newer_version_is_named(kind: int, version: int) -> None:
     whole = STATE.encode()[:-4]
     for body in (b"", bytes(45)):
