@@ -1,0 +1,99 @@
+"""The shell of ``LacWatchersCore``: it holds long polls, has one timer, and answers those that leave over turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Hashable
+
+from tallystick.bookkeeper.bookie.lac_watchers import LacWatchersCore, Watcher
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.turns import TURN_S
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+
+LONGEST_S = 60.0  # a poll that would wait for longer is answered then
+
+
+class LongPolls:
+    """Hold polls until the LAC of their ledger has passed an entry. All methods run on the loop."""
+
+    def __init__(self, known_lac: Callable[[LedgerId], EntryId], counts: Counts) -> None:
+        self._known_lac, self._counts = known_lac, counts
+        self._core: LacWatchersCore[Hashable] = LacWatchersCore()
+        self.watched: Collection[LedgerId] = self._core.watched  # adds look at it alone
+        self._wakes: dict[Watcher, Callable[[], None]] = {}
+        self._ready: deque[Watcher] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Handle | None = None
+
+    def hold(
+        self, owner: Hashable, ledger: LedgerId, past: EntryId, timeout_s: float, wake: Callable[[], None]
+    ) -> bool:
+        """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced, or after the time-out.
+
+        Returns False if too many wait: ``wake`` is not called.
+        """
+        deadline = asyncio.get_running_loop().time() + min(timeout_s, LONGEST_S)
+        watcher = self._core.wait(owner, ledger, past, deadline)
+        if watcher is None:
+            return False
+        self._wakes[watcher] = wake
+        self._follow()
+        return True
+
+    def added(self, ledgers: Collection[LedgerId]) -> None:
+        """Entries were added to these ledgers, one of which is ``watched`` perhaps."""
+        for ledger in [ledger for ledger in dict.fromkeys(ledgers) if ledger in self.watched]:
+            self.moved(ledger)
+
+    def moved(self, ledger: LedgerId) -> None:
+        """A ledger may be known to be confirmed further than before."""
+        if ledger in self.watched:
+            self._leave(self._core.moved(ledger, self._known_lac(ledger)))
+
+    def fenced(self, ledger: LedgerId) -> None:
+        """A ledger was fenced."""
+        self._leave(self._core.fenced(ledger))
+
+    def forget(self, owner: Hashable) -> None:
+        """A connection has ended."""
+        for watcher in self._core.forget(owner):
+            del self._wakes[watcher]
+        self._follow()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        for handle in (self._timer, self._answering):
+            if handle is not None:
+                handle.cancel()
+
+    def _leave(self, watchers: Collection[Watcher]) -> None:
+        self._ready.extend(watchers)
+        if self._ready and self._answering is None:
+            self._answering = asyncio.get_running_loop().call_soon(self._answer)
+
+    def _answer(self) -> None:
+        """Answer those that have left, a turn's time of them."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + TURN_S
+        while self._ready:
+            self._wakes.pop(self._ready.popleft())()
+            if loop.time() >= ends:
+                break
+        self._answering = loop.call_soon(self._answer) if self._ready else None
+        self._follow()
+
+    def _follow(self) -> None:
+        """Set the timer to the next deadline."""
+        self._counts.long_polls_waiting = len(self._wakes)
+        wake_at = self._core.wake_at()
+        if self._timer is not None and self._timer.when() != wake_at:
+            self._timer.cancel()
+            self._timer = None
+        if wake_at is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(wake_at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._leave(self._core.passed(asyncio.get_running_loop().time()))
+        self._follow()
