@@ -24,8 +24,11 @@ from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
+from tallystick.bookkeeper.bookie.holdings import Holdings
+from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import Listing
 from tallystick.bookkeeper.bookie.looks import Looks
@@ -38,6 +41,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
+from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
@@ -248,14 +252,26 @@ class Bookie:
         service = Service(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at
         )
+        self._stack.callback(service.polls.close)
         largest = settings.max_frame_bytes
         v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
-        wires = Wires(v2, max_frame_bytes=largest)
+        lacs = LacService(self.storage, self.guard, self.counts, service.polls, looks=looks)
+        holdings = Holdings(self.storage, self.guard, self.counts, self._entry_lists(largest), looks=looks)
+        wires = Wires(v2, WireV3(service, lacs, holdings, v2, max_frame_bytes=largest), max_frame_bytes=largest)
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
-        self._server = BookieServer(wires, self.committer, self.looks, self.counts, self._outside.events, bounds)
+        self._server = BookieServer(
+            wires, self.committer, self.looks, service.polls, self.counts, self._outside.events, bounds
+        )
         self._stack.push_async_callback(self._server.stop)
         self._stack.push_async_callback(self._ports.close)
         await self._ports.serve(self._server)
+
+    def _entry_lists(self, max_frame_bytes: int) -> EntryLists:
+        worker = self._outside.workers("tally-lists")
+        self._stack.callback(worker.close)
+        lists = EntryLists(worker, partial(encode_entry_list, max_bytes=max_frame_bytes), self._fail)
+        self._stack.callback(lists.close)
+        return lists
 
     def _report_others(self, others: list[BookieId]) -> None:
         reason = "they are registered here and have left; clients would take this bookie for them"

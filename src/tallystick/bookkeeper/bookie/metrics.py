@@ -39,6 +39,17 @@ class Counts:
     read_bytes: int = 0
     batch_reads: int = 0
     batch_reads_failed: int = 0
+    long_polls: int = 0
+    long_polls_failed: int = 0
+    long_polls_waiting: int = 0
+    lac_writes: int = 0
+    lac_writes_failed: int = 0
+    lac_reads: int = 0
+    lac_reads_failed: int = 0
+    forces: int = 0
+    space_reads: int = 0
+    entry_lists: int = 0
+    entry_lists_failed: int = 0
     fences: int = 0
     fences_refused: int = 0
     commits: int = 0
@@ -54,7 +65,6 @@ class Counts:
     collections_failed: int = 0
     deletions_waiting: int = 0  # now
     ledgers_ahead: int = 0  # now
-    v3_refused: int = 0
     malformed: int = 0
 
 
@@ -89,6 +99,12 @@ def _requests(counts: Counts) -> Iterator[Metric]:
         ("ADD_ENTRY", "ADD requests answered", counts.adds, counts.adds_failed),
         ("READ_ENTRY", "READ requests answered", counts.reads, counts.reads_failed),
         ("BATCH_READ_ENTRY", "BATCH_READ requests answered", counts.batch_reads, counts.batch_reads_failed),
+        ("READ_ENTRY_LONG_POLL_READ", "Long polls answered", counts.long_polls, counts.long_polls_failed),
+        ("WRITE_LAC", "WRITE_LAC requests answered", counts.lac_writes, counts.lac_writes_failed),
+        ("READ_LAC", "READ_LAC requests answered", counts.lac_reads, counts.lac_reads_failed),
+        ("FORCE_LEDGER", "FORCE_LEDGER requests answered", counts.forces, 0),
+        ("GET_BOOKIE_INFO", "GET_BOOKIE_INFO requests answered", counts.space_reads, 0),
+        ("GET_LIST_OF_ENTRIES_OF_LEDGER", "Entry lists answered", counts.entry_lists, counts.entry_lists_failed),
     ):
         family = Metric(f"bookkeeper_server_{name}", text, "summary")
         family.add_sample(f"{family.name}_count", {"success": "true"}, total - failed)
@@ -108,6 +124,7 @@ def _connections(counts: Counts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     yield GaugeMetricFamily("bookie_connections", "Open connections", counts.connections)
+    yield GaugeMetricFamily("bookie_long_polls_waiting", "Long polls that wait", counts.long_polls_waiting)
     yield GaugeMetricFamily("bookie_unsent_bytes", "Bytes of answers that peers have not taken", counts.unsent_bytes)
     yield GaugeMetricFamily("bookie_unfinished_bytes", "Bytes of requests not answered yet", counts.unfinished_bytes)
     for name, text, count in (
@@ -123,9 +140,6 @@ def _connections(counts: Counts) -> Iterator[Metric]:
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)
     text = "Such requests refused as one ledger without an entry too many"
     yield CounterMetricFamily("bookie_fences_refused_total", text, counts.fences_refused)
-    yield CounterMetricFamily(
-        "bookie_v3_refused_total", "Connections closed for speaking protocol v3", counts.v3_refused
-    )
     yield CounterMetricFamily("bookie_malformed_total", "Connections closed for a malformed frame", counts.malformed)
 
 

@@ -10,11 +10,12 @@ import asyncio
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
+from tallystick.bookkeeper.bookie.long_polls import LongPolls
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
-from tallystick.bookkeeper.bookie.wires import SpeaksV3, Wires
+from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.ended import EndedConnections
@@ -56,8 +57,16 @@ class BookieServer:
     """Bind a port whose connections are ``session``s, ``serve`` it, then ``stop`` or ``abort`` it."""
 
     def __init__(
-        self, wires: Wires, committer: Committer, looks: Looks, counts: Counts, events: Events, bounds: Bounds
+        self,
+        wires: Wires,
+        committer: Committer,
+        looks: Looks,
+        polls: LongPolls,
+        counts: Counts,
+        events: Events,
+        bounds: Bounds,
     ) -> None:
+        self._polls = polls
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
@@ -159,6 +168,7 @@ class BookieServer:
     def forget(self, session: Session) -> None:
         self._budget.forget(session)
         self._turns.leave(session)
+        self._polls.forget(session)
         self._changed()
 
     def wait(self, session: Session, kind: Kind) -> None:
@@ -166,10 +176,7 @@ class BookieServer:
         self._changed()
 
     def refused(self, peer: str, error: RemoteProtocolError) -> None:
-        if isinstance(error, SpeaksV3):
-            self._counts.v3_refused += 1
-        else:
-            self._counts.malformed += 1
+        self._counts.malformed += 1
         if self._reports.is_new((type(error), peer)):
             self._events.emit("connection closed", peer=peer, reason=str(error))
 

@@ -5,21 +5,24 @@ A wire gives values, or runs of stored frames by columns, and gets codes back wi
     commit NOW         they are already
     commit n           when this commit of the journal is on the disk
     AfterLook(ledger)  there is no code yet: ask again with what a look at the ledger's metadata has said
+    Later(begin)       nor here: ``begin`` it, and the response comes when something happens
 
 Adds that were stored wait for their commit, and so does every response to a read that fenced, "no such entry" included,
 since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original sends that "no" before its fence is
-synced.
+synced. A deferred add is acknowledged at once, and durable with the commit that a force waits for: nothing else takes
+it for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final, Generic, TypeVar, assert_never
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.long_polls import LongPolls
 from tallystick.bookkeeper.bookie.look import NOT_WRITTEN, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -34,7 +37,8 @@ _EXISTS = (Verdict.ADMIT, Verdict.REFUSE)  # the look has found the ledger in th
 
 @dataclass(slots=True)
 class AddEntryRequest:
-    """One entry, ``body`` with its header and digest. ``recovery``: it passes a fence (Q14)."""
+    """One entry, ``body`` with its header and digest. ``recovery``: it passes a fence (Q14). ``deferred``: whoever adds
+    it forces the ledger later, and needs it durable only then."""
 
     ledger: LedgerId
     entry: EntryId
@@ -42,6 +46,7 @@ class AddEntryRequest:
     body: bytes | bytearray | memoryview = field(repr=False)
     recovery: bool = False
     high_priority: bool = False
+    deferred: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +80,17 @@ class AfterLook:
     """The request is to be made again after a look at the metadata of this ledger."""
 
     ledger: LedgerId
+
+
+Response = TypeVar("Response")
+
+
+@dataclass(slots=True)
+class Later(Generic[Response]):
+    """The response comes later, on the loop: ``begin(owner, done)`` gives it to ``done``, once, unless the connection
+    that owns the request has ended."""
+
+    begin: Callable[[Hashable, Callable[[Response], None]], None]
 
 
 @dataclass(slots=True)
@@ -113,6 +129,7 @@ class Service:
     ) -> None:
         self._storage, self._guard, self._fences, self._counts, self._recent = storage, guard, fences, counts, recent
         self._identities = storage.identities
+        self.polls = LongPolls(storage.known_lac, counts)
         self.looks, self._look_at = looks, look_at
 
     # Runs of plain adds.
@@ -176,6 +193,8 @@ class Service:
                 for ledger, entry in zip(run.ledgers, run.entries, strict=True):
                     self._recent.adding(ledger, entry, self._storage.last_entry(ledger))
             codes = self._storage.add_run(data, run)
+            if self.polls.watched:
+                self.polls.added(run.ledgers)
         if is_ok := not any(codes):
             self._counts.add_bytes += stop - start
         else:
@@ -204,7 +223,9 @@ class Service:
             return self.refuse(add, code)
         self._counts.adds += 1
         self._counts.add_bytes += len(add.body)
-        return ServiceResponse(code, commit=self._storage.newest_commit)
+        # One of recovery is never deferred: what it writes back may be all that is left of the entry (Q14).
+        is_deferred = add.deferred and not add.recovery
+        return ServiceResponse(code, commit=NOW if is_deferred else self._storage.newest_commit)
 
     def read(
         self, read: ReadEntryRequest | ReadBatchRequest, verdict: Verdict | None = None, *, waiting: int = 0
@@ -287,15 +308,21 @@ class Service:
             return Code.READ_ONLY
         if self._recent.watched:
             self._recent.adding(add.ledger, add.entry, self._storage.last_entry(add.ledger))
-        return self._storage.add(add.ledger, add.entry, add.master_key, add.body, recovery=add.recovery)
+        code = self._storage.add(add.ledger, add.entry, add.master_key, add.body, recovery=add.recovery)
+        if self.polls.watched:
+            self.polls.added((add.ledger,))
+        return code
 
     def _open(self, read: ReadEntryRequest | ReadBatchRequest, *, exists: bool) -> Code:
         """Judge a read, and fence if it has a key: before the entry is searched, so that a "no" stays true."""
         if read.ledger < 0 or read.entry < NO_ENTRY:
             return Code.BAD_REQUEST
-        if read.master_key is not None:
-            return self._fences.fence(read.ledger, read.master_key, exists=exists)
-        return Code.OK
+        if read.master_key is None:
+            return Code.OK
+        code = self._fences.fence(read.ledger, read.master_key, exists=exists)
+        if code == Code.OK:
+            self.polls.fenced(read.ledger)
+        return code
 
     def _entries(self, read: ReadEntryRequest | ReadBatchRequest) -> tuple[Code, list[bytes]]:
         try:

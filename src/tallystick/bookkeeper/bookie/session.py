@@ -1,6 +1,6 @@
 """One connection to a bookie: received bytes go to its wire, responses to the socket, both bounded.
 
-It is served when its first bytes have said which wire that is; one that speaks none of them is closed.
+It is served when its first bytes have said which wire that is.
 A peer that does not take its responses is not read; one that sends half a frame costs that half and no more. The server
 bounds what all connections hold together, and gives them their turns.
 """
@@ -17,7 +17,7 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
-from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, Wire, Wires
+from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, ServeResult, Wire, Wires
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
@@ -205,11 +205,8 @@ class Session(asyncio.BufferedProtocol):
     def _begin(self) -> Wire | None:
         """Find the wire by the first bytes. Returns None if more are needed, or if the connection must end."""
         if not self._transport.is_closing():
-            try:
-                self._wire = self._around.wires.spoken(b"".join(self._chunks))
-                self._need = LENGTH_BYTES if self._wire else BEGINNING_BYTES
-            except RemoteProtocolError as error:
-                self._refuse(error)
+            self._wire = self._around.wires.spoken(b"".join(self._chunks))
+            self._need = LENGTH_BYTES if self._wire else BEGINNING_BYTES
         return self._wire
 
     def _refuse(self, error: RemoteProtocolError) -> None:
@@ -239,9 +236,9 @@ class Session(asyncio.BufferedProtocol):
         took_s = self._loop.time() - began
         if self._has_served:
             self.goes_on = self._size >= self._need or took_s > _LITTLE_S
-        if result.when_durable:
-            self._held_bytes += result.durable_size
-            self._around.committer.hold(self, result.when_durable, result.commit)
+        self._wire = result.next_wire or wire
+        self._held_bytes += result.durable_size
+        self._hold(result)
         for ledger, frames in result.to_look.items():
             self._look(wire, ledger, frames)
         if result.at_once:
@@ -254,6 +251,30 @@ class Session(asyncio.BufferedProtocol):
             self._around.committer.block(self)
         elif self._size >= self._need:
             self._wait(Kind.READ if result.read_is_next else Kind.ADD)
+
+    def _hold(self, result: ServeResult) -> None:
+        """Keep what is to wait: responses for their commit, requests for what answers them."""
+        if result.when_durable:
+            self._around.committer.hold(self, result.when_durable, result.commit)
+        elif result.deferred:
+            self._around.committer.flush()
+        if not result.later:
+            return
+        here, waits = list[bytes](), False
+
+        def come(response: bytes) -> None:
+            if not waits:  # it leaves with the others
+                here.append(response)
+            elif not self._transport.is_closing():
+                self._held_bytes += len(response)
+                self.deliver([response])
+
+        for begin in result.later:
+            begin(self, come)
+        waits = True
+        for response in here:
+            result.add_response(response)
+        here.clear()  # what waits for long keeps nothing of this
 
     def _look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
         """Serve these when their ledger was looked at, some at a time."""
@@ -269,11 +290,12 @@ class Session(asyncio.BufferedProtocol):
             if self._transport.is_closing():
                 return
             result = wire.settle(frames, verdict)
+            self._hold(result)
             self._held_bytes += result.size - size
-            if result.when_durable:
-                self._around.committer.hold(self, result.when_durable, result.commit)
             if result.at_once:
                 self.deliver(result.at_once)
+            else:
+                self._pump()
 
         adds = not all(wire.is_read(frame) for frame in requests)
         self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)

@@ -14,7 +14,14 @@ from collections.abc import Callable
 from tallystick.bookkeeper.bookie import service
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
-from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES, ServeResult
+from tallystick.bookkeeper.bookie.wires import (
+    LENGTH_BYTES,
+    RESPONSE_BYTES,
+    RUN_LEDGERS,
+    SHORT_BYTES,
+    ServeResult,
+    whole_body,
+)
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -22,9 +29,6 @@ from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_reque
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError
 
-RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
-
-_LENGTH_BYTES = 4
 _READ_REQUEST_BYTES = 24
 _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
@@ -37,7 +41,7 @@ class WireV2:
 
     def __init__(self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int) -> None:
         self._service = service
-        self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
+        self._max_body, self._max_batch = max_frame_bytes - LENGTH_BYTES, max_batch_bytes
 
     def serve(
         self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
@@ -71,7 +75,7 @@ class WireV2:
             if run.ledgers:
                 self._answer_run(frames, run, self._service.add_run(frames, run, verdict), result)
             else:
-                body = start + _LENGTH_BYTES
+                body = start + LENGTH_BYTES
                 stop = body + int.from_bytes(frames[start:body], "big")
                 self._answer(v2.decode_request(memoryview(frames)[body:stop]), result, verdict)
             result.position = stop
@@ -82,9 +86,9 @@ class WireV2:
         return self._is_read(data, 0, len(data))
 
     def _is_read(self, data: bytes, start: int, end: int) -> bool:
-        if end - start < _LENGTH_BYTES + 4:
+        if end - start < LENGTH_BYTES + 4:
             return False
-        version, op, _, lowest = data[start + _LENGTH_BYTES : start + _LENGTH_BYTES + 4]
+        version, op, _, lowest = data[start + LENGTH_BYTES : start + LENGTH_BYTES + 4]
         return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)
 
     def _answer_run(self, data: bytes, run: AddRun, run_response: AddRunResponse, result: ServeResult) -> None:
@@ -120,22 +124,15 @@ class WireV2:
 
     def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
         """Serve one frame of any kind. Returns False if it is not whole, or the connection must end."""
-        if end - start < _LENGTH_BYTES:
-            result.need = _LENGTH_BYTES
-            return False
-        body = start + _LENGTH_BYTES
-        size = int.from_bytes(data[start:body], "big")
         try:
-            if size > self._max_body:  # before anything is buffered for it; a negative length is a huge one here
-                raise RemoteProtocolError("a frame is longer than nettyMaxFrameSizeBytes allows", bytes=size)
-            if end - body < size:
-                result.need = _LENGTH_BYTES + size
+            body = whole_body(data, start, end, self._max_body, result)
+            if body is None:
                 return False
-            self._answer(v2.decode_request(memoryview(data)[body : body + size]), result)
+            self._answer(v2.decode_request(body), result)
         except RemoteProtocolError as error:
             result.refusal = error
             return False
-        result.position = body + size
+        result.position = start + LENGTH_BYTES + len(body)
         return True
 
     def _answer(self, request: v2.Request, result: ServeResult, verdict: Verdict | None = None) -> None:

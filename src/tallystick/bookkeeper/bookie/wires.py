@@ -5,13 +5,14 @@ A connection begins with the beginning of a frame, and is served only when that 
     length 4 | 0x0A …        version 3: a protobuf with its header first
     length 4 | version …     version 2, and any that it refuses with BAD_VERSION
 
-It stays in that protocol. A length that no frame may have is enough to be refused. A wire finds whole requests in
-bytes, has the service do them, and encodes the responses.
+It stays in that protocol, but for one in version 3 that a frame of version 2 turns, for good: a client of version 2
+that wants TLS begins so. A length that no frame may have is enough to be refused. A wire finds whole requests in bytes,
+has the service do them, and encodes the responses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,14 +23,15 @@ from tallystick.errors import RemoteProtocolError
 
 RESPONSE_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
 SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
+RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
 LENGTH_BYTES = 4
 BEGINNING_BYTES = LENGTH_BYTES + 1  # of a connection: they say in which protocol it is
 
-_V3_FIRST_BYTE = 0x0A
+V3_FIRST_BYTE = 0x0A
 
 
-class SpeaksV3(RemoteProtocolError):
-    """The peer speaks protocol version 3, which this bookie does not."""
+# Asks for a response that comes later: (owner, deliver). It is encoded when it comes.
+Begin = Callable[[Hashable, Callable[[bytes], None]], None]
 
 
 @dataclass(slots=True)
@@ -49,6 +51,9 @@ class ServeResult:
     reads: bool = False  # something was read
     read_is_next: bool = False  # it ended before a read, because none was allowed
     to_look: dict[LedgerId, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
+    later: list[Begin] = field(default_factory=list)  # of requests that wait for something else
+    deferred: bool = False  # something was stored that no response waits for
+    next_wire: Wire | None = None  # serve what follows by this one from now on
 
     def add_response(self, data: bytes, commit: int = NOW) -> None:
         self.size += len(data)
@@ -85,21 +90,34 @@ class Wire(Protocol):
         ...
 
 
+def whole_body(data: bytes, start: int, end: int, max_body: int, result: ServeResult) -> memoryview | None:
+    """Return the body of the frame at ``start``; None if it is not whole: ``result`` says how much is needed.
+
+    Raises RemoteProtocolError.
+    """
+    body = start + LENGTH_BYTES
+    if end < body:
+        result.need = LENGTH_BYTES
+        return None
+    size = int.from_bytes(data[start:body], "big")
+    if size > max_body:  # before anything is buffered for it; a negative length is a huge one here
+        raise RemoteProtocolError("a frame is longer than nettyMaxFrameSizeBytes allows", bytes=size)
+    if end - body < size:
+        result.need = LENGTH_BYTES + size
+        return None
+    return memoryview(data)[body : body + size]
+
+
 class Wires:
     """All protocols of a bookie. ``max_frame_bytes`` counts the length field."""
 
-    def __init__(self, v2: Wire, *, max_frame_bytes: int) -> None:
-        self._v2, self._max_body = v2, max_frame_bytes - LENGTH_BYTES
+    def __init__(self, v2: Wire, v3: Wire, *, max_frame_bytes: int) -> None:
+        self._v2, self._v3, self._max_body = v2, v3, max_frame_bytes - LENGTH_BYTES
 
     def spoken(self, beginning: bytes) -> Wire | None:
-        """Return the wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None if it takes more.
-
-        Raises RemoteProtocolError.
-        """
+        """Return the wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None if it takes more."""
         if not 0 < int.from_bytes(beginning[:LENGTH_BYTES], "big") <= self._max_body:
             return self._v2
         if len(beginning) < BEGINNING_BYTES:
             return None
-        if beginning[LENGTH_BYTES] == _V3_FIRST_BYTE:
-            raise SpeaksV3("this client speaks protocol version 3: set useV2WireProtocol=true in its configuration")
-        return self._v2
+        return self._v3 if beginning[LENGTH_BYTES] == V3_FIRST_BYTE else self._v2

@@ -12,13 +12,14 @@ So a stripe of a long ledger is one group. Numbers are big-endian, groups ascend
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId
 from tallystick.codec.frames import Buffer
-from tallystick.errors import RemoteProtocolError
+from tallystick.errors import LocalProtocolError, RemoteProtocolError
 
 _HEADER = struct.Struct(">ii56x")
 _GROUP = struct.Struct(">qqii")
@@ -46,15 +47,21 @@ class EntryList:
     groups: Sequence[Group] = ()
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[EntryId, EntryId]]) -> EntryList:
-        """Make the list of ascending runs (first, last) that do not touch each other."""
+    def of(cls, runs: Iterable[tuple[EntryId, EntryId]], *, max_bytes: int = sys.maxsize) -> EntryList:
+        """Make the list of ascending runs (first, last) that do not touch each other.
+
+        Raises LocalProtocolError for one that takes more than ``max_bytes``, as soon as it does.
+        """
         groups: list[Group] = []
+        most = (max_bytes - _HEADER.size) // _GROUP.size
         for run_first, last in runs:
             first = run_first
             while first <= last:
                 size = min(last - first + 1, _MAX_INT)
                 _put(groups, first, size)
                 first += size
+            if len(groups) > most:
+                raise LocalProtocolError("a list of entries is longer than its response may be", bytes=max_bytes)
         return cls(groups)
 
     @classmethod

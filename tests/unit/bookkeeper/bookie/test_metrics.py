@@ -14,7 +14,7 @@ from tallystick.runtime.disk import Usage
 
 def test_a_scrape_has_the_originals_names_and_ours() -> None:
     counts = Counts(
-        adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, v3_refused=5, connections_refused=6
+        adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, malformed=5, connections_refused=6
     )
     stats = StorageStats(
         ledgers=4,
@@ -45,7 +45,7 @@ def test_a_scrape_has_the_originals_names_and_ours() -> None:
         "bookie_entries_count 9.0",
         "bookie_write_cache_size 100.0",
         "bookie_staged_bytes 12.0",
-        "bookie_v3_refused_total 5.0",
+        "bookie_malformed_total 5.0",
         "bookie_connections_refused_total 6.0",
         "bookie_unfinished_bytes 0.0",
         "bookie_unsent_bytes 0.0",

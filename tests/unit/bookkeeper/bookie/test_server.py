@@ -71,17 +71,6 @@ async def test_random_bytes_never_stop_the_server(bookie: Bookie) -> None:
         assert await good.code(adds(99, [0])) == Code.OK
 
 
-async def test_a_client_of_version_3_is_closed_counted_and_told_once_what_to_set(home: Home, bookie: Bookie) -> None:
-    for _ in range(3):
-        async with talking(bookie) as peer:
-            assert await peer.ask(bytes.fromhex("0000000e0a06080310071804c20603088827")) is None
-    assert bookie.counts.v3_refused == 3
-    assert bookie.counts.malformed == 0
-    told = home.heard("connection closed")
-    assert len(told) == 1
-    assert "useV2WireProtocol=true" in told[0].fields["reason"]
-
-
 def test_connections_leave_files_for_the_storage() -> None:
     assert Bounds.of(1024, 5 * MIB).connections == 512
     assert Bounds.of(100, 5 * MIB).connections == 25
@@ -164,7 +153,13 @@ class Guest:
 
 async def test_behind_who_was_refused_a_newcomer_takes_the_place_of_who_has_gone() -> None:
     crowd = BookieServer(
-        cast("Any", None), cast("Any", None), cast("Any", None), Counts(), Events(), Bounds(connections=4)
+        cast("Any", None),
+        cast("Any", None),
+        cast("Any", None),
+        cast("Any", None),
+        Counts(),
+        Events(),
+        Bounds(connections=4),
     )
     living, gone = [Guest("B:1"), Guest("B:2"), Guest("B:3")], Guest("C:1")
     for guest in (*living, gone):

@@ -231,9 +231,74 @@ async def test_of_a_peer_that_is_refused_nothing_is_kept() -> None:
     """Its connection may be there for long, as it takes no answers."""
 
     class Refusing(Looking):
-        def spoken(self, beginning: bytes) -> Wire:
-            raise RemoteProtocolError("speaks something else")
+        def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
+            return ServeResult(0, refusal=RemoteProtocolError("speaks something else"))
 
     bench = Refusing()
     bench.came(adds(1, [0]))
     assert not bench.kept
+
+
+class Waiting(Turned):
+    """Each read of the socket has a request that is answered later, or at once where ``here``."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.here = self.deferred = False
+        self.next_wire: Wire | None = None
+        self.deliver: list[Callable[[bytes], None]] = []
+        self.owners: list[object] = []
+        self.written: list[list[bytes]] = []
+        self.flushed = 0
+        self.closing = False
+
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
+        def begin(owner: object, deliver: Callable[[bytes], None]) -> None:
+            self.owners.append(owner)
+            self.deliver.append(deliver)
+            if self.here:
+                deliver(b"here")
+
+        served = ServeResult(len(data), later=[begin], deferred=self.deferred, next_wire=self.next_wire)
+        served.add_response(b"another")
+        return served
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def writelines(self, responses: list[bytes]) -> None:
+        self.written.append(list(responses))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def test_what_comes_later_is_written_then_and_what_is_here_with_the_others() -> None:
+    bench = Waiting()
+    bench.came(adds(1, [0]))
+    assert bench.written == [[b"another"]] and bench.owners == [bench.session]
+    bench.deliver[0](b"later")
+    assert bench.written == [[b"another"], [b"later"]] and bench.session._held_bytes == 0
+    bench.here = True
+    bench.came(adds(1, [1]))
+    assert bench.written[2:] == [[b"another", b"here"]] and bench.session._held_bytes == 0
+    bench.closing = True
+    bench.deliver[0](b"too late")
+    assert len(bench.written) == 3
+
+
+async def test_what_nobody_waits_for_is_committed_all_the_same() -> None:
+    bench = Waiting()
+    bench.came(adds(1, [0]))
+    assert bench.flushed == 0
+    bench.deferred = True
+    bench.came(adds(1, [1]))
+    assert bench.flushed == 1
+
+
+async def test_a_connection_goes_on_in_the_wire_that_it_turned_to() -> None:
+    bench, other = Waiting(), Waiting()
+    bench.next_wire = cast(Wire, other)
+    bench.came(adds(1, [0]))
+    bench.came(adds(1, [1]))
+    assert (len(bench.owners), len(other.owners)) == (1, 1)

@@ -18,8 +18,8 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import AddRunResponse, Service
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.wire_v2 import RUN_LEDGERS, WireV2
-from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES, ServeResult
+from tallystick.bookkeeper.bookie.wire_v2 import WireV2
+from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, RUN_LEDGERS, SHORT_BYTES, ServeResult
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Op, RequestFlag

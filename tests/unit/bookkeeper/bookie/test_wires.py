@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from support.bookies import Home, Peer, adds, codes, read, talking
+from support.frames_v3 import adds_v3, codes_v3, read_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
-V3 = bytes.fromhex("000000400a06")  # the beginning of a protobuf
+START_TLS = bytes.fromhex("0000000b0a0608031009180cd20600")
 
 
 async def began(bookie: Bookie, peer: Peer, data: bytes) -> None:
@@ -18,17 +19,6 @@ async def began(bookie: Bookie, peer: Peer, data: bytes) -> None:
     peer.writer.write(data)
     (session,) = bookie._server._sessions
     await until(lambda: session._size == len(data))
-
-
-@pytest.mark.parametrize("size", range(1, 5))
-async def test_protocol_version_3_is_told_apart_by_its_first_byte(home: Home, size: int) -> None:
-    async with home.running() as bookie, talking(bookie) as peer:
-        await began(bookie, peer, V3[:size])
-        assert not home.heard("connection closed")
-        assert await peer.ask(V3[size:]) is None
-        (closed,) = home.heard("connection closed")
-        assert "useV2WireProtocol=true" in closed.fields["reason"]
-        assert (bookie.counts.v3_refused, bookie.counts.malformed) == (1, 0)
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -40,15 +30,40 @@ async def test_a_connection_is_served_whatever_its_first_read_brings(home: Home,
         assert await peer.code(read(1, 0)) == Code.OK
 
 
+@pytest.mark.parametrize("size", range(1, 9))
+async def test_version_3_is_told_apart_by_its_first_byte(home: Home, size: int) -> None:
+    frame = adds_v3(1, [0])
+    async with home.running() as bookie, talking(bookie) as peer:
+        await began(bookie, peer, frame[:size])
+        assert codes_v3(await peer.ask(frame[size:]) or b"") == [(1, Code.OK)]
+        assert codes_v3(await peer.ask(read_v3(1, 0, number=2)) or b"") == [(2, Code.OK)]
+
+
 @pytest.mark.parametrize("length", ["00000000", "7fffffff", "ffffffff"])
 async def test_a_length_that_no_frame_may_have_is_refused_by_itself(home: Home, length: str) -> None:
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.ask(bytes.fromhex(length)) is None
-        assert (bookie.counts.v3_refused, bookie.counts.malformed) == (0, 1)
+        assert bookie.counts.malformed == 1
 
 
-async def test_a_connection_stays_in_its_protocol(home: Home) -> None:
+async def test_a_connection_stays_in_version_2(home: Home) -> None:
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(1, [0])) == Code.OK
-        assert await peer.ask(V3 + bytes(62)) is None
-        assert (bookie.counts.v3_refused, bookie.counts.malformed) == (0, 1)
+        assert await peer.ask(read_v3(1, 0)) is None
+        assert bookie.counts.malformed == 1
+
+
+async def test_a_client_of_version_2_that_begins_with_tls_goes_on_in_its_version(home: Home) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert codes_v3(await peer.ask(START_TLS) or b"") == [(12, Code.BAD_REQUEST)]
+        assert await peer.code(adds(1, [0])) == Code.OK
+        assert await peer.code(read(1, 0)) == Code.OK
+        assert await peer.ask(read_v3(1, 0)) is None, "for good"
+
+
+async def test_frames_of_both_that_come_with_one_read_are_served(home: Home) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        peer.writer.write(adds_v3(1, [0], number=7) + adds(1, [1]) + read(1, 1))
+        answers = sorted([await peer.frame() or b"" for _ in range(3)], key=lambda frame: frame[4:6])
+        assert codes(b"".join(answers[:2])) == [(v2.Op.ADD, Code.OK, 1, 1), (v2.Op.READ, Code.OK, 1, 1)]
+        assert codes_v3(answers[2]) == [(7, Code.OK)]
