@@ -42,8 +42,11 @@ class Original:
     version: str
     artifacts: tuple[tuple[str, str, str], ...]  # group, name, version
     flags: tuple[str, ...]
-    # Makes the files that a training run needs in a folder, and gives its arguments.
-    training: Callable[[Path], list[str]]
+    # Makes the files that a training run needs in a folder, and gives its arguments. None: no archive is made.
+    training: Callable[[Path], list[str]] | None = None
+    versions: tuple[str, str, str] | None = (
+        None  # what says which versions of other artifacts fit: group, name, version
+    )
 
     @property
     def sources(self) -> list[Path]:
@@ -95,6 +98,30 @@ BOOKKEEPER = Original(
     ),
     _train_bookkeeper,
 )
+DISTRIBUTEDLOG = Original(
+    "distributedlog",
+    "4.18.0",
+    (
+        ("org.apache.distributedlog", "distributedlog-core", "4.18.0"),
+        ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
+        ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
+    ),
+    BOOKKEEPER.flags,
+)
+PULSAR = Original(
+    "pulsar",
+    "4.2.4",
+    (("org.apache.pulsar", "pulsar-broker", "4.2.4"),),
+    (
+        *opened("java.io", "java.lang", "java.nio", "java.util.zip", "java.net", "sun.net", "sun.nio.ch"),
+        *(
+            "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
+            "--add-opens=java.management/sun.management=ALL-UNNAMED",
+        ),
+        f"-Dlog4j2.configurationFile={SOURCES / 'bookkeeper' / 'log4j2.properties'}",
+    ),
+    versions=("org.apache.pulsar", "pulsar", "4.2.4"),
+)
 ROCKETMQ = Original(
     "rocketmq",
     "5.5.0",
@@ -141,8 +168,8 @@ def prepare(original: Original) -> Java:
     if not driver.exists():
         _build(driver, lambda folder: _compile(original, lib, folder))
     java = Java(original, lib, driver)
-    if not (driver / "classes.jsa").exists():
-        _train(java)
+    if original.training is not None and not (driver / "classes.jsa").exists():
+        _train(java, original.training)
     return java
 
 
@@ -169,14 +196,23 @@ def _run(command: list[str], folder: Path) -> None:
         raise RuntimeError(f"{' '.join(command[:3])} … failed with {done.returncode}:\n{done.stdout[-3000:]}")
 
 
+def _coordinates(group: str, name: str, version: str) -> str:
+    return f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+
+
 def _resolve(original: Original, folder: Path) -> None:
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in original.artifacts
-    )
+    dependencies = "".join(f"<dependency>{_coordinates(*artifact)}</dependency>" for artifact in original.artifacts)
+    managed = ""
+    if original.versions is not None:
+        imported = f"{_coordinates(*original.versions)}<type>pom</type><scope>import</scope>"
+        managed = (
+            "<dependencyManagement><dependencies>"
+            f"<dependency>{imported}</dependency></dependencies></dependencyManagement>"
+        )
     pom = (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>tallystick</groupId>'
-        f"<artifactId>peers</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
+        f"<artifactId>peers</artifactId><version>1</version>{managed}"
+        f"<dependencies>{dependencies}</dependencies></project>"
     )
     with tempfile.TemporaryDirectory() as project:
         (Path(project) / "pom.xml").write_text(pom)
@@ -201,14 +237,14 @@ def _compile(original: Original, lib: Path, folder: Path) -> None:
     shutil.rmtree(classes)
 
 
-def _train(java: Java) -> None:
+def _train(java: Java, training: Callable[[Path], list[str]]) -> None:
     """One short run of all roles writes the class-data archive. It only saves time, so a run that fails is left be."""
     with tempfile.TemporaryDirectory() as folder:
         temporary = java.driver / f".classes-{os.getpid()}.jsa"
         home = (f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}")
         command = java.command(
             "Train",
-            *java.original.training(Path(folder)),
+            *training(Path(folder)),
             flags=(*SMALL, *home, f"-XX:ArchiveClassesAtExit={temporary}"),
         )
         try:

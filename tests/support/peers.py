@@ -304,3 +304,15 @@ class Bookie(Server):
                 return code
             finally:
                 writer.close()
+
+
+class LogPeer(Driver):
+    """A client of DistributedLog over the ledgers of a cluster."""
+
+    @classmethod
+    async def open(cls, java: Java, uri: str, folder: Path, *, first: bool = False) -> LogPeer:
+        address, _, root = uri.removeprefix("zk+hierarchical://").partition("/")
+        command = java.command("LogPeer", address, f"/{root}", "first" if first else "later", flags=SMALL)
+        peer = await cls._start("java", command, folder, "logs")
+        assert isinstance(peer, cls)
+        return peer

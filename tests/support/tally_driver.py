@@ -1,6 +1,6 @@
 """Our client of ledgers in a process of its own, driven by the same lines as the original's (``lines.py``).
 
-Usage: ``python tally_driver.py URI``. Ends at once, closing nothing, when its standard input does: as a crash would.
+Usage: ``python tally_driver.py URI [WIRE]``. Like a crash, it ends at once, closing nothing, when its standard input does.
 """
 
 from __future__ import annotations
@@ -182,10 +182,10 @@ class TallyDriver:
         return {**{verb.__name__: verb for verb in plain}, "load-adds": self.load_adds, "load-reads": self.load_reads}
 
 
-async def main(uri: str) -> None:
-    async with tallystick.connect(uri) as client:
+async def main(uri: str, wire: str = "auto") -> None:
+    async with tallystick.connect(uri, settings=tallystick.ClientSettings(wire=wire)) as client:
         await serve(TallyDriver(client).verbs())
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1]))
+    uvloop.run(main(*sys.argv[1:]))

@@ -17,6 +17,7 @@ Buffer = bytes | bytearray | memoryview
 PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
 PLAIN_READ = 0x02020000
 RECOVERY_FLAGS = 0x0006  # of an ADD that passes a fence (0x2), and goes before others (0x4)
+DEFERRED_FLAG = 0x8000  # of an ADD that need not be durable: no bit of version 2, only version 3 can send it
 ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ response
 _ADD_HEAD = struct.Struct(">II20sqq")
 _ENTRY = struct.Struct(">qqqq")

@@ -23,14 +23,16 @@ class _Evidence:
 
 
 class BatchReads:
-    """The evidence of a client about its bookies, whose connections are numbered from 1."""
+    """The evidence of a client about its bookies, whose connections are numbered from 1. ``exist``: its protocol has
+    batch reads at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exist: bool = True) -> None:
+        self._exist = exist
         self._evidence: dict[BookieId, _Evidence] = {}
 
     def allowed(self, bookie: BookieId, now: float) -> bool:
         evidence = self._evidence.get(bookie)
-        return evidence is None or evidence.single_until <= now
+        return self._exist and (evidence is None or evidence.single_until <= now)
 
     def answered(self, bookie: BookieId) -> None:
         """A bookie responded to a batch read, with whatever code."""

@@ -1,5 +1,7 @@
 """The bookies as a client talks to them: one connection each, made when first needed.
 
+By default a second one speaks version 3, for what version 2 lacks: made, too, when that is first needed.
+
 A bookie is named by its id; where it listens is asked again at each connect, since a restarted bookie may have moved.
 What has no response (refused, lost, timed out, not registered) is unknown, never a "no" (Q15). A bookie whose
 connection could not be made is not tried again for a short, growing while: requests meanwhile fail at once. Only an
@@ -9,7 +11,10 @@ attempt that was really made lengthens that while; a request that came too early
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
@@ -27,9 +32,24 @@ from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
-from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest
+from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
+from tallystick.bookkeeper.ledger.wires import (
+    SPACE,
+    BatchRequest,
+    BookieRequest,
+    EntryListRequest,
+    ForceRequest,
+    LongPollRequest,
+    ReadLacRequest,
+    ReadRequest,
+    SpaceRequest,
+    WireFactory,
+    WriteLacRequest,
+)
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.entry_list import EntryList
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
-from tallystick.errors import BookieUnavailable
+from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
 
 Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
@@ -38,6 +58,15 @@ FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
 # A response's frame can be longer than any request's: a batch response has a length in front of each entry.
 RESPONSE_SLACK_BYTES = 16 * 1024
+# A bookie that closed a connection on its first request of version 3 is not asked for more of that for so long.
+WITHOUT_V3_S = 10.0
+
+
+class BookieSpace(NamedTuple):
+    """The bytes of a bookie's disks."""
+
+    total_bytes: int
+    free_bytes: int
 
 
 class BookieClient:
@@ -52,9 +81,14 @@ class BookieClient:
     ) -> None:
         self.settings = settings
         self._identify = identify
-        self.batch_reads = BatchReads()  # kept by readers
+        self.batch_reads = BatchReads(exist=settings.wire != "v3")  # kept by readers
+        self.followed_lacs: dict[
+            LedgerId, EntryId
+        ] = {}  # the highest that bookies told, of ledgers that somebody put here
         self._outside, self._resolve = outside, resolve
+        self._v3 = partial(ClientWireV3, ids=itertools.count(1), note_lac=self._note_lac)
         self._peers: dict[BookieId, _BookiePeer] = {}
+        self._v3_peers = self._peers if settings.wire == "v3" else dict[BookieId, _BookiePeer]()
         self._closed = False
 
     async def read(
@@ -93,6 +127,70 @@ class BookieClient:
         """
         return await self._ask(bookie, BatchRequest(ledger, first, max_count, max_bytes))
 
+    # What only version 3 has. A client of "v2" raises UsageError; a bookie that lacks it costs a BookieUnavailable.
+
+    def long_poll(self, bookie: BookieId, ledger: LedgerId, previous_lac: EntryId, *, wait_s: float) -> Waiter:
+        """Ask for the LAC once it is beyond ``previous_lac``, or after ``wait_s``, as ``LongPollRequest`` says."""
+        request = LongPollRequest(ledger, previous_lac, int(wait_s * 1000))
+        return self._ask_v3(bookie, request, wait_s + self.settings.read_timeout_s)
+
+    def read_lac(self, bookie: BookieId, ledger: LedgerId) -> Waiter:
+        """Ask how far a ledger goes, as ``ReadLacRequest`` says."""
+        return self._ask_v3(bookie, ReadLacRequest(ledger), self.settings.read_timeout_s)
+
+    def write_lac(self, bookie: BookieId, ledger: LedgerId, lac: EntryId, master_key: bytes, body: bytes) -> Waiter:
+        """Tell the LAC of a ledger; ``body`` is as ``WriteLacRequest`` says."""
+        return self._ask_v3(bookie, WriteLacRequest(ledger, lac, master_key, body), self.settings.add_timeout_s)
+
+    def force(self, bookie: BookieId, ledger: LedgerId) -> Waiter:
+        """Make durable what the bookie has acknowledged on the connection of ``deferred_adds``."""
+        return self._ask_v3(bookie, ForceRequest(ledger), self.settings.add_timeout_s)
+
+    async def entry_list(self, bookie: BookieId, ledger: LedgerId) -> EntryList:
+        """Return which entries of a ledger a bookie has.
+
+        Raises NoSuchLedger, BookieUnavailable, RequestTimeout, RemoteProtocolError.
+        """
+        response = await self._ask_v3(bookie, EntryListRequest(ledger), self.settings.read_timeout_s)
+        if response.code == Code.NO_LEDGER:
+            raise NoSuchLedger("the bookie has nothing of it", ledger=ledger, bookie=bookie)
+        self._expect_ok(response, bookie, "list its entries")
+        return EntryList.decode(response.entries[0])
+
+    async def bookie_space(self, bookie: BookieId) -> BookieSpace:
+        """Return the bytes of a bookie's disks. Raises BookieUnavailable, RequestTimeout."""
+        response = await self._ask_v3(bookie, SpaceRequest(), self.settings.read_timeout_s)
+        self._expect_ok(response, bookie, "say how much space it has")
+        return BookieSpace(*SPACE.unpack(response.entries[0]))
+
+    def deferred_adds(
+        self,
+        bookie: BookieId,
+        ledger: LedgerId,
+        listener: AddListener,
+        slot: Slot = 0,
+        belief: Belief | None = None,
+    ) -> AddChannel:
+        """Open a channel as ``adds`` does, for frames with DEFERRED_FLAG: by version 3, and before ``force``."""
+        return AddChannel(
+            self._v3_peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
+        )
+
+    def v3_connection(self, bookie: BookieId) -> int:
+        """Return the number of the connection that the next request of version 3 goes over, counted from 1."""
+        peer = self._v3_peer(bookie)
+        peer.link()
+        return peer.links
+
+    @staticmethod
+    def _expect_ok(response: BookieResponse, bookie: BookieId, what: str) -> None:
+        if response.code != Code.OK:
+            raise BookieUnavailable(f"the bookie does not {what}: {response.code.name}", bookie=bookie)
+
+    def _note_lac(self, ledger: LedgerId, lac: EntryId) -> None:
+        if lac > self.followed_lacs.get(ledger, lac):
+            self.followed_lacs[ledger] = lac
+
     def now(self) -> float:
         """Return the time of this client's clock."""
         return self._outside.clock.now()
@@ -122,18 +220,34 @@ class BookieClient:
     async def close(self) -> None:
         """End all connections; what is outstanding fails as unknown."""
         self._closed = True
-        for peer in self._peers.values():
+        for peer in (*self._peers.values(), *self._v3_peers.values()):
             await peer.close()
 
     def _ask(self, bookie: BookieId, request: BookieRequest) -> Waiter:
         return self._peer(bookie).link().ask(request, self.settings.read_timeout_s)
 
+    def _ask_v3(self, bookie: BookieId, request: BookieRequest, timeout_s: float) -> Waiter:
+        return self._v3_peer(bookie).link().ask(request, timeout_s)
+
     def _peer(self, bookie: BookieId) -> _BookiePeer:
         peer = self._peers.get(bookie)
         if peer is None:
-            peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify)
-            peer.is_closed = self._closed
-            self._peers[bookie] = peer
+            peer = self._peers[bookie] = self._new_peer(
+                bookie, self._v3 if self.settings.wire == "v3" else ClientWireV2
+            )
+        return peer
+
+    def _v3_peer(self, bookie: BookieId) -> _BookiePeer:
+        if self.settings.wire == "v2":
+            raise UsageError('this needs version 3 of the protocol, and the client was told to speak "v2" alone')
+        peer = self._v3_peers.get(bookie)
+        if peer is None:
+            peer = self._v3_peers[bookie] = self._new_peer(bookie, self._v3)
+        return peer
+
+    def _new_peer(self, bookie: BookieId, wire: WireFactory) -> _BookiePeer:
+        peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify, wire)
+        peer.is_closed = self._closed
         return peer
 
 
@@ -147,8 +261,9 @@ class _BookiePeer:
         resolve: Resolve,
         settings: ClientSettings,
         identify: Identify | None,
+        wire: WireFactory,
     ) -> None:
-        self.bookie = bookie
+        self.bookie, self._wire = bookie, wire
         self.is_closed = False
         self.links = 0  # made so far
         self._identify = identify
@@ -160,13 +275,15 @@ class _BookiePeer:
         self._backoff_s = 0.0
         self._retry_at = self._clock.now()
         self._reason = ""  # why the last attempt failed
+        # A second connection alone may find that there is no version 3: on the only one nothing would go on.
+        self._is_second = settings.wire == "auto" and wire is not ClientWireV2
 
     def link(self) -> BookieLink:
         """Return the living link, a new one that is being connected, or one that is about to fail."""
         if self._link is not None and self._link.alive:
             return self._link
         limit = self._settings.max_frame_bytes + RESPONSE_SLACK_BYTES
-        link = BookieLink(self.bookie, self._clock, self._events, limit, self._ended, ClientWireV2)
+        link = BookieLink(self.bookie, self._clock, self._events, limit, self._ended, self._wire)
         self._link, self._identity = link, None
         self.links += 1
         if self.is_closed:
@@ -230,6 +347,9 @@ class _BookiePeer:
             self._failed(reason)
         elif not link.disconnected.is_set() and not self.is_closed:
             self._events.emit("bookie connection ended", bookie=self.bookie, reason=reason)
+            if self._is_second and not link.has_heard:
+                self._reason = "it closed a connection on version 3 of the protocol, which older bookies do not speak"
+                self._retry_at = self._clock.now() + WITHOUT_V3_S
 
     async def close(self) -> None:
         self.is_closed = True

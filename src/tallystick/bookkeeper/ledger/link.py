@@ -59,7 +59,7 @@ class BookieLink(asyncio.BufferedProtocol):
         self._filled = 0
         self._large: bytearray | None = None  # the body of a long response, filled so far by:
         self._large_filled = 0
-        self._last_read_at = self._time.now()
+        self._last_read_at, self._has_heard = self._time.now(), False
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
         self._reports = Reports()
@@ -79,6 +79,11 @@ class BookieLink(asyncio.BufferedProtocol):
         """``frames``: as ``ClientWire.adds`` has them. Pieces are kept as they are until the peer takes them."""
         deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
         self._send(self._wire.adds(lane.about, entries, frames), deadline)
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the bookie ever sent anything."""
+        return self._has_heard
 
     @property
     def blocked(self) -> bool:
@@ -201,7 +206,7 @@ class BookieLink(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
             return
-        self._last_read_at = self._time.now()
+        self._last_read_at, self._has_heard = self._time.now(), True
         try:
             try:
                 self._received(nbytes)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings
+
+WIRES = ("auto", "v2", "v3")
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,8 @@ class ClientSettings:
     Raises UsageError for values that cannot work.
     """
 
+    # "auto": adds and reads by version 2; what that lacks by version 3, on a second connection. "v2", "v3": one alone.
+    wire: str = "auto"
     add_timeout_s: float = 5.0  # an add without response for this long counts as failed (addEntryTimeoutSec)
     read_timeout_s: float = 5.0  # readEntryTimeoutSec
     connect_timeout_s: float = 10.0
@@ -32,3 +37,5 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.wire not in WIRES:
+            raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)

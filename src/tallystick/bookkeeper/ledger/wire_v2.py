@@ -20,7 +20,7 @@ from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
-from tallystick.bookkeeper.ledger.wires import BookieRequest, ReadRequest, ReportResponse
+from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, ReportResponse
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -74,6 +74,7 @@ class ClientWireV2:
                 self._fences.setdefault(ledger, {}).setdefault(entry, _Fences()).count += 1
             op = _READ if request.master_key is None else _FENCING_READ
             return (op, ledger, entry), OutgoingPiece.of(_read(request))
+        assert isinstance(request, BatchRequest), "version 2 has no such request"
         self._batches += 1
         batch = v2.BatchReadFrame(ledger, entry, self._batches, request.max_count, request.max_bytes)
         return (_BATCH, ledger, self._batches), OutgoingPiece.of(batch.encode())

@@ -7,16 +7,17 @@ the request is about. Requests and responses are values of no protocol, so that 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import Buffer
 
 
@@ -40,7 +41,95 @@ class BatchRequest:
     max_bytes: int
 
 
-BookieRequest = ReadRequest | BatchRequest
+@dataclass(slots=True)
+class LongPollRequest:
+    """Wait until a ledger's LAC is beyond ``previous_lac``, or until ``timeout_ms`` is over.
+
+    Its response has the LAC that the bookie knows then (``unpack_lac``), and behind it the entry after
+    ``previous_lac``, if the LAC has come so far and the bookie has it.
+    """
+
+    ledger: LedgerId
+    previous_lac: EntryId
+    timeout_ms: int
+
+    @property
+    def entry(self) -> EntryId:
+        return self.previous_lac + 1
+
+
+@dataclass(slots=True)
+class WriteLacRequest:
+    """Tell a bookie the LAC of a ledger; ``body`` is ledger, LAC and their digest."""
+
+    ledger: LedgerId
+    lac: EntryId
+    master_key: bytes = field(repr=False)
+    body: bytes = field(repr=False)
+
+    @property
+    def entry(self) -> EntryId:
+        return self.lac
+
+
+@dataclass(slots=True)
+class ReadLacRequest:
+    """Ask how far a ledger goes. Its response has two parts, which may be empty: the newest ``WriteLacRequest.body``,
+    and the highest entry stored."""
+
+    ledger: LedgerId
+    entry: ClassVar[EntryId] = NO_ENTRY
+
+
+@dataclass(slots=True)
+class ForceRequest:
+    """Make all adds of a ledger durable that were acknowledged before."""
+
+    ledger: LedgerId
+    entry: ClassVar[EntryId] = NO_ENTRY
+
+
+@dataclass(slots=True)
+class EntryListRequest:
+    """Ask which entries of a ledger there are. Its response has one part (``EntryList.decode``)."""
+
+    ledger: LedgerId
+    entry: ClassVar[EntryId] = NO_ENTRY
+
+
+@dataclass(slots=True)
+class SpaceRequest:
+    """Ask for the bytes of a bookie's disks. Its response has one part: total and free bytes (``SPACE``)."""
+
+    ledger: ClassVar[LedgerId] = -1
+    entry: ClassVar[EntryId] = NO_ENTRY
+
+
+BookieRequest = (
+    ReadRequest
+    | BatchRequest
+    | LongPollRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | ForceRequest
+    | EntryListRequest
+    | SpaceRequest
+)
+SPACE = struct.Struct(">qq")
+_LAC = struct.Struct(">q")
+
+
+def pack_lac(lac: EntryId) -> bytes:
+    """Return the first part of the response to a long poll."""
+    return _LAC.pack(lac)
+
+
+def unpack_lac(part: Buffer) -> EntryId:
+    """Return the LAC in the first part of the response to a long poll."""
+    (lac,) = _LAC.unpack(part)
+    return int(lac)
+
+
 ReportResponse = Callable[[Owner, Code, list[EntryId], Sequence[Buffer]], None]  # see Reports.answered
 
 

@@ -1,0 +1,238 @@
+"""A client's side of the binary protocol, version 3: requests to frames, responses to what their owners hear.
+
+A response bears the id of its request. A lone request has an id of its own; the requests of a lane share one, since a
+bookie gives an id back and does nothing else with it, and the entry in each response tells them apart. So no response
+is ever taken for one to another lane, or to a fencing read (contrast ``wire_v2.py``), and the frames of a run differ in
+their entries alone.
+
+Every good response to a read tells the highest LAC that the bookie knows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import assert_never
+
+from tallystick.bookkeeper.ledger.lanes import LaneName
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, cut
+from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
+from tallystick.bookkeeper.ledger.owners import Owner
+from tallystick.bookkeeper.ledger.wires import (
+    SPACE,
+    BatchRequest,
+    BookieRequest,
+    EntryListRequest,
+    ForceRequest,
+    LongPollRequest,
+    ReadLacRequest,
+    ReadRequest,
+    ReportResponse,
+    SpaceRequest,
+    WriteLacRequest,
+    pack_lac,
+)
+from tallystick.bookkeeper.wire import v3, v3_responses
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v3 import HIGH_PRIORITY, Header, Operation
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.frames import DEFERRED_FLAG, RECOVERY_FLAGS, Buffer
+from tallystick.codec.v3_adds import encode_v3_adds, scan_v3_acks
+from tallystick.codec.v3_reads import encode_v3_reads, scan_v3_reads
+from tallystick.errors import RemoteProtocolError
+
+NoteLac = Callable[[LedgerId, EntryId], None]
+
+_ADD, _READ = int(Operation.ADD), int(Operation.READ)
+_OPERATION_AT = 9  # in a response: behind its length, and the header's tag, length and version
+_HEAD_BYTES = _OPERATION_AT + 1
+_FLAGS_AT = struct.Struct(">6xH")  # of an ADD of version 2
+_POLL = -_READ  # in names of requests alone: the response to a long poll has the LAC in front
+
+
+class ClientWireV3:
+    """A ``ClientWire``; see the module. ``ids`` are those of requests, for all connections of a client; ``note_lac``
+    hears of each LAC that a bookie knows."""
+
+    def __init__(
+        self, outstanding: OutstandingCore[Owner], report: ReportResponse, ids: Iterator[int], note_lac: NoteLac
+    ) -> None:
+        self._outstanding, self._report, self._ids, self._note_lac = outstanding, report, ids, note_lac
+
+    # Requests
+
+    def adds_name(self, ledger: LedgerId) -> LaneName:
+        return _ADD, next(self._ids)
+
+    def reads_name(self, ledger: LedgerId) -> LaneName:
+        return _READ, next(self._ids)
+
+    def adds(
+        self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
+    ) -> Iterable[OutgoingPiece]:
+        pieces = [piece.parts for piece in frames]
+        (flags,) = _FLAGS_AT.unpack_from(pieces[0][0])
+        recovery = flags & RECOVERY_FLAGS == RECOVERY_FLAGS
+        parts = encode_v3_adds(
+            about[1],
+            entries,
+            pieces,
+            recovery=recovery,
+            deferred=bool(flags & DEFERRED_FLAG),
+            priority=HIGH_PRIORITY if recovery else 0,
+        )
+        return cut(parts)
+
+    def reads(self, about: LaneName, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
+        return OutgoingPiece.of(encode_v3_reads(about[1], ledger, entries))
+
+    def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
+        request_id = next(self._ids)
+        operation, frame = _encode(request, request_id)
+        return _key(operation, request_id), OutgoingPiece.of(frame)
+
+    # Responses
+
+    def run(self, buffer: bytearray, start: int, end: int) -> int:
+        """Take responses as ``ClientWire`` says."""
+        if end - start < _HEAD_BYTES:
+            return start
+        operation = buffer[start + _OPERATION_AT]
+        if operation == _ADD:
+            request_id, _, entries, stop = scan_v3_acks(buffer, start, end)
+            if entries and self._outstanding.has_lanes((_ADD, request_id)):
+                self._settle_run((_ADD, request_id), entries, ())
+                return stop
+        elif operation == _READ:
+            request_id, ledger, entries, data, max_lac, stop = scan_v3_reads(buffer, start, end)
+            if entries and self._outstanding.has_lanes((_READ, request_id)):
+                self._note(ledger, max_lac)
+                self._settle_run((_READ, request_id), entries, data)
+                return stop
+        return start
+
+    def _settle_run(self, about: LaneName, entries: list[EntryId], data: Sequence[Buffer]) -> None:
+        def report(owner: Owner, start: int, stop: int) -> None:
+            self._report(owner, Code.OK, entries[start:stop], data[start:stop])
+
+        stop = self._outstanding.answered_run(about, entries, report)
+        if stop < len(entries):
+            raise _unasked(about[1], entries[stop])
+
+    def take_response(self, body: bytes | bytearray) -> None:
+        """Take responses as ``ClientWire`` says."""
+        response = v3_responses.decode_response(body)
+        if isinstance(response, v3_responses.AddResponse):
+            self._settle_entry(_ADD, response, ())
+        elif isinstance(response, v3_responses.ReadResponse):
+            self._take_read(response)
+        elif isinstance(response, v3_responses.RefusedResponse):
+            polled = self._is_poll(response.request_id)
+            self._settle(_POLL if polled else response.operation, response.request_id, response.code, ())
+        elif isinstance(response, v3_responses.AuthResponse):
+            raise RemoteProtocolError("an authentication message that nobody asked for")
+        else:
+            operation, data = _parts_of(response)
+            code = response.code
+            self._settle(operation, response.request_id, code, data if code == Code.OK else ())
+
+    def _take_read(self, response: v3_responses.ReadResponse) -> None:
+        data: Sequence[Buffer] = ()
+        lac = NO_ENTRY if response.max_lac is None else response.max_lac
+        if response.code == Code.OK:
+            self._note(response.ledger, lac)
+            data = () if response.body is None else (response.body,)
+        if self._is_poll(response.request_id):
+            self._settle(_POLL, response.request_id, response.code, (pack_lac(lac), *data))
+        elif response.code == Code.OK and not data:
+            raise RemoteProtocolError("an answer to a read has no entry", request=response.request_id)
+        else:
+            self._settle_entry(_READ, response, data)
+
+    def _settle_entry(
+        self,
+        operation: int,
+        response: v3_responses.AddResponse | v3_responses.ReadResponse,
+        data: Sequence[Buffer],
+    ) -> None:
+        lane = self._outstanding.answered_in_lane((operation, response.request_id), response.entry)
+        if lane is None:
+            self._settle(operation, response.request_id, response.code, data)
+        elif lane.owner is not None:
+            self._report(lane.owner, response.code, [response.entry], data)
+
+    def _settle(self, operation: int, request_id: int, code: Code, data: Sequence[Buffer]) -> None:
+        request = self._outstanding.answered(_key(operation, request_id))
+        if request is None:
+            raise _unasked(request_id, NO_ENTRY)
+        if request.owner is not None:
+            self._report(request.owner, code, [request.entry], data)
+
+    def _is_poll(self, request_id: int) -> bool:
+        return self._outstanding.has_request(_key(_POLL, request_id))
+
+    def _note(self, ledger: LedgerId, lac: EntryId) -> None:
+        if lac > NO_ENTRY:
+            self._note_lac(ledger, lac)
+
+
+def _key(operation: int, request_id: int) -> RequestKey:
+    return operation, request_id, 0
+
+
+def _encode(request: BookieRequest, request_id: int) -> tuple[int, bytes]:
+    """Return the operation by which a lone request is named, and its frame."""
+    header = Header(request_id)
+    message: v3.ReadRequest | v3.WriteLacRequest | v3.ReadLacRequest | v3.ForceRequest | v3.EntryListRequest
+    match request:
+        case ReadRequest(ledger, entry, key, high):
+            if high:
+                header = Header(request_id, HIGH_PRIORITY)
+            message = v3.ReadRequest(header, ledger, entry, key, fence=key is not None)
+        case LongPollRequest(ledger, previous_lac, timeout_ms):
+            message = v3.ReadRequest(header, ledger, NO_ENTRY, previous_lac=previous_lac, timeout_ms=timeout_ms)
+            return _POLL, v3.encode_request(message)
+        case WriteLacRequest(ledger, lac, key, body):
+            message = v3.WriteLacRequest(header, ledger, lac, key, body)
+        case ReadLacRequest(ledger):
+            message = v3.ReadLacRequest(header, ledger)
+        case ForceRequest(ledger):
+            message = v3.ForceRequest(header, ledger)
+        case EntryListRequest(ledger):
+            message = v3.EntryListRequest(header, ledger)
+        case SpaceRequest():
+            info = v3.BookieInfoRequest(header)
+            return int(info.OPERATION), v3.encode_request(info)
+        case BatchRequest():
+            raise AssertionError("version 3 has no batch reads")
+        case _:
+            assert_never(request)
+    return int(message.OPERATION), v3.encode_request(message)
+
+
+def _parts_of(
+    response: v3_responses.WriteLacResponse
+    | v3_responses.ForceResponse
+    | v3_responses.ReadLacResponse
+    | v3_responses.BookieInfoResponse
+    | v3_responses.EntryListResponse,
+) -> tuple[int, Sequence[Buffer]]:
+    """Return the operation, and the parts that the owner of the request gets."""
+    match response:
+        case v3_responses.WriteLacResponse():
+            return int(Operation.WRITE_LAC), ()
+        case v3_responses.ForceResponse():
+            return int(Operation.FORCE), ()
+        case v3_responses.ReadLacResponse():
+            return int(Operation.READ_LAC), (response.lac_body or b"", response.last_entry_body or b"")
+        case v3_responses.BookieInfoResponse():
+            space = SPACE.pack(response.total_bytes or 0, response.free_bytes or 0)
+            return int(Operation.BOOKIE_INFO), (space,)
+        case v3_responses.EntryListResponse():
+            return int(Operation.ENTRY_LIST), (response.availability or b"",)
+        case _:
+            assert_never(response)
+
+
+def _unasked(request_id: int, entry: EntryId) -> RemoteProtocolError:
+    return RemoteProtocolError("an answer that nobody asked for", request=request_id, entry=entry)
