@@ -1,0 +1,80 @@
+"""An unmodified Pulsar broker over the ledgers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+from support.java import Java
+from support.peers import Server
+from support.ports import free_port
+
+FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+CLUSTER = "tally"
+# What a topic does not need is off: it would make more ledgers and take longer to start.
+SETTINGS: dict[str, object] = {
+    "clusterName": CLUSTER,
+    "advertisedAddress": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "managedLedgerDefaultEnsembleSize": 2,
+    "managedLedgerDefaultWriteQuorum": 2,
+    "managedLedgerDefaultAckQuorum": 2,
+    "loadBalancerEnabled": "false",
+    "systemTopicEnabled": "false",
+    "topicLevelPoliciesEnabled": "false",
+    "transactionCoordinatorEnabled": "false",
+    "functionsWorkerEnabled": "false",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "numIOThreads": 2,
+    "numHttpServerThreads": 8,
+    "bookkeeperClientTimeoutInSeconds": 10,
+}
+
+
+class PulsarBroker(Server):
+    """One broker. ``address`` is what a client connects to."""
+
+    @classmethod
+    async def prepare(cls, java: Java, uri: str, folder: Path, *, v2: bool) -> PulsarBroker:
+        """Write Pulsar's own metadata beside the ledgers, and the configuration of a broker. Next: ``start`` it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        server, _, root = uri.removeprefix("zk+hierarchical://").partition("/")
+        binary, web = free_port(), free_port()
+        store = f"zk:{server}/pulsar-{root}"
+        ledgers = f"zk+hierarchical://{server}/{root}"
+        setup = java.command(
+            "org.apache.pulsar.PulsarClusterMetadataSetup",
+            *("--cluster", CLUSTER, "--metadata-store", store, "--configuration-metadata-store", store),
+            *("--existing-bk-metadata-service-uri", ledgers, "--web-service-url", f"http://127.0.0.1:{web}"),
+            *("--broker-service-url", f"pulsar://127.0.0.1:{binary}"),
+            flags=FLAGS,
+        )
+        done = await asyncio.to_thread(
+            subprocess.run, setup, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        assert done.returncode == 0, done.stdout[-3000:].decode(errors="replace")
+        configuration = {
+            **SETTINGS,
+            "metadataStoreUrl": store,
+            "configurationMetadataStoreUrl": store,
+            "bookkeeperMetadataServiceUri": ledgers,
+            "brokerServicePort": binary,
+            "webServicePort": web,
+            "bookkeeperUseV2WireProtocol": str(v2).lower(),
+        }
+        path = folder / "broker.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
+        command = java.command("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", str(path), flags=FLAGS)
+        broker = cls(command, folder, "pulsar")
+        broker.address, broker._ports = f"pulsar://127.0.0.1:{binary}", (binary, web)
+        return broker
+
+    address: str
+    _ports: tuple[int, int]
+
+    async def probe(self) -> None:
+        """It opens its ports last of all."""
+        for port in self._ports:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
