@@ -38,7 +38,7 @@ class PulsarBroker(Server):
     @classmethod
     async def prepare(cls, java: Java, uri: str, folder: Path, *, v2: bool) -> PulsarBroker:
         """Write Pulsar's own metadata beside the ledgers, and the configuration of a broker. Next: ``start`` it."""
-        folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         server, _, root = uri.removeprefix("zk+hierarchical://").partition("/")
         binary, web = free_port(), free_port()
         store = f"zk:{server}/pulsar-{root}"
@@ -64,7 +64,7 @@ class PulsarBroker(Server):
             "bookkeeperUseV2WireProtocol": str(v2).lower(),
         }
         path = folder / "broker.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
+        await asyncio.to_thread(path.write_text, "".join(f"{key}={value}\n" for key, value in configuration.items()))
         command = java.command("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", str(path), flags=FLAGS)
         broker = cls(command, folder, "pulsar")
         broker.address, broker._ports = f"pulsar://127.0.0.1:{binary}", (binary, web)

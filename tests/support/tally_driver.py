@@ -1,6 +1,6 @@
 """Our client of ledgers in a process of its own, driven by the same lines as the original's (``lines.py``).
 
-Usage: ``python tally_driver.py URI [WIRE]``. Like a crash, it ends at once, closing nothing, when its standard input does.
+Usage: ``python tally_driver.py URI [WIRE]``. It ends like a crash, closing nothing, when its standard input does.
 """
 
 from __future__ import annotations

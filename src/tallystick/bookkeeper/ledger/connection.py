@@ -86,7 +86,7 @@ class BookieClient:
             LedgerId, EntryId
         ] = {}  # the highest that bookies told, of ledgers that somebody put here
         self._outside, self._resolve = outside, resolve
-        self._v3 = partial(ClientWireV3, ids=itertools.count(1), note_lac=self._note_lac)
+        self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self._note_lac)
         self._peers: dict[BookieId, _BookiePeer] = {}
         self._v3_peers = self._peers if settings.wire == "v3" else dict[BookieId, _BookiePeer]()
         self._closed = False

@@ -1,9 +1,11 @@
 """A client's side of the binary protocol, version 3: requests to frames, responses to what their owners hear.
 
-A response bears the id of its request. A lone request has an id of its own; the requests of a lane share one, since a
-bookie gives an id back and does nothing else with it, and the entry in each response tells them apart. So no response
-is ever taken for one to another lane, or to a fencing read (contrast ``wire_v2.py``), and the frames of a run differ in
-their entries alone.
+A response bears the id of its request, and that has who asked for it::
+
+    number of the lane, or of the lone request 44 | number of the request 20 bits, counted on this connection
+
+So no response is ever taken for one to another lane, or to a fencing read (contrast ``wire_v2.py``); within a lane the
+entry tells which request it answers.
 
 Every good response to a read tells the highest LAC that the bookie knows.
 """
@@ -34,7 +36,7 @@ from tallystick.bookkeeper.ledger.wires import (
 )
 from tallystick.bookkeeper.wire import v3, v3_responses
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.v3 import HIGH_PRIORITY, Header, Operation
+from tallystick.bookkeeper.wire.v3 import DEFERRED_SYNC, HIGH_PRIORITY, Header, Operation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import DEFERRED_FLAG, RECOVERY_FLAGS, Buffer
 from tallystick.codec.v3_adds import encode_v3_adds, scan_v3_acks
@@ -47,47 +49,58 @@ _ADD, _READ = int(Operation.ADD), int(Operation.READ)
 _OPERATION_AT = 9  # in a response: behind its length, and the header's tag, length and version
 _HEAD_BYTES = _OPERATION_AT + 1
 _FLAGS_AT = struct.Struct(">6xH")  # of an ADD of version 2
+_REQUEST_BITS = 20
+_MOST_REQUESTS = 1 << _REQUEST_BITS  # before their numbers begin anew
 _POLL = -_READ  # in names of requests alone: the response to a long poll has the LAC in front
 
 
 class ClientWireV3:
-    """A ``ClientWire``; see the module. ``ids`` are those of requests, for all connections of a client; ``note_lac``
-    hears of each LAC that a bookie knows."""
+    """A ``ClientWire``; see the module. ``lanes`` numbers lanes and lone requests, for all connections of a client;
+    ``note_lac`` hears of each LAC that a bookie knows."""
 
     def __init__(
-        self, outstanding: OutstandingCore[Owner], report: ReportResponse, ids: Iterator[int], note_lac: NoteLac
+        self, outstanding: OutstandingCore[Owner], report: ReportResponse, lanes: Iterator[int], note_lac: NoteLac
     ) -> None:
-        self._outstanding, self._report, self._ids, self._note_lac = outstanding, report, ids, note_lac
+        self._outstanding, self._report, self._lanes, self._note_lac = outstanding, report, lanes, note_lac
+        self._requests = 0  # so far, in lanes
 
     # Requests
 
     def adds_name(self, ledger: LedgerId) -> LaneName:
-        return _ADD, next(self._ids)
+        return _ADD, next(self._lanes)
 
     def reads_name(self, ledger: LedgerId) -> LaneName:
-        return _READ, next(self._ids)
+        return _READ, next(self._lanes)
 
     def adds(
         self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
-        pieces = [piece.parts for piece in frames]
-        (flags,) = _FLAGS_AT.unpack_from(pieces[0][0])
+        parts = [part for piece in frames for part in piece.parts]
+        (flags,) = _FLAGS_AT.unpack_from(parts[0])
         recovery = flags & RECOVERY_FLAGS == RECOVERY_FLAGS
-        parts = encode_v3_adds(
-            about[1],
+        encoded = encode_v3_adds(
+            self._first_id(about, len(entries)),
             entries,
-            pieces,
-            recovery=recovery,
-            deferred=bool(flags & DEFERRED_FLAG),
+            parts,
             priority=HIGH_PRIORITY if recovery else 0,
+            write_flags=DEFERRED_SYNC if flags & DEFERRED_FLAG else 0,
+            recovery=recovery,
         )
-        return cut(parts)
+        return cut(encoded)
 
     def reads(self, about: LaneName, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
-        return OutgoingPiece.of(encode_v3_reads(about[1], ledger, entries))
+        return OutgoingPiece.of(encode_v3_reads(self._first_id(about, len(entries)), ledger, entries))
+
+    def _first_id(self, about: LaneName, count: int) -> int:
+        """Return the id of the next of ``count`` requests, which those of the others follow."""
+        assert count <= _MOST_REQUESTS, "more requests at once than have numbers"
+        if self._requests + count > _MOST_REQUESTS:
+            self._requests = 0
+        self._requests += count
+        return about[1] << _REQUEST_BITS | self._requests - count
 
     def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
-        request_id = next(self._ids)
+        request_id = next(self._lanes) << _REQUEST_BITS
         operation, frame = _encode(request, request_id)
         return _key(operation, request_id), OutgoingPiece.of(frame)
 
@@ -99,17 +112,28 @@ class ClientWireV3:
             return start
         operation = buffer[start + _OPERATION_AT]
         if operation == _ADD:
-            request_id, _, entries, stop = scan_v3_acks(buffer, start, end)
-            if entries and self._outstanding.has_lanes((_ADD, request_id)):
-                self._settle_run((_ADD, request_id), entries, ())
-                return stop
+            ids, _, entries, stop = scan_v3_acks(buffer, start, end)
+            count = self._settle_runs(_ADD, ids, entries, ())
         elif operation == _READ:
-            request_id, ledger, entries, data, max_lac, stop = scan_v3_reads(buffer, start, end)
-            if entries and self._outstanding.has_lanes((_READ, request_id)):
-                self._note(ledger, max_lac)
-                self._settle_run((_READ, request_id), entries, data)
-                return stop
-        return start
+            ids, entries, data, max_lac, stop = scan_v3_reads(buffer, start, end)
+            count = self._settle_runs(_READ, ids, entries, data)
+            if count == len(ids) and max_lac > NO_ENTRY and _lanes_differ(ids) is None:
+                self._note(int.from_bytes(data[0][:8], "big"), max_lac)  # one lane is about one ledger
+        else:
+            return start
+        return stop if count == len(ids) else _place_behind(buffer, start, count)
+
+    def _settle_runs(self, operation: int, ids: list[int], entries: list[EntryId], data: Sequence[Buffer]) -> int:
+        """Settle responses up to the first that belongs to no lane. Returns how many."""
+        at = 0
+        while at < len(ids):
+            stop = _lanes_differ(ids, at) or len(ids)
+            about = operation, ids[at] >> _REQUEST_BITS
+            if not self._outstanding.has_lanes(about):
+                break
+            self._settle_run(about, entries[at:stop], data[at:stop])
+            at = stop
+        return at
 
     def _settle_run(self, about: LaneName, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         def report(owner: Owner, start: int, stop: int) -> None:
@@ -117,7 +141,7 @@ class ClientWireV3:
 
         stop = self._outstanding.answered_run(about, entries, report)
         if stop < len(entries):
-            raise _unasked(about[1], entries[stop])
+            raise _unasked(about[1] << _REQUEST_BITS, entries[stop])
 
     def take_response(self, body: bytes | bytearray) -> None:
         """Take responses as ``ClientWire`` says."""
@@ -155,7 +179,8 @@ class ClientWireV3:
         response: v3_responses.AddResponse | v3_responses.ReadResponse,
         data: Sequence[Buffer],
     ) -> None:
-        lane = self._outstanding.answered_in_lane((operation, response.request_id), response.entry)
+        about = operation, response.request_id >> _REQUEST_BITS
+        lane = self._outstanding.answered_in_lane(about, response.entry)
         if lane is None:
             self._settle(operation, response.request_id, response.code, data)
         elif lane.owner is not None:
@@ -177,7 +202,22 @@ class ClientWireV3:
 
 
 def _key(operation: int, request_id: int) -> RequestKey:
-    return operation, request_id, 0
+    return operation, request_id >> _REQUEST_BITS, 0
+
+
+def _lanes_differ(ids: Sequence[int], start: int = 0) -> int | None:
+    """Return the index of the first id from ``start`` on that is of another lane than the one there, None without."""
+    lane = ids[start] >> _REQUEST_BITS
+    if start == 0 and min(ids) >> _REQUEST_BITS == lane == max(ids) >> _REQUEST_BITS:
+        return None  # as nearly all are
+    return next((at for at in range(start, len(ids)) if ids[at] >> _REQUEST_BITS != lane), None)
+
+
+def _place_behind(buffer: bytearray, start: int, count: int) -> int:
+    """Return the place behind ``count`` whole frames."""
+    for _ in range(count):
+        start += 4 + int.from_bytes(buffer[start : start + 4], "big")
+    return start
 
 
 def _encode(request: BookieRequest, request_id: int) -> tuple[int, bytes]:
