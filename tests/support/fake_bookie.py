@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import ClassVar, Final, cast
 
 from support.machines import machine
+from support.workers import WorkerAtOnce
+from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
+from tallystick.bookkeeper.bookie.holdings import Holdings
+from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -21,7 +25,9 @@ from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
-from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
+from tallystick.bookkeeper.bookie.wires import V3_FIRST_BYTE
+from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieInfo
@@ -34,6 +40,7 @@ from tallystick.sim.storage_model import TickingClock
 HANG = -1  # as a code: no answer at all
 Misbehave = Callable[[v2.Request], int | None]  # a code to answer with instead, or None for the usual
 Script = Callable[[v2.Request], bytes | None]  # bytes to answer with, None to say nothing, or CLOSE
+ScriptV3 = Callable[[v3.Request], bytes | None]  # the same; USUAL: what production answers
 
 SETTINGS = StorageSettings(journal_segment_bytes=1024 * 1024, state_spare_bytes=4096)
 MAX_BYTES = 6 * 1024 * 1024  # of a frame, and of a batch
@@ -43,11 +50,15 @@ class FakeBookie:
     """See the module. ``script`` decides before ``misbehave``, which decides before the requests of production."""
 
     CLOSE: ClassVar[bytes] = b"close the connection"
+    USUAL: ClassVar[bytes] = b"what production answers"
 
     def __init__(self, id: str, network: Network | None = None) -> None:
         self.id = id
         self.requests: list[v2.Request] = []
+        self.requests_v3: list[v3.Request] = []
+        self.speaks_v3 = True  # else a connection is closed on the first request of version 3, as by older bookies
         self.script: Script | None = None
+        self.script_v3: ScriptV3 | None = None
         self.misbehave: Misbehave | None = None
         self.held: list[Callable[[], None]] | None = None  # a list: answers to adds wait here
         self.connections: list[asyncio.Transport] = []
@@ -102,12 +113,20 @@ class FakeBookie:
             self.storage, DiskGuard(0.95), fences, counts, recent, looks=lambda: False, look_at=lambda ledger: None
         )
         self._serves = WireV2(service, max_frame_bytes=MAX_BYTES, max_batch_bytes=MAX_BYTES)
+        self._polls, guard = service.polls, DiskGuard(0.95)
+        lacs = LacService(self.storage, guard, counts, service.polls, looks=lambda: False)
+        lists = EntryLists(
+            WorkerAtOnce(), lambda runs: encode_entry_list(runs, max_bytes=MAX_BYTES), lambda error: None
+        )
+        holdings = Holdings(self.storage, guard, counts, lists, looks=lambda: False)
+        self._serves_v3 = WireV3(service, lacs, holdings, self._serves, max_frame_bytes=MAX_BYTES)
 
     def put(self, ledger: int, entry: int, body: bytes, password: bytes = b"") -> None:
         """Store an entry, as recovery does; ``password`` counts for the first entry of a ledger."""
         key = self.keys.setdefault(ledger, master_key(password))
         code = self.storage.add(ledger, entry, key, body, recovery=True)
         assert code == Code.OK, code
+        self._polls.added((ledger,))
         self._commit()
 
     def fence(self, ledger: int, password: bytes = b"") -> None:
@@ -159,6 +178,24 @@ class FakeBookie:
         if not isinstance(request, v2.AuthFrame) and request.master_key and request.ledger in self.storage.ledger_ids():
             self.keys.setdefault(request.ledger, request.master_key)
         self._commit()
+        return b"".join((*served.at_once, *served.when_durable))
+
+    def answer_v3(self, request: v3.Request, deliver: Callable[[bytes], None]) -> bytes | None:
+        """The answer's bytes; None: nothing is said now, but it may be delivered later."""
+        self.requests_v3.append(request)
+        answer = FakeBookie.USUAL if self.script_v3 is None else self.script_v3(request)
+        return self.default_v3(request, deliver) if answer is FakeBookie.USUAL else answer
+
+    def default_v3(self, request: v3.Request, deliver: Callable[[bytes], None]) -> bytes:
+        """What production answers."""
+        assert not isinstance(request, v3.UnknownRequest)
+        served = self._serves_v3.serve(v3.encode_request(request))
+        assert served.refusal is None and not served.to_look, served
+        if isinstance(request, v3.AddRequest | v3.ReadRequest) and request.master_key:
+            self.keys.setdefault(request.ledger, request.master_key)
+        self._commit()
+        for begin in served.later:
+            begin(deliver, deliver)
         return b"".join((*served.at_once, *served.when_durable))
 
     def _commit(self) -> None:
@@ -213,14 +250,25 @@ class _Connection(asyncio.Protocol):
         self.data += data
         position, answers = 0, []
         while (bounds := next_frame(self.data, position, len(self.data))) is not None:
-            request = v2.decode_request(self.data[bounds[0] : bounds[1]])
-            answer, position = self.bookie.answer(request), bounds[1]
+            body, position = self.data[bounds[0] : bounds[1]], bounds[1]
+            request: v2.Request | v3.Request
+            if body[0] == V3_FIRST_BYTE:
+                request = v3.decode_request(body)
+                answer = self.bookie.answer_v3(request, self._deliver) if self.bookie.speaks_v3 else FakeBookie.CLOSE
+            else:
+                request = v2.decode_request(body)
+                answer = self.bookie.answer(request)
             if answer is FakeBookie.CLOSE:
                 self.transport.abort()
                 return
-            if answer is not None and isinstance(request, v2.AddFrame) and self.bookie.held is not None:
+            is_add = isinstance(request, v2.AddFrame | v3.AddRequest)
+            if answer is not None and is_add and self.bookie.held is not None:
                 self.bookie.held.append(lambda answer=answer: self.transport.write(answer))  # type: ignore[misc]
             else:
                 answers.append(answer or b"")
         self.data = self.data[position:]
         self.transport.write(b"".join(answers))
+
+    def _deliver(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)

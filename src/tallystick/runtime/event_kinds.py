@@ -48,6 +48,7 @@ _LEDGER_CLIENT = {
             "bookie connection ended": "A connection to a bookie was lost, and unanswered requests with it.",
             "bookie connection failed": "A connection to a bookie was given up because of a fault in this client.",
             "bookie broke the protocol": "A bookie sent what the protocol does not allow; the connection is closed.",
+            "explicit LAC not taken": "A bookie took no LAC beside entries: readers wait longer. Told once a bookie.",
             "bookie not believed": "Another bookie answers at the address: what it says counts for nothing.",
             "ledger degraded": "A failed bookie has no replacement: the writer goes on with an ack quorum.",
             "degraded ledgers not restored": "Degraded ledgers stay so for now; restoring is tried again.",

@@ -21,7 +21,7 @@ PAIRS: list[tuple[Any, Any]] = [
 BLOCKING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 INSIDE = {  # what the house itself uses of the asynchronous classes, and makes no sense from another thread
     "BookKeeper": {"context"},
-    "LedgerWriter": {"drop_session"},
+    "LedgerWriter": {"drop_session", "explicit_lac"},
     "LedgerReader": {"open"},
 }
 

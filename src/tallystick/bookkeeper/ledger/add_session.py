@@ -118,6 +118,11 @@ class AddSession:
             self._room.wake_all()
 
     @property
+    def has_pending(self) -> bool:
+        """Whether appends wait for their acks."""
+        return bool(self._pending)
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
         return not (self._pending or self._room) and self._core.is_quiet and self._replicas.is_quiet
@@ -288,6 +293,8 @@ class AddSession:
         self._replicas.confirmed(lac)
         self.state.lac = lac
         self.state.length += self._pending.confirmed(lac)
+        if not self._pending:
+            self._writers.lacs.confirmed(self._owner)
 
     def _fail(self, action: Fail, cause: Exception | None) -> None:
         fields: dict[str, Any] = {"ledger": self.state.id, "first_unconfirmed": action.first}

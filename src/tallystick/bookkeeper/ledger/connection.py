@@ -176,6 +176,12 @@ class BookieClient:
             self._v3_peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
         )
 
+    def lacks_v3(self, bookie: BookieId) -> bool:
+        """Whether the bookie closed a connection on a request of version 3 a while ago: version 2 serves it all the
+        same. Never of a client that speaks one version alone."""
+        peer = self._v3_peers.get(bookie)
+        return peer is not None and peer.lacks_v3
+
     def v3_connection(self, bookie: BookieId) -> int:
         """Return the number of the connection that the next request of version 3 goes over, counted from 1."""
         peer = self._v3_peer(bookie)
@@ -277,6 +283,7 @@ class _BookiePeer:
         self._reason = ""  # why the last attempt failed
         # A second connection alone may find that there is no version 3: on the only one nothing would go on.
         self._is_second = settings.wire == "auto" and wire is not ClientWireV2
+        self._without_v3_until = self._retry_at
 
     def link(self) -> BookieLink:
         """Return the living link, a new one that is being connected, or one that is about to fail."""
@@ -293,6 +300,11 @@ class _BookiePeer:
         else:
             self._attempt = asyncio.create_task(self._connect(link))
         return link
+
+    @property
+    def lacks_v3(self) -> bool:
+        """Whether it closed a second connection a while ago."""
+        return self._clock.now() < self._without_v3_until
 
     def identify(self, link: BookieLink, callback: IdentityCallback) -> None:
         """Call back with the identity at the other end of the living link."""
@@ -349,7 +361,7 @@ class _BookiePeer:
             self._events.emit("bookie connection ended", bookie=self.bookie, reason=reason)
             if self._is_second and not link.has_heard:
                 self._reason = "it closed a connection on version 3 of the protocol, which older bookies do not speak"
-                self._retry_at = self._clock.now() + WITHOUT_V3_S
+                self._retry_at = self._without_v3_until = self._clock.now() + WITHOUT_V3_S
 
     async def close(self) -> None:
         self.is_closed = True

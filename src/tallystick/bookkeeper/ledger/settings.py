@@ -27,6 +27,9 @@ class ClientSettings:
         32 * 1024 * 1024
     )  # payload of one writer unconfirmed or held for a bookie; beyond it append() waits
     read_window_bytes: int = 8 * 1024 * 1024  # asked for and not yet delivered by one read
+    # A ledger that was idle for so long after its last confirmed append tells its LAC by itself, by version 3, so that
+    # who follows it gets the last entry. 0: never (explicitLacInterval, which is 0 there).
+    explicit_lac_interval_s: float = 0.1
     speculative_read_s: float = 2.0  # another replica is asked when the first is silent for this long
     quarantine_s: float = (
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
@@ -36,6 +39,6 @@ class ClientSettings:
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_settings(self, may_be_zero=("explicit_lac_interval_s",))
         if self.wire not in WIRES:
             raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)

@@ -20,6 +20,7 @@ from typing import Self
 
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.add_session import AddSession
+from tallystick.bookkeeper.ledger.explicit_lacs import ExplicitLac
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.writer_state import WriterState
@@ -180,6 +181,16 @@ class LedgerWriter:
         """Do without a session, if nothing is under way: many other writers of this client have one."""
         if self._session is not None and self._session.end_if_quiet():
             self._drop_session()
+
+    def explicit_lac(self) -> ExplicitLac | None:
+        """Return the LAC to tell bookies, None if entries are under way or it is not this writer's any more."""
+        session, state = self._session, self._state
+        has_ended = self._closing is not None or self._aborted or state.failure is not None
+        if has_ended or state.lac < 0 or self._writers.is_closed or (session is not None and session.has_pending):
+            return None
+        ensemble = state.metadata.ensemble_of(state.lac)
+        bookies = tuple(ensemble[slot] for slot in state.striping.slots(state.lac))
+        return ExplicitLac(state.id, state.lac, bookies, state.key(), state.digest().encode_lac(state.id, state.lac))
 
     def _drop_session(self) -> None:
         self._packed, self._session = self._state.packed(), None

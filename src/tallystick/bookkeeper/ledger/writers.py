@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from typing import Protocol
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.explicit_lacs import ExplicitLacs, LacWriter
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.restorer import Restorer
 
@@ -20,7 +21,7 @@ IDLE_SESSIONS = 128  # a session costs about as much as the append that it is ma
 SESSIONS_A_TURN = 128  # send before the loop goes on
 
 
-class SessionOwner(Protocol):
+class SessionOwner(LacWriter, Protocol):
     """A writer, as the others of its client see it."""
 
     def drop_session(self) -> None:
@@ -45,6 +46,7 @@ class Writers:
         self.context, self.placement, self.restorer = context, placement, restorer
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
+        self.lacs = ExplicitLacs(context)
         self._with_session: dict[SessionOwner, None] = {}
         self._unsent: deque[Flushable] = deque()  # what they appended in this tick
         self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
@@ -65,6 +67,7 @@ class Writers:
     def busy(self, writer: SessionOwner) -> None:
         """The writer has something under way."""
         self._idle.pop(writer, None)
+        self.lacs.appended(writer)
 
     def idle(self, writer: SessionOwner) -> None:
         """The writer has nothing under way: it may have to drop its session from now on."""
@@ -93,5 +96,6 @@ class Writers:
     def close(self) -> None:
         """Stop them as if the process died. One without a session has nothing under way, and looks at ``is_closed``."""
         self.is_closed = True
+        self.lacs.close()
         for writer in tuple(self._with_session):
             writer.abort()

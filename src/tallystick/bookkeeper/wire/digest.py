@@ -5,6 +5,8 @@
     entry = ledger 8 | entry 8 | LAC 8 | length 8 | digest d | payload        all integers big-endian
     digest over the first 32 bytes, then the payload; d = CRC32 8 (upper half zero), CRC32C 4, HMAC-SHA1 20, DUMMY 0
 
+    explicit LAC = ledger 8 | LAC 8 | digest d        the body of WRITE_LAC: the digest is over the first 16 bytes
+
 ``length`` is the sum of all payload bytes of the ledger including this entry's. ``LAC`` is the writer's last add
 confirmed when it sent the entry (Q6).
 """
@@ -25,6 +27,7 @@ from tallystick.errors import DigestMismatch
 Buffer = bytes | bytearray | memoryview
 
 ENTRY_HEADER = struct.Struct(">qqqq")
+_LAC = struct.Struct(">qq")
 MASTER_KEY_BYTES = 20
 
 _CRC32 = struct.Struct(">Q")
@@ -97,6 +100,22 @@ class Digest:
                 got=f"{header.ledger}:{header.entry}",
             )
         return header, payload
+
+    def encode_lac(self, ledger: LedgerId, lac: EntryId) -> bytes:
+        """Return an explicit LAC as its writer sends it."""
+        packed = _LAC.pack(ledger, lac)
+        return packed + self.compute(packed, b"")
+
+    def decode_lac(self, ledger: LedgerId, data: Buffer) -> EntryId:
+        """Check and open an explicit LAC. Raises DigestMismatch: too short, wrong digest, or of another ledger."""
+        view = memoryview(data)
+        packed, end = view[: _LAC.size], _LAC.size + self.size
+        if len(view) < end or not hmac.compare_digest(bytes(view[_LAC.size : end]), self.compute(packed, b"")):
+            raise DigestMismatch("an explicit LAC does not match its digest", ledger=ledger, bytes=len(view))
+        of, lac = _LAC.unpack(packed)
+        if of != ledger:
+            raise DigestMismatch("a bookie answered with another ledger's LAC", ledger=ledger, got=of)
+        return int(lac)
 
 
 def _pack_all(kind: str, values: Iterable[int], count: int) -> bytes:

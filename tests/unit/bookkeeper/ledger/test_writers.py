@@ -256,6 +256,9 @@ class Owner:
     def abort(self) -> None:
         """The client was closed."""
 
+    def explicit_lac(self) -> None:
+        """It has none to tell."""
+
 
 @pytest.mark.parametrize("left", ["ended", "ended, told late", "busy"])
 async def test_who_is_not_idle_takes_no_place_of_those_that_are(cluster: SmallCluster, left: str) -> None:

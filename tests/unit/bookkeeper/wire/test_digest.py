@@ -102,3 +102,26 @@ def test_all_at_once_is_one_after_another(kind: DigestType, password: bytes, par
     one_by_one = b"".join(digest.compute(header, payload) for header, payload in parts)
     assert digest.compute_all(headers, payloads) == one_by_one
     assert len(one_by_one) == digest.size * len(parts)
+
+
+def test_an_explicit_lac_is_what_the_originals_client_sent() -> None:
+    digest, body = Digest.of(DigestType.CRC32C), bytes.fromhex("000000000000000400000000000000009cbf58d9")
+    assert digest.encode_lac(4, 0) == body
+    assert digest.decode_lac(4, body) == 0
+
+
+@given(KINDS, st.binary(max_size=8), st.integers(0, 1 << 62), st.integers(0, 1 << 62), st.data())
+def test_an_explicit_lac_round_trip(
+    kind: DigestType, password: bytes, ledger: int, lac: int, data: st.DataObject
+) -> None:
+    digest = Digest.of(kind, password)
+    body = digest.encode_lac(ledger, lac)
+    assert digest.decode_lac(ledger, body) == lac
+    with pytest.raises(DigestMismatch, match="another ledger"):
+        digest.decode_lac(ledger + 1, body)
+    with pytest.raises(DigestMismatch, match="explicit"):
+        digest.decode_lac(ledger, body[: data.draw(st.integers(0, len(body) - 1))])
+    if kind is not DigestType.DUMMY:
+        at = data.draw(st.integers(0, len(body) - 1))
+        with pytest.raises(DigestMismatch):
+            digest.decode_lac(ledger, body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
