@@ -21,6 +21,8 @@
     │   ├── NoSuchLedger
     │   ├── LedgerExists
     │   ├── NoSuchEntry
+    │   ├── EntryExists                an entry with this id was appended before
+    │   ├── EntriesMissing             too many entries wait for one before them that nobody appended yet
     │   ├── Unauthorized               wrong password
     │   ├── DigestMismatch             no replica had bytes that match their digest
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
@@ -208,6 +210,20 @@ class NoSuchEntry(LedgerError):
     """The ledger has no such entry."""
 
     code = -13
+
+
+class EntryExists(LedgerError):
+    """An entry with this id was appended before."""
+
+    code = -22
+
+
+class EntriesMissing(LedgerError):
+    """Too many entries wait for one before them that nobody appended yet."""
+
+    retriable = True
+    missing: int | None = None  # the lowest id that nobody appended
+    held_bytes: int | None = None
 
 
 class Unauthorized(LedgerError):

@@ -40,11 +40,12 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
         accept_silent_bookies: bool = False,
+        entry_ids: str = "counted",
     ) -> LedgerWriter:
         """A new ledger; without ``ledger_id`` it gets a new unique id. ``with bk.create_ledger() as writer`` closes it.
 
         Raises UsageError, NotEnoughBookies, MetadataError; LedgerExists, as ``tallystick.BookKeeper.create_ledger``
-        tells.
+        tells. ``entry_ids``: "counted", or "given" with each append.
         """
         loop, bk = self._client()
         opening = bk.create_ledger(
@@ -56,6 +57,7 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
             custom_metadata=custom_metadata,
             ledger_id=ledger_id,
             accept_silent_bookies=accept_silent_bookies,
+            entry_ids=entry_ids,
         )
         return LedgerWriter(loop, loop.open(opening))
 
@@ -136,20 +138,21 @@ class LedgerWriter:
         """As this writer stored or read it last."""
         return self._writer.metadata
 
-    def append(self, data: Buffer) -> EntryId:
+    def append(self, data: Buffer, entry: EntryId | None = None) -> EntryId:
         """Append one entry and return its id when it is safe. Other threads may append meanwhile.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (it got no id), LedgerClosed,
-        LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError.
+        LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError. ``entry`` is the id where the caller gives them: it
+        is safe when all before it are, which other threads may append. Then raises EntryExists, EntriesMissing too.
         """
-        return self._loop.run(self._writer.append(data))
+        return self._loop.run(self._writer.append(data, entry))
 
-    def append_nowait(self, data: Buffer) -> concurrent.futures.Future[EntryId]:
+    def append_nowait(self, data: Buffer, entry: EntryId | None = None) -> concurrent.futures.Future[EntryId]:
         """A future of the id; errors of the call itself come through it too. Entries keep the order of the calls."""
-        return self._loop.submit(self._append(payload_bytes(data, "an entry")))
+        return self._loop.submit(self._append(payload_bytes(data, "an entry"), entry))
 
-    async def _append(self, data: bytes) -> EntryId:
-        return await self._writer.append_nowait(data)
+    async def _append(self, data: bytes, entry: EntryId | None) -> EntryId:
+        return await self._writer.append_nowait(data, entry)
 
     def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and return the ids when all are safe. Raises as ``append``."""

@@ -13,7 +13,7 @@ import pytest
 from support.small_cluster import SmallCluster
 from tallystick import sync
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
+from tallystick.errors import EntryExists, LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
 from tallystick.runtime.events import Event, Events
 from tallystick.sync import loop as loops
 
@@ -62,6 +62,16 @@ def test_write_and_read(bk: sync.BookKeeper) -> None:
     bk.delete_ledger(writer.id)
     with pytest.raises(NoSuchLedger):
         bk.open_ledger(writer.id)
+
+
+def test_threads_give_the_ids_in_any_order(bk: sync.BookKeeper) -> None:
+    with bk.create_ledger(entry_ids="given") as writer:
+        futures = [writer.append_nowait(b"%d" % entry, entry) for entry in (2, 1, 0)]
+        assert [future.result() for future in futures] == [2, 1, 0]
+        assert writer.append(b"3", entry=3) == 3
+        with pytest.raises(EntryExists):
+            writer.append(b"again", entry=3)
+        assert [entry.data for entry in writer.read(0, 3)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_arrow_batches(bk: sync.BookKeeper) -> None:

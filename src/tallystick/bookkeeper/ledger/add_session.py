@@ -28,6 +28,7 @@ from tallystick.bookkeeper.ledger.add import (
     Suspend,
 )
 from tallystick.bookkeeper.ledger.degraded import FailedBookies
+from tallystick.bookkeeper.ledger.given_ids import HeldAppends
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
@@ -36,7 +37,7 @@ from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
 from tallystick.codec.frames import encode_adds
-from tallystick.errors import LedgerError, LedgerFenced, TallyError, Unauthorized
+from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, TallyError, Unauthorized
 
 
 class AddSession:
@@ -50,6 +51,7 @@ class AddSession:
         "_digest",
         "_failures",
         "_flush_scheduled",
+        "_held",
         "_key",
         "_next",
         "_owner",
@@ -73,6 +75,7 @@ class AddSession:
         self._next: EntryId = state.lac + 1
         self._sent_length = state.length  # of the ledger with all entries that were sent
         self._pending = PendingAppends(writers.loop)
+        self._held: HeldAppends | None = None  # once the caller gave an id
         self._room: Room | None = None  # once somebody waited
         self._changing: asyncio.Task[None] | None = None
         self._failures: FailedBookies | None = None  # once a bookie failed
@@ -83,8 +86,11 @@ class AddSession:
         """Bookies of the ensemble that failed and could not be replaced."""
         return self._core.missing_bookies
 
-    def append(self, payloads: Collection[bytes], size: int) -> asyncio.Future[EntryId]:
-        """Queue entries of ``size`` bytes together, at least one. Returns a future of the last one's id."""
+    def append(
+        self, payloads: Collection[bytes], size: int, future: asyncio.Future[EntryId] | None = None
+    ) -> asyncio.Future[EntryId]:
+        """Queue entries of ``size`` bytes together, at least one. Returns a future, or ``future``, of the last one's
+        id."""
         if not self._pending:
             self._writers.busy(self._owner)
         self._queue += payloads
@@ -92,7 +98,24 @@ class AddSession:
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._writers.flush_soon(self)
-        return self._pending.add(self._next - 1, size)
+        return self._pending.add(self._next - 1, size, future)
+
+    def append_at(self, entry: EntryId, payload: bytes) -> asyncio.Future[EntryId]:
+        """Queue an entry under the caller's id once all before it are. Raises EntryExists, EntriesMissing."""
+        if self._held is None:
+            max_bytes = self._context.settings.max_inflight_bytes
+            self._held = HeldAppends(self.state.id, self._next, max_bytes, self._writers.loop)
+        return self._held.append(entry, payload, self._append_next)
+
+    def _append_next(self, payload: bytes, future: asyncio.Future[EntryId] | None) -> asyncio.Future[EntryId]:
+        return self.append((payload,), len(payload), future)
+
+    def fail_held(self) -> None:
+        """The gaps stay: what is behind the first of them fails."""
+        if self._held:
+            missing = self._held.lowest_missing
+            text = "the writer was closed before an entry with a lower id was appended"
+            self._held.fail(LedgerClosed(text, ledger=self.state.id, missing=missing))
 
     async def confirmed(self) -> None:
         """Wait until everything appended so far is confirmed. Raises what keeps it from that."""
@@ -125,7 +148,7 @@ class AddSession:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
-        return not (self._pending or self._room) and self._core.is_quiet and self._replicas.is_quiet
+        return not (self._pending or self._room or self._held) and self._core.is_quiet and self._replicas.is_quiet
 
     def fail(self, failure: TallyError) -> None:
         """Take no more entries; those that are not confirmed fail."""
@@ -134,6 +157,8 @@ class AddSession:
         self._queue.clear()
         self._stop()
         self._pending.fail(failure, unsent)
+        if self._held:
+            self._held.fail(failure)
         self._wake_all()
 
     def cancel_change(self) -> None:

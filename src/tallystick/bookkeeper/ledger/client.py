@@ -77,6 +77,7 @@ class BookKeeper:
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
         accept_silent_bookies: bool = False,
+        entry_ids: str = "counted",
     ) -> Opening[LedgerWriter]:
         """Make a ledger: ``async with bk.create_ledger() as writer`` or ``writer = await bk.create_ledger()``.
 
@@ -84,10 +85,15 @@ class BookKeeper:
         id LedgerExists, also while bookies still hold entries of a deleted ledger with this id, or may hold them
         because they do not answer. The latter are let pass with ``accept_silent_bookies``, and this ledger never uses
         them. An id may be used again once nobody writes or recovers the older ledger any more.
+
+        ``entry_ids``: "counted" from 0 in the order of the appends, or "given" by the caller with each of them.
         """
 
         chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
         instance(accept_silent_bookies, bool, "accept_silent_bookies")
+        if entry_ids not in ("counted", "given"):
+            raise UsageError('entry_ids is "counted" or "given"', given=entry_ids)
+        takes_ids = entry_ids == "given"
         template = LedgerMetadata(
             ensemble_size=whole(ensemble, "ensemble", least=1),
             write_quorum=whole(write_quorum, "write_quorum", least=1),
@@ -104,17 +110,18 @@ class BookKeeper:
             metadata = replace(template, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
             if chosen_id is not None and (silent := await self._require_unused(chosen_id, accept_silent_bookies)):
                 metadata = metadata.avoiding(silent)
-            return await self._create(metadata, chosen_id)
+            return await self._create(metadata, chosen_id, takes_ids)
 
         return Opening(create, "bk.create_ledger(…)")
 
-    async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None) -> LedgerWriter:
+    async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None, takes_ids: bool) -> LedgerWriter:
         ensemble = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
         identities = await self._placement.identities(ensemble)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, ensemble),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=ensemble)
-        return LedgerWriter(self._writers, created.value, Versioned(metadata, created.version), identities)
+        stored = Versioned(metadata, created.version)
+        return LedgerWriter(self._writers, created.value, stored, identities, takes_ids=takes_ids)
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:
         """Return the bookies that may hold an older ledger of this id. Raises LedgerExists, MetadataError."""

@@ -28,9 +28,13 @@ class PendingAppends:
     def __len__(self) -> int:
         return len(self._appends)
 
-    def add(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
-        """Return a future of ``last``; ``size`` bytes are in flight until it is confirmed. Ids must not descend."""
-        future: asyncio.Future[EntryId] = self._loop.create_future()
+    def add(self, last: EntryId, size: int, future: asyncio.Future[EntryId] | None = None) -> asyncio.Future[EntryId]:
+        """Return ``future``, or a new one, of ``last``; ``size`` bytes are in flight until it is confirmed.
+
+        Ids must not descend.
+        """
+        if future is None:
+            future = self._loop.create_future()
         self._appends.append((last, future, size))
         self.inflight_bytes += size
         return future

@@ -26,10 +26,10 @@ from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.errors import LedgerClosed, LedgerFenced, TallyError, UsageError
-from tallystick.runtime.arguments import items, payload_bytes
+from tallystick.errors import EntryExists, LedgerClosed, LedgerFenced, TallyError, UsageError
+from tallystick.runtime.arguments import items, payload_bytes, whole
 from tallystick.runtime.loops import check_loop
 
 # Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
@@ -39,13 +39,32 @@ ADD_OVERHEAD = 24 + 32
 class LedgerWriter:
     """Appends to a ledger that this client created. Use it with ``async with``, or ``close`` it; on one event loop."""
 
-    __slots__ = ("__weakref__", "_aborted", "_closing", "_packed", "_session", "_writers", "max_payload_bytes")
+    __slots__ = (
+        "__weakref__",
+        "_aborted",
+        "_closing",
+        "_packed",
+        "_session",
+        "_takes_ids",
+        "_writers",
+        "max_payload_bytes",
+    )
 
     def __init__(
-        self, writers: Writers, ledger: LedgerId, versioned: changes.VersionedMetadata, identities: BookieIdentities
+        self,
+        writers: Writers,
+        ledger: LedgerId,
+        versioned: changes.VersionedMetadata,
+        identities: BookieIdentities,
+        *,
+        takes_ids: bool = False,
     ) -> None:
-        """For a ledger without entries, as it was just stored; ``identities`` are those of its bookies before that."""
+        """For a ledger without entries, as it was just stored; ``identities`` are those of its bookies before that.
+
+        ``takes_ids``: the caller gives each entry its id.
+        """
         self._writers = writers
+        self._takes_ids = takes_ids
         self._packed = WriterState.of(ledger, versioned, identities).packed()
         self._session: AddSession | None = None  # while there is one, it has the newer state
         self._closing: asyncio.Future[None] | None = None
@@ -89,13 +108,20 @@ class LedgerWriter:
         """The metadata as this writer stored or read it last."""
         return self._state.metadata
 
-    async def append(self, data: Buffer) -> EntryId:
+    async def append(self, data: Buffer, entry: EntryId | None = None) -> EntryId:
         """Append one entry and wait until it is safe. Returns its id.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
         it got no id, and the writer goes on); LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError, each of
         which ends the writer; LedgerClosed when it had ended before, or was closed.
+
+        Where the ledger was made with ``entry_ids="given"``, ``entry`` is the id, in any order: an entry is safe when
+        all before it are. It is appended, held or refused at once; raises EntryExists for an id that was appended
+        before, EntriesMissing when ``max_inflight_bytes`` are held behind an entry that is missing (which itself is
+        always taken). Those that are held when the writer is closed fail with LedgerClosed.
         """
+        if entry is not None:
+            return await self.append_nowait(data, entry)
         await self._room()
         try:
             future = self.append_nowait(data)
@@ -103,18 +129,25 @@ class LedgerWriter:
             self._wake()
         return await future
 
-    def append_nowait(self, data: Buffer) -> asyncio.Future[EntryId]:
+    def append_nowait(self, data: Buffer, entry: EntryId | None = None) -> asyncio.Future[EntryId]:
         """Append one entry without waiting for anything. Returns a future of its id; raises and fails as ``append``.
 
         Takes entries beyond the bound on bytes in flight too: await ``drain`` before memory runs short.
         """
         check_loop(self._writers.loop)
         payload = _payload_of(data)
+        id = self._checked_id(entry)
         self._admit(len(payload))
-        return self._open_session().append((payload,), len(payload))
+        if id is None:
+            return self._open_session().append((payload,), len(payload))
+        if id <= self.lac:
+            raise EntryExists(ledger=self.id, entry=id)
+        return self._open_session().append_at(id, payload)
 
     async def append_batch(self, data: Iterable[Buffer]) -> range:
-        """Append entries with consecutive ids and wait until all are safe. Returns the ids; raises as ``append``."""
+        """Append entries with consecutive ids and wait until all are safe. Returns the ids; raises as ``append``, and
+        UsageError where the caller gives the ids."""
+        self._checked_id(None)
         payloads = [_payload_of(one) for one in items(data, "data")]
         if not payloads:
             return range(0)
@@ -129,7 +162,8 @@ class LedgerWriter:
         return range(last - len(payloads) + 1, last + 1)
 
     async def drain(self) -> None:
-        """Wait until everything appended so far is confirmed, and there is room for more.
+        """Wait until everything appended so far is confirmed, and there is room for more. What is held behind a missing
+        entry is not waited for.
 
         Raises what keeps them from that; the future of each entry says what became of it.
         """
@@ -151,6 +185,8 @@ class LedgerWriter:
 
     async def close(self) -> None:
         """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
+
+        Where the caller gives the ids, the ledger ends before the first that is missing; what is held behind it fails.
 
         Raises LedgerFenced when another client recovers the ledger: its metadata is left alone. Raises LedgerClosed
         after ``abort``, and MetadataError when the end could not be stored; the next ``open_ledger(…, recover=True)``
@@ -221,6 +257,21 @@ class LedgerWriter:
             self.abort()
         return self._session.state.failure if self._session is not None else self._packed[-1]
 
+    def _checked_id(self, entry: EntryId | None) -> EntryId | None:
+        """Raises UsageError for an entry without an id where the caller gives them, and for one with it elsewhere."""
+        if self._takes_ids:
+            if entry is None:
+                raise UsageError(
+                    'this ledger was made with entry_ids="given": give each entry its id, append(data, entry=id)',
+                    ledger=self.id,
+                )
+            return whole(entry, "an entry id", most=MAX_ID)
+        if entry is not None:
+            raise UsageError(
+                'this writer gives the ids; make the ledger with entry_ids="given" to give them', ledger=self.id
+            )
+        return None
+
     def _admit(self, largest: int) -> None:
         if (failure := self._failure) is not None:
             raise self._refusal(failure)
@@ -260,6 +311,7 @@ class LedgerWriter:
 
     async def _close(self) -> None:
         if (session := self._session) is not None:
+            session.fail_held()
             with suppress(TallyError):  # it went to the appends that failed; what matters here is whether we may close
                 await session.confirmed()
             await session.end()
