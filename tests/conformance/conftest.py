@@ -13,7 +13,9 @@ import pytest
 from support.zookeeper import missing
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT, ZooKeeperUri, parse
 
 DRIVERS = (
     "memory",
@@ -57,6 +59,17 @@ async def cluster(place: Place) -> Place:
     """An empty cluster is there."""
     driver = await place.connect()
     await driver.init_cluster()
+    return place
+
+
+@pytest.fixture(params=Manager, ids=lambda manager: manager.name.lower())
+async def either_cluster(place: Place, request: pytest.FixtureRequest) -> Place:
+    """An empty cluster that keeps its ledgers in either layout."""
+    driver, where = await place.connect(), parse(place.uri)
+    assert isinstance(driver, ClusterMetadata)
+    root = where.root if isinstance(where, ZooKeeperUri) else DEFAULT_ROOT
+    await ClusterMetadata(driver.store, root, request.param).init_cluster()
+    place.uri = place.uri.replace("zk+hierarchical", "zk+null")
     return place
 
 

@@ -122,8 +122,8 @@ async def test_a_deleted_ledger_is_gone(cluster: Place) -> None:
         await driver.read_ledger(ledger)
 
 
-async def test_listings_ascend_across_short_and_long_ids(cluster: Place) -> None:
-    driver = await cluster.connect()
+async def test_listings_ascend_across_short_and_long_ids(either_cluster: Place) -> None:
+    driver = await either_cluster.connect()
     edge = (1 << 31) - 1
     ids = [0, 1, 9_999, 10_000, 99_999_999, 100_000_000, edge - 1, edge, edge + 1, 1 << 40, MAX_ID]
     seed = random.randrange(1 << 30)
@@ -134,6 +134,30 @@ async def test_listings_ascend_across_short_and_long_ids(cluster: Place) -> None
     for ledger in ids[::2]:
         await driver.delete_ledger(ledger)
     assert await listed(driver) == ids[1::2]
+
+
+@pytest.mark.acceptance(13, 116)
+async def test_ids_of_63_bits_are_taken_once_and_read_written_watched_and_deleted(either_cluster: Place) -> None:
+    one, other, heard = await either_cluster.connect(), await either_cluster.connect(), asyncio.Event()
+    ids = [0, 7, (1 << 31) - 2, (1 << 31) - 1, 1 << 62, MAX_ID]
+    watch = other.watch_ledger(MAX_ID, heard.set)
+    for _ in range(2):  # an id that was deleted can be given again
+        for ledger in ids:
+            assert (await one.create_ledger(METADATA, ledger)).value == ledger
+        for ledger in ids:
+            with pytest.raises(LedgerExists):
+                await other.create_ledger(METADATA, ledger)
+        await until(heard.is_set)
+        watch.cancel()
+        found = await other.read_ledger(MAX_ID)
+        assert found.value == METADATA
+        await other.write_ledger(MAX_ID, METADATA.closed(1, 2), found.version)
+        assert (await one.read_ledger(MAX_ID)).value.is_closed
+        assert set((await one.look(ids)).by_ledger) == set(ids) == set(await one.read_ledgers(ids))
+        assert (await one.create_ledger(METADATA)).value not in ids
+        async for ledger in other.ledgers():
+            await other.delete_ledger(ledger)
+        assert await listed(one) == []
 
 
 async def test_concurrent_changes_are_all_applied_once(cluster: Place) -> None:

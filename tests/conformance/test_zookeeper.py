@@ -198,7 +198,7 @@ async def test_other_ledger_managers_are_refused_by_name(
     driver: ClusterMetadata, uri: str, raw: KazooClient, root: str
 ) -> None:
     flat = "org.apache.bookkeeper.meta.FlatLedgerManagerFactory"
-    for text in (f"2\n{flat}:1", "1\nflat:1", f"2\n{layout.FACTORY}:2", "3\nx:1", "junk"):
+    for text in (f"2\n{flat}:1", "1\nflat:1", f"2\n{layout.Manager.HIERARCHICAL.value}:2", "3\nx:1", "junk"):
         raw.set(f"{root}/LAYOUT", text.encode())
         other = await open_driver(uri)
         with pytest.raises(MetadataError, match=r"FlatLedgerManagerFactory|flat|version 2|cannot be read"):
@@ -207,6 +207,18 @@ async def test_other_ledger_managers_are_refused_by_name(
     raw.set(f"{root}/LAYOUT", b"1\nhierarchical:1")
     other = await open_driver(uri.replace("zk+hierarchical", "zk+null"))
     await other.bookies()
+    await other.close()
+
+
+async def test_a_cluster_is_as_its_uri_says(uri: str, raw: KazooClient, root: str) -> None:
+    long_uri = uri.replace("zk+hierarchical", "zk+longhierarchical")
+    made = await open_driver(long_uri)
+    await made.init_cluster()
+    await made.close()
+    assert raw.get(f"{root}/LAYOUT")[0].decode() == layout.Manager.LONG_HIERARCHICAL.layout_text
+    other = await open_driver(uri)
+    with pytest.raises(MetadataError, match="LongHierarchicalLedgerManagerFactory; the URI asks for another"):
+        await other.bookies()
     await other.close()
 
 

@@ -77,8 +77,8 @@ def test_cookies_of_the_original() -> None:
 
 
 def test_layout_of_the_original() -> None:
-    assert ZNODES["/ledgers/LAYOUT"].decode() == layout.LAYOUT_TEXT
-    layout.check_layout(layout.LAYOUT_TEXT, "")
+    assert ZNODES["/ledgers/LAYOUT"].decode() == layout.Manager.HIERARCHICAL.layout_text
+    assert layout.manager_of(layout.Manager.HIERARCHICAL.layout_text, "") is layout.Manager.HIERARCHICAL
 
 
 @pytest.mark.zookeeper

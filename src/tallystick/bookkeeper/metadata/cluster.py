@@ -21,6 +21,7 @@ from tallystick.bookkeeper.metadata.driver import (
     RegisteredBookies,
     Versioned,
 )
+from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, MetadataStore, Update, Version, Watch, Znode
@@ -50,26 +51,34 @@ _SHORT, _LONG, _MIDDLE, _LEDGER = (re.compile(part, re.ASCII) for part in (r"\d{
 class ClusterMetadata:
     """A MetadataDriver; see ``driver.py``. The first call that needs a cluster checks that there is one.
 
-    ``store`` is for whoever keeps more than a cluster there.
+    ``store`` is for whoever keeps more than a cluster there. ``wanted``: how the cluster must keep its ledgers, and how
+    a new one does; None for any.
     """
 
-    def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
+    def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT, wanted: Manager | None = None) -> None:
         self.store, self._root = store, root
         self._available, self._read_only = f"{root}/available", f"{root}/available/{registration.READ_ONLY_FOLDER}"
         self._instance_path = f"{root}/INSTANCEID"
         self._ids = LedgerIds(store, root)
         self._registrations: list[StoreRegistration] = []
-        self._has_layout = False
+        self._wanted = wanted
+        self._manager: Manager | None = None  # once the LAYOUT is read
 
     async def _cluster(self) -> MetadataStore:
         """Returns the store when the LAYOUT is one that we know."""
-        if not self._has_layout:
+        if self._manager is None:
             path = f"{self._root}/LAYOUT"
             layout_node = (await self._present([path])).get(path)
             if layout_node is None:
                 raise self._no_cluster()
-            layout.check_layout(layout_node.data.decode(errors="replace"), f"{self.store.where}{path}")
-            self._has_layout = True
+            where = f"{self.store.where}{path}"
+            manager = layout.manager_of(layout_node.data.decode(errors="replace"), where)
+            if self._wanted not in (None, manager):
+                stored = manager.value.rpartition(".")[2]
+                raise MetadataError(
+                    f"the cluster keeps its ledgers with {stored}; the URI asks for another", where=where
+                )
+            self._manager = manager
         return self.store
 
     async def _present(self, paths: Sequence[str]) -> Mapping[str, Znode]:
@@ -88,7 +97,9 @@ class ClusterMetadata:
     # -- ledgers ------------------------------------------------------------------------------------------------------
 
     def _path(self, ledger: LedgerId) -> str:
-        return layout.ledger_path(self._root, ctoken.check_ledger_id(ledger))
+        """Returns where a ledger is, after ``_cluster``."""
+        assert self._manager is not None
+        return layout.ledger_path(self._root, ctoken.check_ledger_id(ledger), self._manager)
 
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         await self._cluster()
@@ -180,11 +191,13 @@ class ClusterMetadata:
         return await (await self._cluster()).never_made(creations)
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        store = await self._cluster()
         paths = {ledger: self._path(ledger) for ledger in ledgers}
-        return await self._records(paths, await (await self._cluster()).get_many(list(paths.values())))
+        return await self._records(paths, await store.get_many(list(paths.values())))
 
     async def look(self, ledgers: Sequence[LedgerId]) -> Records:
-        paths, store = {ledger: self._path(ledger) for ledger in ledgers}, await self._cluster()
+        store = await self._cluster()
+        paths = {ledger: self._path(ledger) for ledger in ledgers}
         snapshot = await store.snapshot([self._instance_path, *paths.values()])
         if snapshot is None:
             return Records(await self.sync(), await self.look_up(ledgers), await self.sync())
@@ -203,7 +216,10 @@ class ClusterMetadata:
         return records
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
-        return self.store.watch(self._path(ledger), changed)
+        if self._manager is not None:
+            return self.store.watch(self._path(ledger), changed)
+        paths = [layout.ledger_path(self._root, ctoken.check_ledger_id(ledger), manager) for manager in Manager]
+        return Both(*(self.store.watch(path, changed) for path in paths))
 
     # -- registrations ------------------------------------------------------------------------------------------------
 
@@ -289,7 +305,7 @@ class ClusterMetadata:
         """Like the original's ``initnewcluster``, in one transaction: a cluster is there whole or not at all."""
         instance = str(uuid.uuid4())
         folders = (self._root, self._available, self._read_only)
-        texts = {"INSTANCEID": instance, "LAYOUT": layout.LAYOUT_TEXT}
+        texts = {"INSTANCEID": instance, "LAYOUT": (self._wanted or Manager.HIERARCHICAL).layout_text}
         files = [Create(f"{self._root}/{name}", text.encode()) for name, text in texts.items()]
         await self.store.make()
         try:

@@ -1,4 +1,4 @@
-"""The znode tree of a cluster: its LAYOUT text, and where each ledger is (the original's hierarchical ledger manager).
+"""The znode tree of a cluster: its LAYOUT text, and where each ledger is (the original's hierarchical ledger managers).
 
 ::
 
@@ -9,10 +9,13 @@
     <root>/idgen/ID-…     see ledger_ids.py
     <root>/00/0000/L0001            ledger 1: ten digits as 2-4-4, for ids below 2^31 - 1
     <root>/000/0000/0002/1474/L8364 nineteen digits as 3-4-4-4-4, for all others
+
+The long hierarchical manager has all ledgers at nineteen digits, also those with short ids.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -20,28 +23,43 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataError
 
 SHORT_IDS_END = (1 << 31) - 1  # the first id with a long path; the counter of short ids ends here, too
-FACTORY = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 MANAGER_VERSION = "1"
-LAYOUT_TEXT = f"2\n{FACTORY}:{MANAGER_VERSION}"
-_MANAGERS = {"1": "hierarchical", "2": FACTORY}  # by layout version: the only manager that we know
 
 
-def check_layout(text: str, where: str) -> None:
-    """Raises MetadataError unless the cluster keeps its ledgers as this module says."""
-    version, _, manager = text.strip().partition("\n")
-    name, _, manager_version = manager.rpartition(":")
-    if version not in _MANAGERS or not name:
+class Manager(enum.Enum):
+    """The part of the original that keeps a cluster's ledgers, named by its class."""
+
+    HIERARCHICAL = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
+    LONG_HIERARCHICAL = "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory"
+
+    @property
+    def layout_text(self) -> str:
+        """The LAYOUT of a new cluster."""
+        return f"2\n{self.value}:{MANAGER_VERSION}"
+
+
+# What stands for a manager in a LAYOUT, by the version of that.
+_NAMES = {"1": {"hierarchical": Manager.HIERARCHICAL}, "2": {manager.value: manager for manager in Manager}}
+
+
+def manager_of(text: str, where: str) -> Manager:
+    """Returns the manager that a LAYOUT names. Raises MetadataError unless it is one that this module knows."""
+    version, _, named = text.strip().partition("\n")
+    name, _, manager_version = named.rpartition(":")
+    if version not in _NAMES or not name:
         raise MetadataError("the cluster's LAYOUT cannot be read", where=where, layout=text[:80])
-    if (name, manager_version) != (_MANAGERS[version], MANAGER_VERSION):
+    manager = _NAMES[version].get(name)
+    if manager is None or manager_version != MANAGER_VERSION:
         raise MetadataError(
             f"the cluster keeps its ledgers with {name.rpartition('.')[2]} version {manager_version}; "
-            "only the hierarchical manager is supported",
+            "only the hierarchical and the long hierarchical manager are supported",
             where=where,
         )
+    return manager
 
 
-def ledger_path(root: str, ledger: LedgerId) -> str:
-    if ledger < SHORT_IDS_END:
+def ledger_path(root: str, ledger: LedgerId, manager: Manager = Manager.HIERARCHICAL) -> str:
+    if ledger < SHORT_IDS_END and manager is Manager.HIERARCHICAL:
         return f"{_short_folder(root, ledger // 10_000)}/L{ledger % 10_000:04d}"
     digits = f"{ledger:019d}"
     return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"

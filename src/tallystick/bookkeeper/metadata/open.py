@@ -36,4 +36,4 @@ async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataD
     from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperStore
 
     store = await ZooKeeperStore.connect(where, session_timeout_s=session_timeout_s)
-    return ClusterMetadata(store, where.root)
+    return ClusterMetadata(store, where.root, where.manager)

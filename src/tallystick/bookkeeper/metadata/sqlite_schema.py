@@ -150,7 +150,7 @@ def _cluster_nodes(instance: str, next_ledger: int, now_ms: int) -> Iterator[_Ro
     yield f"{root}/idgen", 0, now_ms, b"", 0, None, next_ledger
     yield f"{root}/available/{READ_ONLY_FOLDER}", 0, now_ms, b"", 0, None, 0
     yield f"{root}/INSTANCEID", 0, now_ms, instance.encode(), 0, None, 0
-    yield f"{root}/LAYOUT", 0, now_ms, layout.LAYOUT_TEXT.encode(), 0, None, 0
+    yield f"{root}/LAYOUT", 0, now_ms, layout.Manager.HIERARCHICAL.layout_text.encode(), 0, None, 0
 
 
 def _nodes_of_tables(connection: sqlite3.Connection, now_ms: int) -> Iterator[_Row]:

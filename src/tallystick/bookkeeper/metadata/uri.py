@@ -5,6 +5,7 @@
     memory://NAME                                   in this process, for tests; the name tells clusters apart
     sqlite:///absolute/path                         one file of this machine
     zk+hierarchical://host:port;host:port/ledgers   ZooKeeper; also zk:// and zk+null://, and "," between the hosts
+    zk+longhierarchical://host:port/ledgers         the same, of a cluster that keeps its ledgers so
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import os
 import re
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import text
 
 ZOOKEEPER_PORT = 2181
 DEFAULT_ROOT = "/ledgers"
-# "null" and no flavour at all mean: whatever the cluster's LAYOUT says. It must say the same.
-FLAVOURS = ("hierarchical", "null", "")
+# "null" and no flavour at all mean: whatever the cluster's LAYOUT says.
+FLAVOURS = {"hierarchical": Manager.HIERARCHICAL, "longhierarchical": Manager.LONG_HIERARCHICAL, "null": None, "": None}
 _SHARED = "sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
 
 
@@ -37,6 +39,7 @@ class SqliteUri:
 class ZooKeeperUri:
     hosts: tuple[tuple[str, int], ...]
     root: str
+    manager: Manager | None = None  # that its LAYOUT must name; None: any
 
     @property
     def servers(self) -> str:
@@ -77,7 +80,9 @@ def require_shared(uri: str) -> str:
 def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
     if flavour not in FLAVOURS:
         raise UsageError(
-            f"the ledger manager {flavour!r} is not supported; known: zk+hierarchical://, zk+null://, zk://", uri=uri
+            f"the ledger manager {flavour!r} is not supported; known: "
+            "zk+hierarchical://, zk+longhierarchical://, zk+null://, zk://",
+            uri=uri,
         )
     servers, slash, path = rest.partition("/")
     root = "/" + path.strip("/") if path.strip("/") else DEFAULT_ROOT
@@ -86,7 +91,7 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
     hosts = tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip())
     if not hosts:
         raise UsageError("a ZooKeeper URI needs a server: zk+hierarchical://host:port/ledgers", uri=uri)
-    return ZooKeeperUri(hosts, root)
+    return ZooKeeperUri(hosts, root, FLAVOURS[flavour])
 
 
 def _host_port(server: str, uri: str) -> tuple[str, int]:

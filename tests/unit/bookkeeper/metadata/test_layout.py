@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.metadata.layout import FACTORY, LAYOUT_TEXT, check_layout, folders_of, ledger_path
+from tallystick.bookkeeper.metadata.layout import Manager, folders_of, ledger_path, manager_of
 from tallystick.bookkeeper.wire.values import MAX_ID
 from tallystick.errors import MetadataError
 
@@ -34,14 +34,27 @@ def test_a_path_holds_the_id_and_nothing_else(ledger: int) -> None:
     assert len(digits) == (10 if ledger < (1 << 31) - 1 else 19)
 
 
+@given(st.integers(0, MAX_ID))
+def test_the_long_manager_has_all_ledgers_at_nineteen_digits(ledger: int) -> None:
+    path = ledger_path("/r", ledger, Manager.LONG_HIERARCHICAL)
+    assert path.removeprefix("/r/").replace("/", "").replace("L", "") == f"{ledger:019d}"
+    assert ledger_path("/r", 1, Manager.LONG_HIERARCHICAL) == "/r/000/0000/0000/0000/L0001"
+
+
 def test_folders_from_the_inside_out() -> None:
     assert list(folders_of("/a/r", "/a/r/00/0001/L0002")) == ["/a/r/00/0001", "/a/r/00"]
     assert len(list(folders_of("/r", ledger_path("/r", MAX_ID)))) == 4
 
 
-@pytest.mark.parametrize("text", [LAYOUT_TEXT, LAYOUT_TEXT + "\n", "1\nhierarchical:1"])
+HIERARCHICAL = Manager.HIERARCHICAL.layout_text
+
+
+@pytest.mark.parametrize("text", [HIERARCHICAL, HIERARCHICAL + "\n", "1\nhierarchical:1"])
 def test_layouts_that_we_know(text: str) -> None:
-    check_layout(text, "")
+    assert manager_of(text, "") is Manager.HIERARCHICAL
+    long_text = "2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"
+    assert Manager.LONG_HIERARCHICAL.layout_text == long_text
+    assert manager_of(long_text, "") is Manager.LONG_HIERARCHICAL
 
 
 @pytest.mark.parametrize(
@@ -50,16 +63,14 @@ def test_layouts_that_we_know(text: str) -> None:
         ("", "cannot be read"),
         ("2", "cannot be read"),
         ("2\nhierarchical", "cannot be read"),
-        (f"3\n{FACTORY}:1", "cannot be read"),
-        (f"2\n{FACTORY}:2", "version 2"),
+        (HIERARCHICAL.replace("2\n", "3\n"), "cannot be read"),
+        (HIERARCHICAL.replace(":1", ":2"), "version 2"),
         ("1\nflat:1", "with flat"),
-        (
-            "2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1",
-            "LongHierarchicalLedgerManagerFactory",
-        ),
+        ("1\nlonghierarchical:1", "with longhierarchical"),
+        (HIERARCHICAL.replace("Hier", "LegacyHier"), "LegacyHierarchicalLedgerManagerFactory"),
     ],
 )
 def test_layouts_that_we_refuse(text: str, reason: str) -> None:
     with pytest.raises(MetadataError, match=reason) as caught:
-        check_layout(text, "host:2181/ledgers/LAYOUT")
+        manager_of(text, "host:2181/ledgers/LAYOUT")
     assert caught.value.fields["where"] == "host:2181/ledgers/LAYOUT"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.uri import MemoryUri, MetadataUri, SqliteUri, ZooKeeperUri, parse, require_shared
 from tallystick.errors import UsageError
@@ -15,7 +16,11 @@ from tallystick.errors import UsageError
         ("memory://test", MemoryUri("test")),
         ("sqlite:///data/metadata.db", SqliteUri("/data/metadata.db")),
         ("sqlite:///data/../metadata.db", SqliteUri("/metadata.db")),
-        ("zk+hierarchical://one:2181;two:2182/ledgers", ZooKeeperUri((("one", 2181), ("two", 2182)), "/ledgers")),
+        (
+            "zk+hierarchical://one:2181;two:2182/ledgers",
+            ZooKeeperUri((("one", 2181), ("two", 2182)), "/ledgers", Manager.HIERARCHICAL),
+        ),
+        ("zk+longhierarchical://one", ZooKeeperUri((("one", 2181),), "/ledgers", Manager.LONG_HIERARCHICAL)),
         ("zk+null://one,two:2182/a/b", ZooKeeperUri((("one", 2181), ("two", 2182)), "/a/b")),
         ("zk://10.0.0.1", ZooKeeperUri((("10.0.0.1", 2181),), "/ledgers")),
         ("zk://one/", ZooKeeperUri((("one", 2181),), "/ledgers")),
@@ -56,7 +61,7 @@ def test_servers_as_kazoo_takes_them() -> None:
         "sqlite:///folder/",
         "zk:///ledgers",
         "zk+flat://one/ledgers",
-        "zk+longhierarchical://one/ledgers",
+        "zk+legacyhierarchical://one/ledgers",
         "zk+ms://one/ledgers",
         "zk://one:0/ledgers",
         "zk://one:99999/ledgers",
