@@ -32,6 +32,7 @@ class Reason(enum.Enum):
     UNAUTHORIZED = "a bookie knows this ledger with another password"
     NO_CHANGE = "the ensemble change failed"
     NO_QUORUM = "the ack quorum could not be met for too long"
+    TOO_LATE = "an entry had no ack quorum in time"
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ from tallystick.bookkeeper.ledger.add import (
     Send,
     Suspend,
 )
+from tallystick.bookkeeper.ledger.add_timing import AddTiming
 from tallystick.bookkeeper.ledger.degraded import FailedBookies
-from tallystick.bookkeeper.ledger.given_ids import HeldAppends
+from tallystick.bookkeeper.ledger.held_appends import HeldAppends
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
@@ -37,7 +38,7 @@ from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
 from tallystick.codec.frames import encode_adds
-from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, TallyError, Unauthorized
+from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, RequestTimeout, TallyError, Unauthorized
 
 
 class AddSession:
@@ -61,6 +62,7 @@ class AddSession:
         "_room",
         "_sent_length",
         "_shortage",
+        "_timing",
         "_writers",
         "state",
     )
@@ -80,6 +82,8 @@ class AddSession:
         self._changing: asyncio.Task[None] | None = None
         self._failures: FailedBookies | None = None  # once a bookie failed
         self._shortage: Shortage | None = None  # once bookies are missing
+        counts, settings = self._context.bookies.counts, self._context.settings
+        self._timing = AddTiming(state.lac, self._context.clock, counts, settings.add_quorum_timeout_s, self._timed_out)
 
     @property
     def missing_bookies(self) -> tuple[BookieId, ...]:
@@ -183,6 +187,7 @@ class AddSession:
         return True
 
     def _stop(self) -> None:
+        self._timing.end()
         self._replicas.close()
         if self._shortage is not None:
             self._shortage.ended()
@@ -213,6 +218,7 @@ class AddSession:
             self._perform(actions)
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
+        self._context.bookies.counts.add_failed(code, len(entries))
         self._failed_bookies.failed(self._core.ensemble[slot], code)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
@@ -248,6 +254,7 @@ class AddSession:
                 self._perform(self._core.change_failed(), error)
             return
         ensemble = versioned.value.ensemble
+        self._context.bookies.counts.ensemble_changes += 1
         self._emit("ensemble changed", first=action.first, failed=action.failed_bookies, ensemble=ensemble)
         self._replicas.replace(ensemble, identities)
         self._perform(self._core.ensemble_changed(ensemble))
@@ -311,13 +318,16 @@ class AddSession:
         frames, self._sent_length = encode_adds(self._key, ledger, run.first, lac, before, queue, compute, size)
         self._queue.clear()
         self._replicas.send(run.first, frames, self._sent_length - before)
+        self._timing.sent(run.last)
 
     def _confirm(self, lac: EntryId) -> None:
         if self._failures is not None:
             self._failures.confirmed()
         self._replicas.confirmed(lac)
-        self.state.lac = lac
-        self.state.length += self._pending.confirmed(lac)
+        before, self.state.lac = self.state.lac, lac
+        confirmed_bytes = self._pending.confirmed(lac)
+        self.state.length += confirmed_bytes
+        self._timing.confirmed(lac, lac - before, confirmed_bytes)
         if not self._pending:
             self._writers.lacs.confirmed(self._owner)
 
@@ -333,6 +343,12 @@ class AddSession:
             failure = LedgerError("the ensemble change failed", **fields, cause=repr(cause))
         self._emit("writer stopped", first_unconfirmed=action.first, reason=str(failure))
         self.fail(failure)
+
+    def _timed_out(self) -> None:
+        fields = {"ledger": self.state.id, "first_unconfirmed": self._core.lac + 1}
+        waited_s = self._context.settings.add_quorum_timeout_s
+        error = RequestTimeout("an entry had no ack quorum in time", **fields, waited_s=waited_s)
+        self._perform(self._core.change_failed(Reason.TOO_LATE), error)
 
     def _emit(self, kind: str, **fields: Any) -> None:
         self._context.events.emit(kind, ledger=self.state.id, **fields)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
+from tallystick.bookkeeper.ledger.counts import ClientCounts
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
     Belief,
@@ -31,6 +32,7 @@ from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.slow_bookies import SlowBookies
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
 from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
 from tallystick.bookkeeper.ledger.wires import (
@@ -85,6 +87,8 @@ class BookieClient:
         self.followed_lacs: dict[
             LedgerId, EntryId
         ] = {}  # the highest that bookies told, of ledgers that somebody put here
+        self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
+        self.counts = ClientCounts()
         self._outside, self._resolve = outside, resolve
         self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self._note_lac)
         self._peers: dict[BookieId, _BookiePeer] = {}
@@ -252,7 +256,7 @@ class BookieClient:
         return peer
 
     def _new_peer(self, bookie: BookieId, wire: WireFactory) -> _BookiePeer:
-        peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify, wire)
+        peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify, wire, self.counts)
         peer.is_closed = self._closed
         return peer
 
@@ -268,9 +272,11 @@ class _BookiePeer:
         settings: ClientSettings,
         identify: Identify | None,
         wire: WireFactory,
+        counts: ClientCounts,
     ) -> None:
         self.bookie, self._wire = bookie, wire
         self.is_closed = False
+        self._counts, self._was_connected = counts, False
         self.links = 0  # made so far
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
@@ -341,6 +347,8 @@ class _BookiePeer:
             link.end(f"the bookie cannot be reached: {self._reason}")
         else:
             if link.alive:
+                self._counts.reconnects += self._was_connected
+                self._was_connected = True
                 self._attempt, self._backoff_s = None, 0.0
 
     def _failed(self, reason: str) -> None:

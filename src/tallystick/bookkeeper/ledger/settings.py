@@ -21,6 +21,7 @@ class ClientSettings:
     wire: str = "auto"
     add_timeout_s: float = 5.0  # an add without response for this long counts as failed (addEntryTimeoutSec)
     read_timeout_s: float = 5.0  # readEntryTimeoutSec
+    add_quorum_timeout_s: float = 0.0  # an entry without its ack quorum for this long ends its writer; 0: for ever
     connect_timeout_s: float = 10.0
     max_frame_bytes: int = 5_242_876  # what an original bookie accepts: its 5 MiB count the length field too
     max_inflight_bytes: int = (
@@ -31,6 +32,8 @@ class ClientSettings:
     # who follows it gets the last entry. 0: never (explicitLacInterval, which is 0 there).
     explicit_lac_interval_s: float = 0.1
     speculative_read_s: float = 2.0  # another replica is asked when the first is silent for this long
+    ask_last_s: float = 60.0  # a bookie that was slow at a read, or failed it, is asked last for this long; 0: not
+    sticky_reads: bool = False  # all reads of a ledger begin at one bookie, where each bookie has every entry
     quarantine_s: float = (
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
     )
@@ -39,6 +42,6 @@ class ClientSettings:
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
 
     def __post_init__(self) -> None:
-        check_settings(self, may_be_zero=("explicit_lac_interval_s",))
+        check_settings(self, may_be_zero=("add_quorum_timeout_s", "ask_last_s", "explicit_lac_interval_s"))
         if self.wire not in WIRES:
             raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)

@@ -112,8 +112,9 @@ class LedgerWriter:
         """Append one entry and wait until it is safe. Returns its id.
 
         Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
-        it got no id, and the writer goes on); LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError, each of
-        which ends the writer; LedgerClosed when it had ended before, or was closed.
+        it got no id, and the writer goes on); LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError, and
+        RequestTimeout with ``add_quorum_timeout_s``, each of which ends the writer; LedgerClosed when it had ended
+        before, or was closed.
 
         Where the ledger was made with ``entry_ids="given"``, ``entry`` is the id, in any order: an entry is safe when
         all before it are. It is appended, held or refused at once; raises EntryExists for an id that was appended
