@@ -8,9 +8,9 @@
     piece, striped       single reads, all sent at once, each to a replica of its own write set (see read_shares.py)
 
 Each entry's digest is checked. A replica that fails, answers "no", sends bad bytes or is silent for too long is
-followed by the next one of the write set, until one succeeds or all have failed; one that was silent or unreachable is
-asked last for the rest of the read. "No such entry" is only reported when every replica said it; any other failure wins
-over it (``PendingReadOp`` and ``BatchedReadOp`` of the original).
+followed by the next one of the write set, until one succeeds or all have failed; one that was silent or failed is asked
+last by all reads of the client for a while (see slow_bookies.py). "No such entry" is only reported when every replica
+said it; any other failure wins over it (``PendingReadOp`` and ``BatchedReadOp`` of the original).
 
 Batch answers keep to the window whatever the entries' sizes. Single reads have no size limit on the wire: theirs is
 guessed from the entries before, and their number is bounded.
@@ -29,17 +29,13 @@ from tallystick.bookkeeper.ledger.ranges import Range
 from tallystick.bookkeeper.ledger.read_failures import about, check_code, failure_of_all
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import first_slots
+from tallystick.bookkeeper.ledger.slow_bookies import NEVER
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun, open_entries
-from tallystick.errors import (
-    BookieUnavailable,
-    DigestMismatch,
-    RequestTimeout,
-    TallyError,
-)
+from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError
 
 PIECE_BYTES = 1024 * 1024
 MAX_PIECES = 8
@@ -74,14 +70,13 @@ async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGene
 
 
 class _RangeReader:
-    """One read: how large its pieces are, and which bookies were silent or unreachable in it."""
+    """One read: how large its pieces are, and which bookie it goes on at."""
 
     def __init__(self, client: BookieClient) -> None:
-        self._client, self._settings = client, client.settings
+        self._client, self._settings, self._slow, self._counts = client, client.settings, client.slow, client.counts
         self._piece_bytes = max(1, min(PIECE_BYTES, client.settings.read_window_bytes // 2))
         self._count = FIRST_PIECE_ENTRIES
         self.depth = 1  # pieces in flight; more when the size of an entry is known
-        self._silent_bookies: dict[BookieId, None] = {}
         # Batches go on at one replica: they arrive one after another, each opened while the next is on its way.
         self._reading_from: BookieId | None = None
         self._digests: dict[tuple[DigestType, bytes], Digest] = {}
@@ -97,17 +92,20 @@ class _RangeReader:
 
     async def fetch(self, piece: Range) -> list[EntryRun]:
         runs: list[EntryRun] = []
-        position = piece.first
+        position, began_at = piece.first, self._client.now()
         while position <= piece.last:
             rest = piece._replace(first=position)
             runs += await self._striped(rest) if piece.striping.striped else [await self._unstriped(rest)]
             position = runs[-1].last + 1
+        self._counts.read_latencies.took(self._client.now() - began_at)
         self._learn(runs)
         return runs
 
     def _learn(self, runs: list[EntryRun]) -> None:
-        entries = sum(map(len, runs))
-        size = 64 * entries + sum(sum(map(len, run.payloads)) for run in runs)
+        entries, payload_bytes = sum(map(len, runs)), sum(sum(map(len, run.payloads)) for run in runs)
+        self._counts.reads += entries
+        self._counts.read_bytes += payload_bytes
+        size = 64 * entries + payload_bytes
         fitting = (
             self._piece_bytes * entries * 7 // (size * 8)
         )  # sizes vary: aim a little lower than the response's limit
@@ -194,7 +192,7 @@ class _RangeReader:
         shares: dict[BookieId, list[EntryId]] = {}
         for entry in entries:
             bookie = piece.bookies[slots[entry % len(slots)]]
-            if bookie in self._silent_bookies:
+            if self._slow and self._slow.since(bookie) != NEVER:
                 bookie = self._order(piece, entry)[0]
             shares.setdefault(bookie, []).append(entry)
         return shares
@@ -215,18 +213,20 @@ class _RangeReader:
 
         silent = not has_responded()
         if silent:
-            self._silent_bookies[first_bookie] = None
+            self._slow.add(first_bookie)
         others = [bookie for bookie in self._order(piece, piece.first) if bookie != first_bookie]
         return await self._first_good(piece, [first_bookie, *others], ask, at_once=silent)
 
     # One replica after another
 
     def _order(self, piece: Range, entry: EntryId) -> list[BookieId]:
-        """Return the entry's write set: the bookie of the batch before comes first, silent ones last."""
+        """Return the entry's write set: the bookie of the batch before comes first, slow ones last."""
+        if self._settings.sticky_reads and not piece.striping.striped:
+            entry = piece.ledger  # any number that all reads of the ledger have in common
         bookies = [piece.bookies[slot] for slot in piece.striping.slots(entry)]
-        if self._reading_from is None and not self._silent_bookies:
+        if self._reading_from is None and not self._slow:
             return bookies
-        return sorted(bookies, key=lambda bookie: (bookie in self._silent_bookies, bookie != self._reading_from))
+        return sorted(bookies, key=lambda bookie: (self._slow.since(bookie), bookie != self._reading_from))
 
     async def _first_good(
         self,
@@ -247,8 +247,10 @@ class _RangeReader:
                 patience = (0 if at_once else self._settings.speculative_read_s) if candidates else None
                 at_once = False
                 done, _ = await asyncio.wait(attempts, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                for bookie in () if done else attempts.values():
-                    self._silent_bookies[bookie] = None
+                if not done:
+                    self._counts.speculative_reads += 1
+                    for bookie in attempts.values():
+                        self._slow.add(bookie)
                 for task in done:
                     bookie = attempts.pop(task)
                     error = task.exception()
@@ -257,8 +259,9 @@ class _RangeReader:
                     if not isinstance(error, TallyError):
                         raise error
                     failures[bookie] = error
-                    if isinstance(error, BookieUnavailable | RequestTimeout):
-                        self._silent_bookies[bookie] = None
+                    self._counts.read_failed(error)
+                    if not isinstance(error, NoSuchEntry):
+                        self._slow.add(bookie)
         finally:
             for task in attempts:
                 task.cancel()
