@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.machine import this_machine
@@ -16,6 +17,7 @@ from support.admin_desk import Desk
 from tallystick.bookkeeper.bookie import metrics as bookie
 from tallystick.bookkeeper.bookie.storage import StorageStats
 from tallystick.bookkeeper.ledger import metrics as client
+from tallystick.bookkeeper.ledger.counts import ClientCounts
 from tallystick.rocketmq.broker import metrics as broker
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.locks import QueueLocksCore
@@ -44,10 +46,12 @@ process as well (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `
 """
 
 
-class _Degraded:
+class _Client:
     """As much of a ledger client as its metrics look at."""
 
-    degraded_total = 0
+    def __init__(self) -> None:
+        self.degraded_total = 0
+        self.context = SimpleNamespace(bookies=SimpleNamespace(counts=ClientCounts()))
 
     def degraded(self) -> dict[int, frozenset[str]]:
         return {}
@@ -91,7 +95,7 @@ def _client() -> CollectorRegistry:
     from prometheus_client import CollectorRegistry
 
     found = CollectorRegistry()
-    client.register(cast("BookKeeper", _Degraded()), found)
+    client.register(cast("BookKeeper", _Client()), found)
     return found
 
 

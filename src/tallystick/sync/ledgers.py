@@ -96,6 +96,11 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         loop, bk = self._client()
         return loop.call(lambda: bk.degraded_total)
 
+    def metrics(self) -> dict[str, float]:
+        """What this client counted since it was made, by the names of docs/metrics.md, with their labels."""
+        loop, bk = self._client()
+        return loop.call(bk.metrics)
+
     def ledgers(self) -> Iterator[LedgerId]:
         """The ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
         loop, bk = self._client()

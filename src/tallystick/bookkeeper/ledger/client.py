@@ -15,6 +15,7 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.delete import fence_all, holders
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.metrics import numbers
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
@@ -212,6 +213,10 @@ class BookKeeper:
     def degraded_total(self) -> int:
         """How often a writer of this client lost bookies that nothing could replace, and went on."""
         return self._restorer.joined
+
+    def metrics(self) -> dict[str, float]:
+        """Return what this client counted since it was made, by the names of docs/metrics.md, with their labels."""
+        return numbers(self)
 
     async def close(self) -> None:
         """End all connections. Writers that are still open stop as if the process died; their ledgers stay open.
