@@ -25,7 +25,7 @@ from tallystick.runtime import open_files
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.garbage import Collections
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
-from tallystick.runtime.machine import this_machine
+from tallystick.runtime.machine import this_machine, without_keep_alive
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.outside import Outside
 
@@ -92,7 +92,7 @@ def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
 async def _bookie(settings: BookieSettings, outside: Outside) -> Server:
     from tallystick.bookkeeper.bookie.bookie import start_bookie
 
-    bookie = await start_bookie(settings, outside)
+    bookie = await start_bookie(settings, outside if settings.keep_alive else without_keep_alive(outside))
     http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
     return Server(f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}", bookie.failure, bookie.stop)
 

@@ -13,6 +13,8 @@ from tallystick.runtime.ports import ReservedPort
 
 BACKLOG = 1024  # connections that the kernel keeps until they are accepted
 ACCEPTS = 32  # of them that one turn of the loop accepts: the bound of a server closes them only in the next one
+# A peer whose machine or path is gone is noticed after some two minutes, also where nobody sends anything.
+KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 10, 6
 PAUSE_S = 1.0  # until more are accepted, when this process or the machine has no file or memory for another one
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -21,8 +23,9 @@ class _TcpListener:
     """Accepts itself, on copies of a server's sockets: uvloop's takes one connection in a turn of the loop, so that
     newcomers would wait for as many turns as there are others before them."""
 
-    def __init__(self, server: asyncio.Server, factory: ProtocolFactory) -> None:
+    def __init__(self, server: asyncio.Server, factory: ProtocolFactory, *, keep_alive: bool) -> None:
         self._loop, self._server, self._factory = asyncio.get_running_loop(), server, factory
+        self._keep_alive = keep_alive
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
         self._accepted: set[asyncio.Task[object]] = set()
         self._is_closed = False
@@ -45,6 +48,8 @@ class _TcpListener:
                     self._loop.call_later(PAUSE_S, self._go_on, sock)
                 return  # nobody is there, or who was is gone
             accepted.setblocking(False)
+            if self._keep_alive:
+                _keep_alive(accepted)
             task = self._loop.create_task(self._connect(accepted))
             self._accepted.add(task)
             task.add_done_callback(self._accepted.discard)
@@ -70,20 +75,33 @@ class _TcpListener:
         self._server.close()
 
 
+def _keep_alive(sock: socket.socket) -> None:
+    with suppress(OSError):  # its peer is gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEP_ALIVE_PROBES)
+
+
 class TcpNetwork:
-    """TCP of the running event loop, without Nagle's delay."""
+    """TCP of the running event loop, without Nagle's delay; ``keep_alive``: with probes of idle connections."""
+
+    def __init__(self, *, keep_alive: bool = True) -> None:
+        self._keep_alive = keep_alive
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(within_s):
             transport, _ = await loop.create_connection(factory, host, port)
         no_delay(transport)
+        if self._keep_alive:
+            _keep_alive(transport.get_extra_info("socket"))
         return transport
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(factory, host, port, start_serving=False)  # which binds, and no more
-        listener = _TcpListener(server, factory)
+        listener = _TcpListener(server, factory, keep_alive=self._keep_alive)
         if serving:
             await listener.serve()
         return listener

@@ -99,3 +99,23 @@ async def test_a_port_that_is_closed_is_free_and_accepts_nobody() -> None:
         with pytest.raises(ConnectionRefusedError):
             await TcpNetwork().connect(*listener.address, asyncio.Protocol, 1.0)
     assert arrivals.made == 0
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+async def test_both_ends_of_a_connection_are_probed_unless_told_otherwise(keep_alive: bool) -> None:
+    network, accepted = TcpNetwork(keep_alive=keep_alive), list[asyncio.BaseTransport]()
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.append(transport)
+
+    listener = await network.listen("127.0.0.1", 0, Server)
+    connected = await network.connect(*listener.address, asyncio.Protocol, 1.0)
+    await until(lambda: bool(accepted))
+    for transport in (connected, accepted[0]):
+        sock = transport.get_extra_info("socket")
+        assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is keep_alive
+        idle_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert (idle_s == tcp.KEEP_ALIVE_IDLE_S) is keep_alive
+        transport.close()
+    await listener.close()

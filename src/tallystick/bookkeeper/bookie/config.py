@@ -30,6 +30,7 @@ class BookieSettings:
     advertised_host: str | None = None  # what clients are told; else the address we listen on
     interface: str | None = None  # listen on this interface; else on 127.0.0.1
     allow_loopback: bool = True
+    keep_alive: bool = True  # idle connections are probed
     session_timeout_s: float = 10.0
     max_frame_bytes: int = 5 * MIB + 10 * 1024  # counts the length field, as the original's limit does
     max_batch_read_bytes: int = 5 * MIB

@@ -43,6 +43,7 @@ KEYS = Part(
         "advertisedAddress": Key("advertised_host", keyfile.text),
         "listeningInterface": Key("interface", keyfile.text),
         "allowLoopback": Key("allow_loopback", keyfile.flag),
+        "serverSockKeepalive": Key("keep_alive", keyfile.flag),
         "journalDirectory": Key("journal_dir", _one_folder),
         "journalDirectories": Key("journal_dir", _one_folder),  # later in the table: wins, as in the original
         "ledgerDirectories": Key("ledger_dir", _one_folder),

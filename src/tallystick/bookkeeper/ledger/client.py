@@ -283,7 +283,8 @@ def connect(uri: str, *, settings: ClientSettings | None = None, events: Events 
         except BaseException:
             await driver.close()
             raise
-        outside = this_machine(events or Events(log_listener()))
-        return BookKeeper(driver, outside, settings or ClientSettings())
+        chosen = settings or ClientSettings()
+        outside = this_machine(events or Events(log_listener()), keep_alive=chosen.tcp_keep_alive)
+        return BookKeeper(driver, outside, chosen)
 
     return Opening(start, "connect(…)")
