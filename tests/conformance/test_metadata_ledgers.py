@@ -136,7 +136,6 @@ async def test_listings_ascend_across_short_and_long_ids(either_cluster: Place) 
     assert await listed(driver) == ids[1::2]
 
 
-@pytest.mark.acceptance(13, 116)
 async def test_ids_of_63_bits_are_taken_once_and_read_written_watched_and_deleted(either_cluster: Place) -> None:
     one, other, heard = await either_cluster.connect(), await either_cluster.connect(), asyncio.Event()
     ids = [0, 7, (1 << 31) - 2, (1 << 31) - 1, 1 << 62, MAX_ID]

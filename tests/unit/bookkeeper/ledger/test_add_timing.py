@@ -29,7 +29,6 @@ def hang(cluster: SmallCluster, *bookies: str) -> None:
         cluster.bookies[name].misbehave = lambda request: HANG if isinstance(request, v2.AddFrame) else None
 
 
-@pytest.mark.acceptance(20)
 async def test_20_an_entry_without_its_quorum_ends_the_writer_and_all_that_wait(cluster: SmallCluster) -> None:
     client = cluster.client(add_quorum_timeout_s=2.0, add_timeout_s=60.0)
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +36,6 @@ def test_the_core_does_as_its_twin(appends: list[tuple[int, int]], bound: int) -
         assert core.held_bytes < bound + 400 + HELD_BYTES
 
 
-@pytest.mark.acceptance(29)
 def test_29_an_id_that_is_confirmed_under_way_or_held_is_refused() -> None:
     core = GivenIdsCore(5, 1000)
     assert core.appended(4, 1) == Refuse(Refusal.EXISTS)

@@ -44,7 +44,6 @@ async def read_all(cluster: SmallCluster, ledger: int) -> list[tuple[int, bytes]
         return [(entry.id, entry.data) async for entry in reader]
 
 
-@pytest.mark.acceptance(27)
 @pytest.mark.parametrize("sizes", [(3, 3, 2), (4, 2, 2), (3, 2, 1)])
 @pytest.mark.parametrize("seed", range(6))
 async def test_27_any_order_is_confirmed_told_and_read_in_id_order(
@@ -75,7 +74,6 @@ async def test_the_length_in_an_entry_is_that_of_the_ledger_up_to_it(cluster: Sm
     assert lengths == [len(payload(0)), len(payload(0) + payload(1)), writer.length]
 
 
-@pytest.mark.acceptance(28)
 async def test_28_closing_with_a_gap_ends_the_ledger_before_it(cluster: SmallCluster) -> None:
     writer = await cluster.client().create_ledger(entry_ids="given")
     futures = [writer.append_nowait(payload(entry), entry) for entry in (0, 1, 3, 4)]
@@ -90,7 +88,6 @@ async def test_28_closing_with_a_gap_ends_the_ledger_before_it(cluster: SmallClu
         await writer.append(b"", 2)
 
 
-@pytest.mark.acceptance(29)
 async def test_29_an_id_is_appended_once_and_every_append_has_one(cluster: SmallCluster) -> None:
     client = cluster.client()
     async with client.create_ledger(entry_ids="given") as writer:

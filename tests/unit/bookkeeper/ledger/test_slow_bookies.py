@@ -41,7 +41,6 @@ def test_with_0_seconds_nothing_is_remembered() -> None:
     assert not slow and slow.since("a") == NEVER
 
 
-@pytest.mark.acceptance(66)
 @pytest.mark.parametrize(("quorum", "hang"), [(3, ["b1", "b2"]), (2, ["b2"])])
 async def test_66_two_that_hang_cost_two_waits_and_the_next_reads_none(
     bench: Bench, quorum: int, hang: list[str]
@@ -65,7 +64,6 @@ async def test_66_two_that_hang_cost_two_waits_and_the_next_reads_none(
     assert client.counts.speculative_reads == quorum - 1
 
 
-@pytest.mark.acceptance(66)
 async def test_66_a_late_first_answer_is_harmless_and_one_that_comes_in_time_asks_nobody_else(bench: Bench) -> None:
     b1, b2 = await bench.bookie("b1", "b2")
     only = store(bench, ("b1", "b2"), 2, 0, 0)
@@ -115,7 +113,6 @@ async def test_who_has_not_an_entry_is_not_asked_last(bench: Bench) -> None:
     assert client.counts.read_errors == {"NO_ENTRY": 2}
 
 
-@pytest.mark.acceptance(70)
 async def test_70_sticky_reads_begin_at_one_bookie_and_after_its_failure_at_exactly_one_other(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     whole = store(bench, NAMES, 3, 0, 29)
@@ -135,7 +132,6 @@ async def test_70_sticky_reads_begin_at_one_bookie_and_after_its_failure_at_exac
     assert second != first and await serving() == [second]
 
 
-@pytest.mark.acceptance(70)
 async def test_70_striped_ledgers_use_all_bookies_sticky_or_not(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     striped = store(bench, NAMES, 2, 0, 29)
