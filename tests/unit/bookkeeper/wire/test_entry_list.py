@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.entry_list import EntryList
-from tallystick.errors import RemoteProtocolError
+from tallystick.errors import LocalProtocolError, RemoteProtocolError
 
 HEAD = struct.pack(">ii56x", 0, 1)
 
@@ -85,3 +85,11 @@ def test_bytes_of_a_stranger_are_a_list_or_refused(data: bytes) -> None:
         return
     firsts = [group.first for group in listed.groups]
     assert all(a < b for a, b in pairwise(firsts))
+
+
+def test_a_list_that_is_longer_than_it_may_be_ends_where_that_shows() -> None:
+    triangles = ((size * size, size * size + size - 1) for size in range(1, 1000))
+    with pytest.raises(LocalProtocolError):
+        EntryList.of(triangles, max_bytes=64 + 24 * 10)
+    assert next(triangles) == (144, 155), "nothing more is asked for"
+    assert len(EntryList.of([(0, 0), (5, 6)], max_bytes=64 + 24 * 2).encode()) == 64 + 24 * 2
