@@ -7,7 +7,7 @@ SUITES ?=
 # The tests of what opens no socket and starts no loop.
 UNIT := tests/unit
 LEDGER_CORES := $(addprefix $(UNIT)/bookkeeper/ledger/test_,add.py degraded.py recovery.py striping.py outstanding.py)
-BOOKIE_CORES := $(addprefix $(UNIT)/bookkeeper/bookie/test_,garbage.py index.py ledgers.py memtable.py turns.py)
+BOOKIE_CORES := $(addprefix $(UNIT)/bookkeeper/bookie/test_,garbage.py index.py lac_watchers.py ledgers.py memtable.py turns.py)
 BROKER_CORES := $(addprefix $(UNIT)/rocketmq/broker/test_,copy_proof.py hold.py locks.py offsets.py pull_rules.py resets.py rounds.py untaken.py)
 HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py follow.py proof.py)
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
