@@ -98,8 +98,8 @@ SHELL_MUTANTS = (
     _planted(
         "a session answers what is not durable (P1)",
         BOOKIE + "session.py",
-        "            self._around.committer.hold(self, result.when_durable, result.commit)\n        for ledger",
-        "            self._write(result.when_durable, result.durable_size)\n        for ledger",
+        "            self._around.committer.hold(self, result.when_durable, result.commit)\n        elif",
+        "            self._write(result.when_durable, result.durable_size)\n        elif",
     ),
     Mutant(
         "a commit without space is taken for written (P1)",

@@ -15,6 +15,7 @@ import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
 from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
+from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from support.killers import FOUND, Killers
@@ -28,7 +29,7 @@ TIERS = {
     "sim metadata": "metadata",
     "sim storage": "storage",
 }
-ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
+ALL = (*MUTANTS, *LAC_MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
 
 
 @pytest.fixture(scope="session")
@@ -77,5 +78,5 @@ def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killer
 
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
-    assert len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
+    assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
     assert len({mutant.name for mutant in ALL}) == len(ALL)

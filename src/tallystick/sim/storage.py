@@ -33,10 +33,12 @@ from tallystick.sim.storage_model import (
     TickingClock,
     Versions,
     absent,
+    check_lac,
     check_reads,
     check_rot,
     expect,
     key_of,
+    lac_body,
 )
 from tallystick.sim.virtual.trace import Trace
 
@@ -46,11 +48,12 @@ SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 @dataclass
 class Flight:
-    """A commit under way, with the adds and fences that it will promise."""
+    """A commit under way, with the adds, fences and explicit LACs that it will promise."""
 
     commit: Commit
     adds: list[tuple[int, int, int]]
     fences: list[int]
+    lacs: list[tuple[int, int]]
 
 
 class StorageLife:
@@ -67,6 +70,7 @@ class StorageLife:
         self._flaky = self.random.choice((0.0, 0.0, 0.01))
         self._staged_adds: list[tuple[int, int, int]] = []
         self._staged_fences: list[int] = []
+        self._staged_lacs: list[tuple[int, int]] = []
         self._flight: Flight | None = None
         self._plan: CheckpointPlan | None = None
         self._is_plan_written = False
@@ -99,6 +103,7 @@ class StorageLife:
         steps: list[tuple[Callable[[], None], int]] = [
             (self.add_run, 30), (self.add_one, 10), (self.fence, 4), (self.wrong_key, 2), (self.commit, 30),
             (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2), (self.fill_up, 2),
+            (self.write_lac, 6),
         ]  # fmt: skip
         actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
         for _ in range(STEPS):
@@ -186,17 +191,36 @@ class StorageLife:
             else:
                 book.fence_promised = True
 
+    def write_lac(self) -> None:
+        """Send an explicit LAC as a writer does, or a late one again."""
+        ledger = self.random.choice(IDS)
+        book, lac = self.books[ledger], self.random.randint(0, 40)
+        code = self.storage.write_lac(ledger, key_of(ledger), lac_body(ledger, lac))
+        self.trace.note("  confirmed", ledger, lac, code)
+        no = absent(book) if book.deleting else Code.NO_LEDGER
+        expect(code, Code.OK if book.exists and not book.deleting else no, "explicit LAC", ledger)
+        if code == Code.OK:
+            book.lac = max(book.lac, lac)
+            if self.storage.staged:
+                self._staged_lacs.append((ledger, book.lac))
+            elif self._flight is not None:
+                self._flight.lacs.append((ledger, book.lac))
+            else:
+                book.durable_lac = book.lac
+
     def wrong_key(self) -> None:
         ledger = self.random.choice(IDS)
         if self.books[ledger].exists and not self.books[ledger].deleting:
             expect(self.storage.fence(ledger, master_key(b"guess")), Code.UNAUTHORIZED, "wrong key", ledger)
+            code = self.storage.write_lac(ledger, master_key(b"guess"), lac_body(ledger, 50))
+            expect(code, Code.UNAUTHORIZED, "explicit LAC with a wrong key", ledger)
 
     # What the bookie does.
 
     def commit(self) -> None:
         if self._flight is None and self.storage.staged:
-            self._flight = Flight(self.storage.take(), self._staged_adds, self._staged_fences)
-            self._staged_adds, self._staged_fences = [], []
+            self._flight = Flight(self.storage.take(), self._staged_adds, self._staged_fences, self._staged_lacs)
+            self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
             return
         if self._flight is None:
             return
@@ -209,6 +233,8 @@ class StorageLife:
                 book.entries[entry].durable_version = max(book.entries[entry].durable_version, version)
         for ledger in self._flight.fences:
             self.books[ledger].fence_promised = True
+        for ledger, lac in self._flight.lacs:
+            self.books[ledger].durable_lac = max(self.books[ledger].durable_lac, lac)
         self._flight = None
 
     def upkeep(self) -> None:
@@ -269,13 +295,16 @@ class StorageLife:
         self.books[ledger] = LedgerModel()
         self._staged_adds = [add for add in self._staged_adds if add[0] != ledger]
         self._staged_fences = [fence for fence in self._staged_fences if fence != ledger]
+        self._staged_lacs = [lac for lac in self._staged_lacs if lac[0] != ledger]
         if self._flight is not None:
             self._flight.adds = [add for add in self._flight.adds if add[0] != ledger]
             self._flight.fences = [fence for fence in self._flight.fences if fence != ledger]
+            self._flight.lacs = [lac for lac in self._flight.lacs if lac[0] != ledger]
 
     def look(self) -> None:
         ledger = self.random.choice(IDS)
         check_reads(self.storage, ledger, self.books[ledger], self.random)
+        check_lac(self.storage, ledger, self.books[ledger])
         bare = sum(self.storage.last_entry(each) == NO_ENTRY for each in self.storage.ledger_ids())
         if self.storage.fences_without_entries != bare:
             raise Violation(f"{bare} ledgers have no entry, not {self.storage.fences_without_entries}")
@@ -300,18 +329,18 @@ class StorageLife:
         if self._flight is not None:
             self.commit()
         self.storage.close()
-        self._staged_adds, self._staged_fences = [], []
+        self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
         for book in self.books.values():
             for versions in book.entries.values():
                 versions.durable_version = len(versions.payloads) - 1
-            book.fence_promised = book.fenced
+            book.fence_promised, book.durable_lac = book.fenced, book.lac
         self._again()
 
     def _again(self) -> None:
         while True:
             self._flight = self._plan = None
             self._is_plan_written = False
-            self._staged_adds, self._staged_fences = [], []
+            self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
             self.storage = self._open()
             try:
                 for ledger in IDS:
@@ -339,10 +368,18 @@ class StorageLife:
                 del book.entries[entry]
             else:
                 raise Violation(f"{ledger}:{entry} was promised and is {Code(code).name}")
+        self._settle_lac(ledger, book)
         book.exists, book.fenced = here, here and not self._takes_an_add(ledger)
         if book.fence_promised and not book.fenced:
             raise Violation(f"the fence of {ledger} is lost")
         book.fence_promised = book.fenced
+
+    def _settle_lac(self, ledger: int, book: LedgerModel) -> None:
+        body = self.storage.explicit_lac(ledger)
+        lac = NO_ENTRY if body is None else int.from_bytes(body[8:16], "big")
+        if not book.durable_lac <= lac <= book.lac or (body is not None and body != lac_body(ledger, lac)):
+            raise Violation(f"the explicit LAC of {ledger} is {lac}, promised was {book.durable_lac}")
+        book.lac = book.durable_lac = lac
 
     def _probe_deleted(self, ledger: int, book: LedgerModel) -> None:
         if ledger not in self._forgetting and (book.has_promises or book.is_gone):

@@ -50,6 +50,8 @@ class LedgerModel:
     exists: bool = False  # here for certain
     deleting: bool = False  # a collection was begun; whether it took effect is seen after a crash
     is_gone: bool = False  # it took effect
+    lac: int = -1  # the highest explicit LAC that was taken
+    durable_lac: int = -1  # and that of one which a commit made durable
 
     def add(self, entry: int, data: bytes) -> int:
         """The storage took an entry. Returns the number of this version of it."""
@@ -61,7 +63,11 @@ class LedgerModel:
     @property
     def has_promises(self) -> bool:
         """Returns whether the ledger must survive a crash."""
-        return self.fence_promised or any(versions.durable_version >= 0 for versions in self.entries.values())
+        return (
+            self.fence_promised
+            or self.durable_lac >= 0
+            or any(versions.durable_version >= 0 for versions in self.entries.values())
+        )
 
 
 class TickingClock:
@@ -80,6 +86,19 @@ class TickingClock:
 
 def key_of(ledger: int) -> bytes:
     return master_key(b"%d" % ledger)
+
+
+def lac_body(ledger: int, lac: int) -> bytes:
+    return ledger.to_bytes(8, "big") + lac.to_bytes(8, "big") + key_of(ledger)[: lac % 21]
+
+
+def check_lac(storage: Storage, ledger: int, book: LedgerModel) -> None:
+    """Check that the highest explicit LAC is given as it came, and that no entry takes it back."""
+    body = None if book.lac < 0 or book.deleting else lac_body(ledger, book.lac)
+    if storage.explicit_lac(ledger) != body:
+        raise Violation(f"{ledger}: the explicit LAC is not that of {book.lac}")
+    if body is not None and storage.known_lac(ledger) != max(book.lac, max(book.entries, default=0) - 1):
+        raise Violation(f"{ledger}: {storage.known_lac(ledger)} is not the LAC that is known")
 
 
 def expect(code: int, expected_code: int, what: str, *where: int) -> None:
