@@ -15,7 +15,7 @@ from tallystick.bookkeeper.wire.values import LedgerId
 async def follow(uri: str, ledger: LedgerId) -> None:
     # A reader never fences: the writer does not notice.
     async with tallystick.connect(uri) as bk, bk.open_ledger(ledger) as reader:
-        async for entry in reader.tail(0):
+        async for entry in reader.follow(0):
             print(entry.data.decode())
     print("closed")
 

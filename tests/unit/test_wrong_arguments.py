@@ -94,7 +94,7 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.writer.read("0", 1),
         lambda d: d.reader.read(-1, 0),
         lambda d: d.reader.read_arrow(0.0, 0),
-        lambda d: d.reader.tail("0"),
+        lambda d: d.reader.follow("0"),
         lambda d: d.mq.read(Q, "0"),
         lambda d: d.mq.read(Q, -1, 1),
     ],

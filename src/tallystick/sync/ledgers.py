@@ -250,12 +250,17 @@ class LedgerReader:
 
         return self._loop.iterate(batches, alone)
 
-    def tail(self, first: EntryId) -> Iterator[Entry]:
+    def follow(self, first: EntryId) -> Iterator[Entry]:
         """The entries from ``first`` on, as they are confirmed; ends when the ledger is closed and read to its end.
 
-        Of an idle open ledger the newest entries stay out until the next append or the close. Raises as ``read``.
+        Bookies that do not speak version 3 do not say when there is more: they are asked again and again, and of an
+        idle open ledger the newest entries stay out until the next append or the close. Raises as ``read``.
         """
-        return self._loop.iterate(lambda: self._reader.tail(first), alone)
+        return self._loop.iterate(lambda: self._reader.follow(first), alone)
+
+    def tail(self, first: EntryId) -> Iterator[Entry]:
+        """The same as ``follow``, by its older name."""
+        return self.follow(first)
 
     def close(self) -> None:
         """Stop watching the ledger. What was read stays valid."""

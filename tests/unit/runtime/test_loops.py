@@ -72,6 +72,7 @@ def test_a_client_of_ledgers(loop: VirtualLoop) -> None:
             "read of a reader": lambda: reader.read(0, 0),
             "all of a reader": lambda: aiter(reader),
             "read_arrow": lambda: reader.read_arrow(0, 0),
+            "follow": lambda: reader.follow(0),
             "tail": lambda: reader.tail(0),
         }
     )

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.counts import ClientCounts
+from tallystick.bookkeeper.ledger.heard_lacs import HeardLacs
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
     Belief,
@@ -84,13 +85,11 @@ class BookieClient:
         self.settings = settings
         self._identify = identify
         self.batch_reads = BatchReads(exist=settings.wire != "v3")  # kept by readers
-        self.followed_lacs: dict[
-            LedgerId, EntryId
-        ] = {}  # the highest that bookies told, of ledgers that somebody put here
+        self.heard_lacs = HeardLacs()
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
         self.counts = ClientCounts()
         self._outside, self._resolve = outside, resolve
-        self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self._note_lac)
+        self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self.heard_lacs.note)
         self._peers: dict[BookieId, _BookiePeer] = {}
         self._v3_peers = self._peers if settings.wire == "v3" else dict[BookieId, _BookiePeer]()
         self._closed = False
@@ -196,10 +195,6 @@ class BookieClient:
     def _expect_ok(response: BookieResponse, bookie: BookieId, what: str) -> None:
         if response.code != Code.OK:
             raise BookieUnavailable(f"the bookie does not {what}: {response.code.name}", bookie=bookie)
-
-    def _note_lac(self, ledger: LedgerId, lac: EntryId) -> None:
-        if lac > self.followed_lacs.get(ledger, lac):
-            self.followed_lacs[ledger] = lac
 
     def now(self) -> float:
         """Return the time of this client's clock."""

@@ -1,9 +1,10 @@
 """Reading a ledger: a closed one to its end, an open one up to its LAC, without ever fencing it (Q6, Q17).
 
 The LAC of an open ledger is asked from the bookies of its newest ensemble: each entry carries the writer's LAC of the
-moment it was sent, so the highest stored entry tells how far readers may go. That lags the writer by one round, and
-over protocol version 2 nothing is sent after the last append: **a tail of an idle open ledger ends before the writer's
-LAC**, until the next append or the close. The close is seen by watching the metadata.
+moment it was sent, so the highest stored entry tells how far readers may go. That lags the writer by one round; an
+idle writer tells the rest by itself (``explicit_lacs.py``). Where it does not, or the reader speaks version 2 of the
+protocol alone, **what is known of an idle open ledger ends before the writer's LAC**, until the next append or the
+close. The close is seen by watching the metadata.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from typing import TYPE_CHECKING, Self
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.follow import LacFollower
 from tallystick.bookkeeper.ledger.lac import read_lac
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Watch
+from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable, UsageError
 from tallystick.runtime.arguments import whole
@@ -33,10 +37,6 @@ from tallystick.runtime.loops import check_loop
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# How often a tail asks when nothing comes: version 2 has no request that waits.
-FIRST_POLL_S = 0.01
-MAX_POLL_S = 0.5
 
 
 class LedgerReader:
@@ -48,6 +48,7 @@ class LedgerReader:
         self._context = context
         self._versioned = versioned
         self._last = NO_ENTRY
+        self._heard = context.bookies.heard_lacs.listen(ledger)
         self._changed = asyncio.Event()  # the metadata is newer than what we have
         self._watch: Watch | None = None
         self._install(versioned)
@@ -80,8 +81,8 @@ class LedgerReader:
 
     @property
     def last_entry(self) -> EntryId:
-        """The last entry that can be read; -1 when there is none. ``refresh`` may move it, never back."""
-        return self._last
+        """The last entry that can be read; -1 when there is none. ``refresh`` and reads may move it, never back."""
+        return self._last if self.is_closed else max(self._last, self._heard.lac)
 
     @property
     def length(self) -> int:
@@ -108,7 +109,7 @@ class LedgerReader:
             # Everything before the newest fragment was confirmed when that was stored (Q8).
             self._last = max(self._last, lac, metadata.fragments[-1].first - 1)
             break
-        return self._last
+        return self.last_entry
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """Read the entries ``first`` … ``last``, both included, in order.
@@ -117,14 +118,14 @@ class LedgerReader:
         NoSuchEntry (all replicas of an entry say that they lack it), DigestMismatch, Unavailable and its kinds.
         """
         self._require_open()
-        check_bounds(self.id, first, last, self._last)
+        check_bounds(self.id, first, last, self.last_entry)
         return self._entries(first, last)
 
     async def __aiter__(self) -> AsyncGenerator[Entry, None]:
         """Read all entries there are now: ``async for entry in reader``; none if it is empty. Raises as ``read``."""
         self._require_open()
-        if self._last >= 0:
-            async with contextlib.aclosing(self._entries(0, self._last)) as entries:
+        if (last := self.last_entry) >= 0:
+            async with contextlib.aclosing(self._entries(0, last)) as entries:
                 async for entry in entries:
                     yield entry
 
@@ -146,32 +147,58 @@ class LedgerReader:
         from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 
         self._require_open()
-        check_bounds(self.id, first, last, self._last)
+        check_bounds(self.id, first, last, self.last_entry)
         return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
 
-    def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
+    def follow(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         """Read the entries from ``first`` on as they are confirmed; ends when the ledger is closed and read to its end.
 
-        Of an idle open ledger the newest entries stay out until the next append or the close: see the module. Raises
-        UsageError at once; when iterated as ``read`` and ``refresh``.
+        By version 3 bookies say when there is more. Where that is not spoken they are asked again and again, and the
+        newest entries of an idle open ledger stay out until the next append or the close. Raises UsageError at once;
+        when iterated as ``read`` and ``refresh``.
         """
         self._require_open()
-        return self._tail(whole(first, "first"))
+        return self._follow(whole(first, "first"))
 
-    async def _tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
-        pause_s = FIRST_POLL_S
-        while True:
-            is_closed, last = self.is_closed, self._last
-            if first <= last:
-                async with contextlib.aclosing(self._entries(first, last)) as entries:
-                    async for entry in entries:
-                        yield entry
-                first, pause_s = last + 1, FIRST_POLL_S
-            if is_closed:
-                return
-            await self._wait(pause_s)
-            pause_s = min(pause_s * 2, MAX_POLL_S)
-            await self.refresh()
+    def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
+        """Read as ``follow`` does: this is its older name."""
+        return self.follow(first)
+
+    async def _follow(self, first: EntryId) -> AsyncGenerator[Entry, None]:
+        follower = LacFollower(self._context.bookies, self.id, self._heard, self._changed)
+        try:
+            while True:
+                is_closed, last = self.is_closed, self.last_entry
+                if first <= last:
+                    async with contextlib.aclosing(self._entries(first, last)) as entries:
+                        async for entry in entries:
+                            yield entry
+                    first = last + 1
+                elif is_closed:
+                    return
+                elif (moved := await follower.moved(self.metadata, last)) is None:
+                    await self.refresh()
+                else:
+                    self._last = max(self._last, moved.lac)
+                    if (
+                        moved.entry
+                        and moved.first == first
+                        and (polled := self._opened(first, moved.entry)) is not None
+                    ):
+                        yield polled
+                        first += 1
+        finally:
+            follower.close()
+
+    def _opened(self, entry: EntryId, data: Buffer) -> Entry | None:
+        """Check an entry that came with its LAC. Returns None for a bad one: it is read from its other replicas."""
+        metadata = self.metadata
+        try:
+            digest = Digest.of(metadata.digest_type, metadata.password)
+            header, payload = digest.decode(self.id, entry, data)
+        except DigestMismatch:
+            return None
+        return Entry(entry, bytes(payload), self.id, header.length, header.lac)
 
     async def close(self) -> None:
         """Stop watching the ledger. What was read stays valid."""
@@ -180,9 +207,8 @@ class LedgerReader:
             self._watch = None
 
     def __repr__(self) -> str:
-        return (
-            f"<LedgerReader ledger={self.id} last_entry={self._last} {'closed' if self.is_closed else 'open'} ledger>"
-        )
+        state = "closed" if self.is_closed else "open"
+        return f"<LedgerReader ledger={self.id} last_entry={self.last_entry} {state} ledger>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,11 +222,6 @@ class LedgerReader:
         check_loop(self._context.loop)
         if self._context.bookies.is_closed:
             raise UsageError("this reader's client is closed", ledger=self.id)
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
 
     async def _reread(self) -> bool:
         """Read the metadata again. Returns whether it has changed in a way that matters to a reader."""
