@@ -13,7 +13,7 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test sim bench demo clean
+.PHONY: setup check quick test sim fuzz bench demo clean
 
 setup: $(VENV)/.ready
 
@@ -45,6 +45,9 @@ test: setup ## check, then every suite, with the time of each (SUITES="unit wire
 
 sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, replication, metadata of brokers, whole brokers
 	$(VENV)/bin/tally sim run --seconds 60
+
+fuzz: setup ## a minute of bytes that strangers might send, guided by the code they reach (FUZZ_SECONDS=60 for each decoder)
+	$(PY) tools/fuzz.py $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
 bench: setup ## ours and the original in turn; JSON in out/
 	@mkdir -p out

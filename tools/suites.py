@@ -59,6 +59,7 @@ def pytest(name: str, *arguments: str) -> Suite:
 COMPUTING = (
     Suite("check", ("make", "--no-print-directory", "check")),
     Suite("sim-minute", ("make", "--no-print-directory", "sim")),  # early: the other lane computes least then
+    Suite("fuzz", ("make", "--no-print-directory", "fuzz")),
     pytest("unit", "tests/unit", "-n", "2"),
     pytest("wire", "tests/wire"),
     pytest("scenarios", "tests/scenarios", "-n", "2"),

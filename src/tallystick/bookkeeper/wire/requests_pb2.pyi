@@ -76,9 +76,9 @@ class Auth(_message.Message):
     __slots__ = ("plugin", "payload")
     PLUGIN_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    plugin: str
+    plugin: bytes
     payload: bytes
-    def __init__(self, plugin: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, plugin: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class StartTls(_message.Message):
     __slots__ = ()

@@ -25,7 +25,7 @@ from tallystick.errors import RemoteProtocolError
 
 VERSION = 3
 HIGH_PRIORITY = 100  # what the original's client sends; a bookie takes any but 0 for it
-NO_AUTH_PLUGIN = "AuthDisabledPlugin"
+NO_AUTH_PLUGIN = b"AuthDisabledPlugin"
 TOTAL_BYTES, FREE_BYTES = 0x1, 0x2  # what a BookieInfoRequest asks for
 DEFERRED_SYNC = 0x1  # in an ADD's write flags
 
@@ -202,7 +202,7 @@ class AuthRequest:
 
     OPERATION: ClassVar = Operation.AUTH
     header: Header
-    plugin: str
+    plugin: bytes
     payload: bytes = field(repr=False)
 
     def _fill(self, request: Any) -> None:

@@ -103,7 +103,7 @@ class AuthResponse:
 
     request_id: int
     code: Code
-    plugin: str = NO_AUTH_PLUGIN
+    plugin: bytes = NO_AUTH_PLUGIN
     payload: bytes = field(default=b"", repr=False)
 
 

@@ -25,7 +25,7 @@ REQUESTS = st.one_of(
     st.builds(v3.ForceRequest, HEADERS, IDS),
     st.builds(v3.EntryListRequest, HEADERS, IDS),
     st.builds(v3.BookieInfoRequest, HEADERS, IDS),
-    st.builds(v3.AuthRequest, HEADERS, st.text(), st.binary()),
+    st.builds(v3.AuthRequest, HEADERS, st.binary(), st.binary()),
     st.builds(v3.StartTlsRequest, HEADERS),
 )
 NUMBERED = st.sampled_from(sorted(v3.NUMBERS))
@@ -40,7 +40,7 @@ RESPONSES = st.one_of(
     st.builds(responses.ReadLacResponse, NUMBER, NUMBERED, IDS, st.none() | st.binary(), st.none() | st.binary()),
     st.builds(responses.BookieInfoResponse, NUMBER, NUMBERED, st.none() | IDS, st.none() | IDS),
     st.builds(responses.EntryListResponse, NUMBER, NUMBERED, IDS, st.none() | st.binary()),
-    st.builds(responses.AuthResponse, NUMBER, NUMBERED, st.text(), st.binary()),
+    st.builds(responses.AuthResponse, NUMBER, NUMBERED, st.binary(), st.binary()),
 )
 
 
