@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
 
-MOST_WATCHERS = 16_384  # all of them may leave in one turn of the loop
+MOST_WATCHERS = 8192  # all of them may leave in one turn of the loop
 MOST_OF_ONE = 1024  # connection
 
 _TICK_S = 0.001  # those whose deadlines are so close leave together
