@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8
 # What the house itself uses of public classes: not promised to anybody else.
 INSIDE = {
     "BookKeeper": {"context"},
-    "LedgerWriter": {"drop_session"},
+    "LedgerWriter": {"drop_session", "explicit_lac"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
     "Message": {"all_properties", "encode_with_id"},

@@ -136,7 +136,7 @@ async def tail(
     async with _connect(uri, explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         start = max(0, reader.last_entry + 1 - TAIL_ENTRIES) if first is None else first
-        async for entry in reader.tail(start):
+        async for entry in reader.follow(start):
             show(entry)
             sys.stdout.flush()
 

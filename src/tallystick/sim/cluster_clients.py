@@ -173,7 +173,7 @@ async def follow(shared: Shared, client: BookKeeper) -> None:
         try:
             async with await client.open_ledger(book.id, password=shared.plan.password) as reader:
                 shared.judge.readable(book, reader.last_entry)
-                async for entry in reader.tail(first):
+                async for entry in reader.follow(first):
                     if entry.id != first:
                         shared.judge.fail("P5", f"a tail of ledger {book.id} got {entry.id} instead of {first}")
                     shared.judge.read(book, entry)

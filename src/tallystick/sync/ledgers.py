@@ -258,10 +258,6 @@ class LedgerReader:
         """
         return self._loop.iterate(lambda: self._reader.follow(first), alone)
 
-    def tail(self, first: EntryId) -> Iterator[Entry]:
-        """The same as ``follow``, by its older name."""
-        return self.follow(first)
-
     def close(self) -> None:
         """Stop watching the ledger. What was read stays valid."""
         self._loop.run(self._reader.close())

@@ -53,7 +53,7 @@ class Reader:
         for number in range(first, last + 1):
             yield Entry(number, b"%d" % number, 5, number + 1, number - 1)
 
-    async def tail(self, first: int) -> AsyncIterator[Entry]:
+    async def follow(self, first: int) -> AsyncIterator[Entry]:
         async for entry in self.read(first, self.last_entry):
             yield entry
 

@@ -73,7 +73,6 @@ def test_a_client_of_ledgers(loop: VirtualLoop) -> None:
             "all of a reader": lambda: aiter(reader),
             "read_arrow": lambda: reader.read_arrow(0, 0),
             "follow": lambda: reader.follow(0),
-            "tail": lambda: reader.tail(0),
         }
     )
     loop.run_until_complete(cluster.close())

@@ -53,7 +53,7 @@ def test_write_and_read(bk: sync.BookKeeper) -> None:
     with bk.open_ledger(writer.id, password=b"pw") as reader:
         assert (reader.is_closed, reader.last_entry, reader.refresh()) == (True, 999, 999)
         assert [entry.id for entry in reader.read(0, 999)] == list(range(1000))
-        assert [entry.id for entry in reader.tail(998)] == [998, 999]
+        assert [entry.id for entry in reader.follow(998)] == [998, 999]
         assert reader.length == reader.metadata.length == writer.length
         with pytest.raises(NoSuchEntry):
             list(reader.read(0, 1000))

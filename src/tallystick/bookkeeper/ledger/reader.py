@@ -160,10 +160,6 @@ class LedgerReader:
         self._require_open()
         return self._follow(whole(first, "first"))
 
-    def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
-        """Read as ``follow`` does: this is its older name."""
-        return self.follow(first)
-
     async def _follow(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         follower = LacFollower(self._context.bookies, self.id, self._heard, self._changed)
         try:

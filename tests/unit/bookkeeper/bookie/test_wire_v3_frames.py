@@ -58,7 +58,7 @@ def test_what_a_bookie_has_not_is_said(room: Room) -> None:
     tls = bytes.fromhex("0000000b0a0608031009180cd20600")
     assert room.codes(batch + tls) == [Code.BAD_REQUEST] * 2
     (answer,) = room.answers(bytes.fromhex("000000130a0608031005180db206080a047361736c1200"))
-    assert (answer.code, answer.plugin) == (Code.OK, "AuthDisabledPlugin")
+    assert (answer.code, answer.plugin) == (Code.OK, b"AuthDisabledPlugin")
 
 
 def test_a_request_id_that_is_used_twice_is_answered_twice(room: Room) -> None:

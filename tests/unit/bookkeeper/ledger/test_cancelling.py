@@ -15,7 +15,7 @@ from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.admin.cluster import init
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import UsageError
 
@@ -149,15 +149,17 @@ async def test_a_cancelled_creation_may_leave_an_empty_ledger(
 def hang(cluster: SmallCluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.misbehave = lambda request: None if isinstance(request, v2.AddFrame) else HANG
+        bookie.script_v3 = lambda request: None
 
 
 def mend(cluster: SmallCluster) -> None:
     for bookie in cluster.bookies.values():
-        bookie.misbehave = None
+        bookie.misbehave = bookie.script_v3 = None
 
 
 def asked(cluster: SmallCluster) -> int:
-    return sum(isinstance(request, v2.ReadFrame) for bookie in cluster.bookies.values() for request in bookie.requests)
+    requests = [one for bookie in cluster.bookies.values() for one in (*bookie.requests, *bookie.requests_v3)]
+    return sum(isinstance(request, v2.ReadFrame | v3.ReadLacRequest) for request in requests)
 
 
 @pytest.mark.parametrize("recover", [False, True])
@@ -190,7 +192,7 @@ async def test_a_cancelled_read_leaves_a_reader_that_reads_on(cluster: SmallClus
     tasks = asyncio.all_tasks()
     async with cluster.client(2).open_ledger(writer.id) as reader:
         hang(cluster)
-        task = begun(anext(reader.tail(0) if tailing else reader.read(0, 9)))
+        task = begun(anext(reader.follow(0) if tailing else reader.read(0, 9)))
         await until(lambda: any(bookie.requests for bookie in cluster.bookies.values()))
         await give_up(task)
         await until(lambda: asyncio.all_tasks() == tasks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -14,25 +13,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
+from support.read_ledgers import Cluster, payload
 from support.waiting import until
-from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.reader import LedgerReader
-from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.v3_responses import ReadLacResponse, encode_response
-from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.bookkeeper.wire.values import DigestType, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailable, UsageError
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.events import Events
 
 if TYPE_CHECKING:
     from unit.bookkeeper.ledger.conftest import Bench
 
-ABC = ("b1", "b2", "b3")
 _names = itertools.count()
 
 
@@ -44,55 +39,9 @@ async def driver() -> AsyncIterator[MetadataDriver]:
     await made.close()
 
 
-class Cluster:
-    """Scripted bookies, a metadata driver, and a writer's doings by hand."""
-
-    def __init__(self, bench: Bench, driver: MetadataDriver) -> None:
-        self.bench, self.driver = bench, driver
-        self.version = 0
-        self.total = 0
-
-    async def create(self, ensemble: tuple[str, ...] = ABC, quorum: int = 2, **fields: Any) -> int:
-        await self.bench.bookie(*(name for name in ensemble if name not in self.bench.bookies))
-        self.metadata = LedgerMetadata(
-            len(ensemble), quorum, quorum, (Fragment(0, ensemble),), DigestType.CRC32C, **fields
-        )
-        created = await self.driver.create_ledger(self.metadata)
-        self.ledger, self.version = created.value, created.version
-        return self.ledger
-
-    async def store(self, metadata: LedgerMetadata) -> None:
-        self.metadata = metadata
-        self.version = await self.driver.write_ledger(self.ledger, metadata, self.version)
-
-    def append(self, first: int, last: int, lac: int | None = None) -> None:
-        """Each entry with the LAC of a writer that waits for each; or all with ``lac``."""
-        striping = Striping.of(self.metadata)
-        for entry in range(first, last + 1):
-            self.total += len(payload(entry))
-            ensemble = self.metadata.ensemble_of(entry)
-            for slot in striping.slots(entry):
-                self.bench.bookies[ensemble[slot]].entries[self.ledger, entry] = self.bench.entry(
-                    self.ledger, entry, payload(entry), lac=entry - 1 if lac is None else lac, length=self.total
-                )
-
-    async def close(self, last: int) -> None:
-        await self.store(self.metadata.closed(last, self.total))
-
-    def context(self, **settings: Any) -> LedgerContext:
-        client = self.bench.client(**settings)
-        return LedgerContext(
-            self.driver, client, SystemClock(), random.Random(1), client.settings, Events(self.bench.events.append)
-        )
-
-
 @pytest.fixture
 def cluster(bench: Bench, driver: MetadataDriver) -> Cluster:
     return Cluster(bench, driver)
-
-
-def payload(entry: int) -> bytes:
-    return f"entry {entry} ".encode() * (entry % 7)
 
 
 async def ids(entries: AsyncIterator[Any]) -> list[int]:
@@ -112,11 +61,11 @@ async def test_a_reader_whose_client_is_closed_says_so(cluster: Cluster) -> None
     cluster.append(0, 4)
     context = cluster.context()
     async with await LedgerReader.open(context, cluster.ledger) as reader:
-        tail = reader.tail(0)
+        tail = reader.follow(0)
         assert (await anext(tail)).id == 0
         await context.bookies.close()
         calls: list[Callable[[], object]] = [
-            lambda: reader.read(0, 0), lambda: reader.read_arrow(0, 0), lambda: reader.tail(0),
+            lambda: reader.read(0, 0), lambda: reader.read_arrow(0, 0), lambda: reader.follow(0),
         ]  # fmt: skip
         for call in calls:
             with pytest.raises(UsageError, match="this reader's client is closed"):
@@ -153,7 +102,7 @@ async def test_an_empty_closed_ledger(cluster: Cluster) -> None:
     await cluster.close(-1)
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
         assert (reader.last_entry, reader.length) == (-1, 0)
-        assert await ids(reader.tail(0)) == []
+        assert await ids(reader.follow(0)) == []
         with pytest.raises(NoSuchEntry):
             reader.read(0, 0)
 
@@ -299,7 +248,7 @@ async def test_q6_a_tail_ends_with_the_closed_ledger(cluster: Cluster) -> None:
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
 
         async def follow() -> None:
-            async for entry in reader.tail(2):
+            async for entry in reader.follow(2):
                 assert entry.data == payload(entry.id)
                 entry_ids.append(entry.id)
 
@@ -338,7 +287,7 @@ async def test_a_ledger_that_is_closed_before_it_is_watched_has_its_end(cluster:
     slow = cast("MetadataDriver", _SlowReads(context.driver, lambda: cluster.close(9)))
     async with asyncio.timeout(10), await LedgerReader.open(replace(context, driver=slow), cluster.ledger) as reader:
         assert reader.is_closed
-        assert await ids(reader.tail(0)) == list(range(10))
+        assert await ids(reader.follow(0)) == list(range(10))
 
 
 async def _nothing() -> None:
@@ -377,7 +326,7 @@ async def test_a_tail_loses_nothing_to_a_refresh_beside_it(cluster: Cluster) -> 
     cluster.append(0, 9)
     entry_ids: list[int] = []
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
-        async for entry in reader.tail(0):
+        async for entry in reader.follow(0):
             entry_ids.append(entry.id)
             if entry.id == 4:
                 cluster.append(10, 19)
@@ -391,8 +340,8 @@ async def test_a_tail_may_start_beyond_the_end(cluster: Cluster) -> None:
     await cluster.create()
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
         with pytest.raises(UsageError):
-            await ids(reader.tail(-1))
-        async with aclosing(reader.tail(3)) as entries:
+            await ids(reader.follow(-1))
+        async with aclosing(reader.follow(3)) as entries:
             first = asyncio.ensure_future(anext(entries))
             cluster.append(0, 5)
             assert (await first).id == 3

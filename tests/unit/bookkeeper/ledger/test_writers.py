@@ -15,12 +15,15 @@ from tallystick.bookkeeper.ledger import placement
 from tallystick.bookkeeper.ledger import writers as writers_module
 from tallystick.bookkeeper.ledger.add import AddCore, Confirm, Replace, Send
 from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import LedgerClosed, LedgerFenced, UsageError
+from tallystick.runtime.events import Events
 
 
 @pytest.fixture
@@ -365,11 +368,9 @@ async def test_what_many_ledgers_were_appended_leaves_in_parts_and_one_that_fail
     monkeypatch.setattr(writers_module, "SESSIONS_A_TURN", 2)
     failures = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
-    writers, sent, failure = (
-        Writers(cast("Any", None), cast("Any", None), cast("Any", None)),
-        list[Appended](),
-        OSError(),
-    )
+    unused = cast("Any", None)
+    context = LedgerContext(unused, unused, unused, unused, ClientSettings(), Events())
+    writers, sent, failure = Writers(context, unused, unused), list[Appended](), OSError()
     appended = [Appended(sent, failure if place == 2 else None) for place in range(6)]
     for session in appended:
         writers.flush_soon(session)
