@@ -45,10 +45,18 @@ def mangled(frame: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
+def with_each_byte_changed(frame: bytes, count: int) -> Iterator[bytes]:
+    """The frame with each of its first bytes, so many, as each other value."""
+    for place in range(count):
+        for value in range(256):
+            if value != frame[place]:
+                yield b"%b%c%b" % (frame[:place], value, frame[place + 1 :])
+
+
 @contextmanager
-def without_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def failing_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Let no try by columns succeed; the list gets the rows of each."""
-    tried = []
+    tried: list[int] = []
 
     def take_columns(rows: bytearray, row: int, spans: object) -> None:
         tried.append(len(rows) // row)

@@ -14,29 +14,39 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tallystick.codec.frames import ADD_PREFIX, MIN_ADD_BODY, PLAIN_ADD, AddRun
 from tallystick.codec.reads import response_entries
 from tallystick.codec.v3_rows import (
-    FEW,
+    FIXED_BYTES,
     HEADER_BYTES,
     LEDGER,
     LENGTH,
     LENGTH_BYTES,
     NUMBER,
     ONE_BY_ONE,
+    cut_rows,
     encode_heads,
+    even_bodies,
     frame_of,
     header,
     heads_pattern,
     scan_heads,
     tries,
 )
-from tallystick.codec.varints import Buffer, Column, decode_varint, encode_varint, encode_varints, take_columns
+from tallystick.codec.varints import (
+    Buffer,
+    Column,
+    Numbers,
+    decode_short_varint,
+    decode_varint,
+    encode_short_varint,
+    encode_varint,
+    encode_varints,
+    take_columns,
+)
 
 _KEY_BYTES = 20
 _MIN_BODY = MIN_ADD_BODY - 4 - _KEY_BYTES  # an entry's header
@@ -77,16 +87,9 @@ def scan_v3_adds(buffer: Buffer, start: int, end: int, max_body: int) -> tuple[V
     return adds, position
 
 
-@dataclass(slots=True)
-class _Add:
-    """The head of a plain ADD; places are in the buffer."""
-
-    txn: tuple[int, int]
-    entry: tuple[int, int]
-    ledger: int
-    key: bytes
-    body: int  # its place
-    stop: int  # of the frame
+# An ADD's head, its request id, ledger, entry and key, where its body begins, and where the frame ends.
+_Add = tuple[re.Match[bytes], int, int, int, bytes, int, int]
+_TXN, _ENTRY = 3, 6  # groups of the head
 
 
 def _one_add(buffer: Buffer, start: int, end: int, max_body: int) -> _Add | None:
@@ -94,20 +97,20 @@ def _one_add(buffer: Buffer, start: int, end: int, max_body: int) -> _Add | None
     match = _PLAIN_ADD.match(buffer, start, end)
     if match is None:
         return None
-    length, header_length, txn, size, ledger, entry, key, body_size, ids = match.groups()
+    length, header_length, txn, size, encoded_ledger, encoded_entry, key, body_size, ids = match.groups()
     stop, body = start + LENGTH_BYTES + int.from_bytes(length, "big"), match.start(9)
-    number = decode_varint(ledger)
+    ledger, entry = decode_short_varint(encoded_ledger), decode_varint(encoded_entry)
     if (
         stop > end
         or stop - start - LENGTH_BYTES > max_body
         or header_length[0] != HEADER_BYTES + len(txn)
-        or decode_varint(size) != stop - match.end(4)
-        or decode_varint(body_size) != stop - body
+        or size != encode_short_varint(stop - match.end(4))
+        or body_size != encode_short_varint(stop - body)
         or stop - body < _MIN_BODY
-        or ids != _IDS.pack(number, decode_varint(entry))
+        or ids != _IDS.pack(ledger, entry)
     ):
         return None
-    return _Add(match.span(3), match.span(6), number, bytes(key), body, stop)
+    return match, decode_varint(txn), ledger, entry, key, body, stop
 
 
 def _even_adds(buffer: Buffer, start: int, end: int, max_body: int, adds: V3AddRun, stored: list[bytes]) -> int:
@@ -115,43 +118,35 @@ def _even_adds(buffer: Buffer, start: int, end: int, max_body: int, adds: V3AddR
     add = _one_add(buffer, start, end, max_body)
     if add is None:
         return start
-    row, position = add.stop - start, start
-    head = add.body - start + 8  # of a row: up to the body's ledger
-    size = add.stop - add.body
-    stored_head = _STORED_HEAD.pack(4 + _KEY_BYTES + size, PLAIN_ADD, add.key) + add.ledger.to_bytes(8, "big")
-    spans = [(low - start, high - start) for low, high in (add.txn, add.entry)]
+    match, _, ledger, _, key, body, first_stop = add
+    row, position = first_stop - start, start
+    head = body - start + 8  # of a row: up to the body's ledger
+    stored_head = _STORED_HEAD.pack(4 + _KEY_BYTES + first_stop - body, PLAIN_ADD, key) + ledger.to_bytes(8, "big")
+    spans = [(match.start(group) - start, match.end(group) - start) for group in (_TXN, _ENTRY)]
     for stop in tries(buffer, row, start, end):
-        rows = struct.iter_unpack(f"{head}s{row - head}s", memoryview(buffer)[position:stop])
-        heads, tails = zip(*rows, strict=True)
+        heads, tails = cut_rows(memoryview(buffer)[position:stop], (head, row - head))
         columns = take_columns(bytearray(b"".join(heads)), head, spans)
         if columns is None:
             break
         frames = stored_head.join((b"", *tails))
-        if not _have_ids(frames, columns[1], len(stored_head) + row - head):
+        if not _have_ids(frames, len(stored_head) + row - head, columns[1]):
             break
-        _extend(adds, columns[0].tolist(), columns[1].tolist(), add, len(stored_head) + row - head)
+        entries, run = columns[1].to_list(), adds.run
+        adds.txn_ids += columns[0].to_list()
+        run.keys += [key] * len(entries)
+        run.ledgers += [ledger] * len(entries)
+        run.entries += entries
+        bounds, stored_row = run.bounds, len(stored_head) + row - head
+        bounds += range(bounds[-1] + stored_row, bounds[-1] + stored_row * len(entries) + 1, stored_row)
         stored.append(frames)
         position = stop
     return position
 
 
-def _have_ids(frames: bytes, entries: array[int], row: int) -> bool:
+def _have_ids(frames: bytes, row: int, entries: Numbers) -> bool:
     """Return whether the entries in stored frames have these ids."""
-    ids = entries[:]
-    if sys.byteorder == "little":
-        ids.byteswap()
-    packed = ids.tobytes()
-    return all(frames[ADD_PREFIX + 8 + at :: row] == packed[at::8] for at in range(8))
-
-
-def _extend(adds: V3AddRun, txn_ids: list[int], entries: list[int], add: _Add, row: int) -> None:
-    run, count = adds.run, len(entries)
-    first = run.bounds[-1]
-    adds.txn_ids += txn_ids
-    run.keys += [add.key] * count
-    run.ledgers += [add.ledger] * count
-    run.entries += entries
-    run.bounds += range(first + row, first + row * count + 1, row)
+    planes, lowest, blank = entries.planes, ADD_PREFIX + 15, bytes(len(entries.planes[0]))
+    return all(frames[lowest - at :: row] == (planes[at] if at < len(planes) else blank) for at in range(8))
 
 
 def _adds_one_by_one(buffer: Buffer, start: int, end: int, max_body: int, adds: V3AddRun, stored: list[bytes]) -> int:
@@ -161,15 +156,15 @@ def _adds_one_by_one(buffer: Buffer, start: int, end: int, max_body: int, adds: 
         add = _one_add(buffer, position, end, max_body)
         if add is None:
             break
-        size = add.stop - add.body
-        adds.txn_ids.append(decode_varint(buffer[slice(*add.txn)]))
-        run.keys.append(add.key)
-        run.ledgers.append(add.ledger)
-        run.entries.append(decode_varint(buffer[slice(*add.entry)]))
+        _, txn, ledger, entry, key, body, position = add
+        size = position - body
+        adds.txn_ids.append(txn)
+        run.keys.append(key)
+        run.ledgers.append(ledger)
+        run.entries.append(entry)
         run.bounds.append(run.bounds[-1] + ADD_PREFIX + size)
-        parts.append(_STORED_HEAD.pack(4 + _KEY_BYTES + size, PLAIN_ADD, add.key))
-        parts.append(buffer[add.body : add.stop])
-        position = add.stop
+        parts.append(_STORED_HEAD.pack(4 + _KEY_BYTES + size, PLAIN_ADD, key))
+        parts.append(buffer[body:position])
     if parts:
         stored.append(b"".join(parts))
     return position
@@ -196,32 +191,27 @@ def scan_v3_acks(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[
 # Requests of a client
 
 
-@dataclass(slots=True)
 class _Heads:
-    """What stands before and behind the bodies of one ledger's ADDs."""
+    """What stands before the bodies of one ledger's ADDs; ``flags`` behind them, ``priority`` behind the request id."""
 
-    ledger: bytes  # encoded
-    key: bytes
-    priority: bytes  # what follows the request id in a header
-    flags: bytes  # what follows the body
-    parts: dict[tuple[int, int, int], tuple[bytes, bytes, bytes]] = field(default_factory=dict)
+    __slots__ = ("_before_entry", "_behind_entry", "_fixed_bytes", "_priority", "flags")
 
-    def around(self, txn_bytes: int, entry_bytes: int, body_bytes: int) -> tuple[bytes, bytes, bytes]:
-        """Return what stands before an encoded request id, between it and the encoded entry, and behind that."""
-        key = txn_bytes, entry_bytes, body_bytes
-        if (found := self.parts.get(key)) is not None:
-            return found
-        before_entry, behind_entry = (
-            b"\x08%b\x10" % self.ledger,
-            b"\x1a\x14%b\x22%b" % (self.key, encode_varint(body_bytes)),
-        )
-        size = len(before_entry) + entry_bytes + len(behind_entry) + body_bytes + len(self.flags)
-        between = b"%b\xaa\x06%b%b" % (self.priority, encode_varint(size), before_entry)
-        before = b"\x0a%c%b" % (HEADER_BYTES + txn_bytes + len(self.priority), _ADD)
-        total = len(before) + txn_bytes + len(between) - len(before_entry) + size
-        parts = total.to_bytes(LENGTH_BYTES, "big") + before, between, behind_entry
-        self.parts[key] = parts
-        return parts
+    def __init__(self, ledger: int, key: bytes, priority: int, write_flags: int, recovery: bool) -> None:
+        self._priority = b"\x20" + encode_varint(priority) if priority else b""
+        self._before_entry, self._behind_entry = b"\x08%b\x10" % encode_varint(ledger), b"\x1a\x14%b\x22" % key
+        self.flags = b"\x28" + encode_varint(write_flags) if write_flags else b""
+        self.flags += b"\xa0\x06\x01" if recovery else b""
+        self._fixed_bytes = len(self._before_entry) + len(self._behind_entry) + len(self.flags)
+
+    def parts(self, txn: bytes, entry: bytes, body_bytes: int) -> tuple[bytes, ...]:
+        """Return the head of a body of so many bytes in parts; the entry is the third from the end."""
+        body_size = encode_short_varint(body_bytes)
+        message_bytes = self._fixed_bytes + len(entry) + len(body_size) + body_bytes
+        message_size, header_bytes = encode_short_varint(message_bytes), HEADER_BYTES + len(txn) + len(self._priority)
+        size = 4 + header_bytes + len(message_size) + message_bytes
+        start = b"%b\x0a%c%b" % (size.to_bytes(LENGTH_BYTES, "big"), header_bytes, _ADD)
+        message_start = b"%b\xaa\x06%b%b" % (self._priority, message_size, self._before_entry)
+        return start, txn, message_start, entry, self._behind_entry, body_size
 
 
 def encode_v3_adds(
@@ -241,27 +231,24 @@ def encode_v3_adds(
     count = len(entries)
     if not count:
         return []
-    flags = (b"\x28%b" % encode_varint(write_flags) if write_flags else b"") + (b"\xa0\x06\x01" if recovery else b"")
     in_turn = _are_in_turn(pieces, count)
     frames = pieces[0] if in_turn or len(pieces) == 1 else b"".join(pieces)
-    heads = _Heads(
-        encode_varint(int.from_bytes(frames[ADD_PREFIX : ADD_PREFIX + 8], "big")),
-        bytes(frames[ADD_PREFIX - _KEY_BYTES : ADD_PREFIX]),
-        b"\x20%b" % encode_varint(priority) if priority else b"",
-        flags,
-    )
+    ledger, key = frames[ADD_PREFIX : ADD_PREFIX + 8], bytes(frames[ADD_PREFIX - _KEY_BYTES : ADD_PREFIX])
+    heads = _Heads(int.from_bytes(ledger, "big"), key, priority, write_flags, recovery)
     txn_ids = range(first_txn, first_txn + count)
     if in_turn:
         parts, numbers = list[Buffer](), zip(encode_varints(txn_ids), encode_varints(entries), strict=True)
         for (txn, entry), start, payload in zip(numbers, pieces[::2], pieces[1::2], strict=True):
-            before, between, behind = heads.around(len(txn), len(entry), len(start) - ADD_PREFIX + len(payload))
-            parts.append(b"".join((before, txn, between, entry, behind, start[ADD_PREFIX:])))
-            parts.append(payload)
-            if flags:
-                parts.append(flags)
+            head = heads.parts(txn, entry, len(start) - ADD_PREFIX + len(payload))
+            parts += (b"".join((*head, start[ADD_PREFIX:])), payload)
+            if heads.flags:
+                parts.append(heads.flags)
         return parts
-    bodies = response_entries(bytes(frames), count)
-    return [_even_requests(heads, txn_ids, entries, bodies) or _requests(heads, txn_ids, entries, bodies)]
+    bodies = even_bodies(frames, count)
+    return [
+        (bodies and _even_requests(heads, txn_ids, entries, bodies))
+        or _requests(heads, txn_ids, entries, bodies or response_entries(bytes(frames), count))
+    ]
 
 
 def _are_in_turn(pieces: Sequence[Buffer], count: int) -> bool:
@@ -276,26 +263,22 @@ def _are_in_turn(pieces: Sequence[Buffer], count: int) -> bool:
 def _even_requests(
     heads: _Heads, txn_ids: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes]
 ) -> bytearray | None:
-    """Return the requests if they are rows that differ in numbers and bodies alone."""
+    """Return the requests of bodies of one size if their numbers are columns."""
     size = len(bodies[0])
-    if len(bodies) < FEW or list(map(len, bodies)).count(size) != len(bodies):
-        return None
     txn, entry = Column.of(txn_ids), Column.of(entries)
     if txn is None or entry is None:
         return None
-    before, between, behind = heads.around(txn.width, entry.width, size)
-    entry_at = len(before) + txn.width + len(between)
-    head = b"".join((before, bytes(txn.width), between, bytes(entry.width), behind))
+    parts = heads.parts(bytes(txn.width), bytes(entry.width), size)
+    head, behind_entry = b"".join(parts), len(parts[-2]) + len(parts[-1])
     requests, row = bytearray(heads.flags + head).join((b"", *bodies, b"")), len(head) + size + len(heads.flags)
     del requests[: len(heads.flags)], requests[-len(head) :]
-    txn.write(requests, row, len(before))
-    entry.write(requests, row, entry_at)
+    txn.write(requests, row, FIXED_BYTES)
+    entry.write(requests, row, len(head) - behind_entry - entry.width)
     return requests
 
 
 def _requests(heads: _Heads, txn_ids: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes]) -> bytes:
     parts = list[bytes]()
     for txn, entry, body in zip(encode_varints(txn_ids), encode_varints(entries), bodies, strict=True):
-        before, between, behind = heads.around(len(txn), len(entry), len(body))
-        parts += (before, txn, between, entry, behind, body, heads.flags)
+        parts += (*heads.parts(txn, entry, len(body)), body, heads.flags)
     return b"".join(parts)

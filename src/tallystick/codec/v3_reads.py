@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from tallystick.codec.reads import READ_PREFIX, response_entries
 from tallystick.codec.v3_rows import (
-    FEW,
     FIXED_BYTES,
     HEADER_BYTES,
     LEDGER,
@@ -27,17 +26,29 @@ from tallystick.codec.v3_rows import (
     LENGTH_BYTES,
     NUMBER,
     ONE_BY_ONE,
+    cut_rows,
     encode_heads,
+    even_bodies,
     frame_of,
     header,
     heads_pattern,
     scan_heads,
     tries,
 )
-from tallystick.codec.varints import Buffer, Column, decode_varint, encode_varint, encode_varints, take_columns
+from tallystick.codec.varints import (
+    Buffer,
+    Column,
+    decode_short_varint,
+    decode_varint,
+    encode_short_varint,
+    encode_varint,
+    encode_varints,
+    take_columns,
+)
 
 _READ = header(1)
 _IDS = struct.Struct(">qq")
+_IDS_AT = READ_PREFIX - _IDS.size  # in a response of version 2
 _PLAIN_READ = heads_pattern(_READ, b"\xa2\x06", b"\x08", b"\x10")
 _GOOD_RESPONSE = re.compile(
     rb"(.{4})\x0a(.)" + re.escape(_READ) + NUMBER + rb"\x10\x00\xa2\x06" + LENGTH + rb"\x08\x00\x10" + LEDGER
@@ -92,42 +103,44 @@ def encode_v3_read_responses(txn_ids: Sequence[int], frames: bytes, max_lac: int
     """
     if not txn_ids:
         return b""
-    bodies, lac = response_entries(frames, len(txn_ids)), b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
-    ids = [_IDS.unpack_from(frames, at) for at in _places(bodies)]
-    ledgers, entries = map(list, zip(*ids, strict=True))
-    return _even_responses(txn_ids, ledgers, entries, bodies, lac) or b"".join(
-        b"".join((_response_head(txn, encode_varint(ledger), entry, len(body), lac), body, lac))
+    count, lac = len(txn_ids), b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
+    bodies = even_bodies(frames, count)
+    if bodies:
+        ledgers, entries = _ids(frames, range(_IDS_AT, len(frames), len(frames) // count))
+        if responses := _even_responses(txn_ids, ledgers, entries, bodies, lac):
+            return responses
+    bodies = bodies or response_entries(frames, count)
+    ledgers, entries = _ids(frames, accumulate((READ_PREFIX + len(body) for body in bodies[:-1]), initial=_IDS_AT))
+    return b"".join(
+        b"".join((_response_head(txn, encode_short_varint(ledger), entry, len(body), lac), body, lac))
         for txn, ledger, entry, body in zip(
             encode_varints(txn_ids), ledgers, encode_varints(entries), bodies, strict=True
         )
     )
 
 
-def _places(bodies: Sequence[bytes]) -> list[int]:
-    """Return where ledger and entry stand in the frames of version 2 with these bodies."""
-    places, position = [], READ_PREFIX - _IDS.size
-    for body in bodies:
-        places.append(position)
-        position += READ_PREFIX + len(body)
-    return places
+def _ids(frames: bytes, places: Iterable[int]) -> tuple[list[int], list[int]]:
+    """Return the ledgers and entries that stand in these places."""
+    unpack = _IDS.unpack_from
+    ledgers, entries = zip(*[unpack(frames, at) for at in places], strict=True)
+    return list(ledgers), list(entries)
 
 
 def _response_head(txn: bytes, ledger: bytes, entry: bytes, size: int, lac: bytes) -> bytes:
     """Return what stands before a body of ``size`` bytes, and ``lac`` behind it."""
-    result = b"\x08\x00\x10%b\x18%b\x22%b" % (ledger, entry, encode_varint(size))
-    rest = b"\x10\x00\xa2\x06%b%b" % (encode_varint(len(result) + size + len(lac)), result)
-    return frame_of(_READ, txn, rest, size + len(lac))
+    result = b"".join((b"\x08\x00\x10", ledger, b"\x18", entry, b"\x22", encode_short_varint(size)))
+    message_bytes = len(result) + size + len(lac)
+    message_size, header_bytes = encode_short_varint(message_bytes), HEADER_BYTES + len(txn)
+    length = (6 + header_bytes + len(message_size) + message_bytes).to_bytes(LENGTH_BYTES, "big")
+    return b"%b\x0a%c%b%b\x10\x00\xa2\x06%b%b" % (length, header_bytes, _READ, txn, message_size, result)
 
 
 def _even_responses(
     txn_ids: Sequence[int], ledgers: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes], lac: bytes
 ) -> bytes | None:
-    """Return the responses if they are rows that differ in numbers and bodies alone."""
-    size, count = len(bodies[0]), len(bodies)
-    if count < FEW or list(map(len, bodies)).count(size) != count or ledgers.count(ledgers[0]) != count:
-        return None
-    txn, entry = Column.of(txn_ids), Column.of(entries)
-    if txn is None or entry is None:
+    """Return the responses with bodies of one size if their ledger is one, and other numbers are columns."""
+    size, txn, entry = len(bodies[0]), Column.of(txn_ids), Column.of(entries)
+    if txn is None or entry is None or ledgers.count(ledgers[0]) != len(ledgers):
         return None
     head = _response_head(bytes(txn.width), encode_varint(ledgers[0]), bytes(entry.width), size, lac)
     responses, row = bytearray(lac + head).join((b"", *bodies, b"")), len(head) + size + len(lac)
@@ -137,15 +150,9 @@ def _even_responses(
     return bytes(responses)
 
 
-@dataclass(slots=True)
-class _Response:
-    """A good response; places are in the buffer."""
-
-    txn: tuple[int, int]
-    entry: tuple[int, int]
-    body: int
-    lac: int  # its place, the end of the body
-    stop: int  # of the frame
+# A response's head, where its body begins and ends, and where the frame ends.
+_Response = tuple[re.Match[bytes], int, int, int]
+_TXN, _ENTRY = 3, 6  # groups of the head
 
 
 def _one_response(buffer: Buffer, start: int, end: int) -> _Response | None:
@@ -155,16 +162,16 @@ def _one_response(buffer: Buffer, start: int, end: int) -> _Response | None:
         return None
     length, header_length, txn, size, _, _, body_size = match.groups()
     body = match.end()
-    stop, lac = start + LENGTH_BYTES + int.from_bytes(length, "big"), body + decode_varint(body_size)
+    stop, body_end = start + LENGTH_BYTES + int.from_bytes(length, "big"), body + decode_short_varint(body_size)
     if (
         stop > end
-        or lac > stop
+        or body_end > stop
         or header_length[0] != HEADER_BYTES + len(txn)
-        or decode_varint(size) != stop - match.end(4)
-        or (lac < stop and not _LAC.fullmatch(buffer, lac, stop))
+        or size != encode_short_varint(stop - match.end(4))
+        or (body_end < stop and not _LAC.fullmatch(buffer, body_end, stop))
     ):
         return None
-    return _Response(match.span(3), match.span(6), body, lac, stop)
+    return match, body, body_end, stop
 
 
 def scan_v3_reads(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[bytes], int, int]:
@@ -180,16 +187,16 @@ def scan_v3_reads(buffer: Buffer, start: int, end: int) -> tuple[list[int], list
         response = _one_response(buffer, position, end)
         if response is None:
             break
-        row, head, body_end = (at - position for at in (response.stop, response.body, response.lac))
-        spans = [(low - position, high - position) for low, high in (response.txn, response.entry)]
+        match, body, body_end, first_stop = response
+        row, sizes = first_stop - position, (body - position, body_end - body, first_stop - body_end)
+        spans = [(match.start(group) - position, match.end(group) - position) for group in (_TXN, _ENTRY)]
         for stop in tries(buffer, row, position, end):
-            rows = struct.iter_unpack(f"{head}s{body_end - head}s{row - body_end}s", memoryview(buffer)[position:stop])
-            heads, bodies, lacs = zip(*rows, strict=True)
-            columns = take_columns(bytearray(b"".join(heads)), head, spans)
-            if columns is None or (body_end < row and not all(map(_LAC.fullmatch, set(lacs)))):
+            heads, bodies, lacs = cut_rows(memoryview(buffer)[position:stop], sizes)
+            columns = take_columns(bytearray(b"".join(heads)), sizes[0], spans)
+            if columns is None or (sizes[2] and not all(map(_LAC.fullmatch, set(lacs)))):
                 break
-            txn_ids += columns[0]
-            entries += columns[1]
+            txn_ids += columns[0].to_list()
+            entries += columns[1].to_list()
             data += bodies
             max_lac = max(max_lac, *map(_lac_of, set(lacs)))
             position = stop
@@ -197,11 +204,13 @@ def scan_v3_reads(buffer: Buffer, start: int, end: int) -> tuple[list[int], list
             response = _one_response(buffer, position, end)
             if response is None:
                 break
-            txn_ids.append(decode_varint(buffer[slice(*response.txn)]))
-            entries.append(decode_varint(buffer[slice(*response.entry)]))
-            data.append(bytes(buffer[response.body : response.lac]))
-            max_lac = max(max_lac, _lac_of(bytes(buffer[response.lac : response.stop])))
-            position = response.stop
+            match, body, body_end, stop = response
+            txn_ids.append(decode_varint(match[_TXN]))
+            entries.append(decode_varint(match[_ENTRY]))
+            data.append(bytes(buffer[body:body_end]))
+            if body_end < stop:
+                max_lac = max(max_lac, _lac_of(bytes(buffer[body_end:stop])))
+            position = stop
     return txn_ids, entries, data, max_lac, position
 
 

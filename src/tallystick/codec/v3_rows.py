@@ -8,8 +8,12 @@ the shortest lengths. Whatever else means the same in protobuf is left to ``book
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 
+from tallystick.codec.reads import READ_PREFIX
 from tallystick.codec.varints import WIDEST_COLUMN, Buffer, Column, decode_varint, encode_varint, take_columns
 
 LENGTH_BYTES = 4
@@ -23,7 +27,10 @@ NUMBER = rb"([\x80-\xff]{0,7}[\x00-\x7f])"
 LEDGER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
 LENGTH = rb"([\x80-\xff]{0,3}[\x00-\x7f])"
 
-_FIRST_TRY_BYTES = 32 * 1024
+_FIRST_TRY_BYTES = 128 * 1024
+_FIRST_TRY_ROWS, _FIRST_TRY_HEADS = 64, 256
+_ROWS_AT_ONCE = 32  # that one call of struct cuts
+_MOST_ROWS = 4096  # at once
 
 
 def header(operation: int) -> bytes:
@@ -31,25 +38,56 @@ def header(operation: int) -> bytes:
     return bytes((0x08, 3, 0x10, operation, 0x18))
 
 
-def frame_of(header: bytes, txn: bytes, rest: bytes, more: int = 0) -> bytes:
-    """Return a frame of an encoded request id and what follows the header, without the last ``more`` bytes."""
+def frame_of(header: bytes, txn: bytes, rest: bytes) -> bytes:
+    """Return a frame of an encoded request id and what follows the header."""
     body = b"\x0a%c%b%b%b" % (HEADER_BYTES + len(txn), header, txn, rest)
-    return (len(body) + more).to_bytes(LENGTH_BYTES, "big") + body
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def tries(buffer: Buffer, row: int, start: int, end: int) -> Iterator[int]:
-    """Yield where to try to take whole rows to, at once, each time twice as many, while there are enough.
+def cut_rows(rows: Buffer, sizes: tuple[int, ...], skip: int = 0) -> list[list[bytes]]:
+    """Return the parts of rows, all the first ones, all the second ones, … ``skip`` bytes of each row are left out in
+    front. The rows fill the buffer."""
+    one, many = _row_structs(sizes, skip)
+    view = memoryview(rows)
+    whole = len(view) // many.size * many.size
+    parts = list(chain(*many.iter_unpack(view[:whole]), *one.iter_unpack(view[whole:])))
+    return [parts[at :: len(sizes)] for at in range(len(sizes))]
+
+
+def even_bodies(frames: Buffer, count: int) -> list[bytes]:
+    """Return the bodies of so many frames of version 2, ADDs or responses to READs, if all have one size.
+
+    They fill the buffer. Returns nothing if their sizes differ, or they are few.
+    """
+    row, head = len(frames) // count, bytes(frames[:LENGTH_BYTES])
+    if count < FEW or row * count != len(frames) or int.from_bytes(head, "big") != row - LENGTH_BYTES:
+        return []
+    if any(bytes(frames[at::row]) != head[at : at + 1] * count for at in range(LENGTH_BYTES)):
+        return []
+    [bodies] = cut_rows(frames, (row - READ_PREFIX,), READ_PREFIX)
+    return bodies
+
+
+@lru_cache(maxsize=128)
+def _row_structs(sizes: tuple[int, ...], skip: int) -> tuple[struct.Struct, struct.Struct]:
+    """Return what cuts a row, and what cuts many in half the time each."""
+    row = f"{skip}x" + "".join(f"{size}s" for size in sizes)
+    return struct.Struct(row), struct.Struct(row * _ROWS_AT_ONCE)
+
+
+def tries(buffer: Buffer, row: int, start: int, end: int, first: int = _FIRST_TRY_ROWS) -> Iterator[int]:
+    """Yield where to try to take whole rows to, at once, each time four times as many, while there are enough.
 
     Ask on only when they were taken: so what a try costs that fails is bounded by what those before it have taken,
     whatever a stranger mixes. Where the last row begins otherwise than the first there is no try.
     """
-    count, head = max(FEW, _FIRST_TRY_BYTES // row), bytes(buffer[start : start + FIXED_BYTES])
+    count, head = max(FEW, min(first, _FIRST_TRY_BYTES // row)), bytes(buffer[start : start + FIXED_BYTES])
     while (whole := (end - start) // row) >= FEW:
-        start += min(whole, count) * row
+        start += min(whole, count, _MOST_ROWS) * row
         if bytes(buffer[start - row : start - row + FIXED_BYTES]) != head:
             return
         yield start
-        count *= 2
+        count *= 4
 
 
 def heads_pattern(header: bytes, before: bytes, tag: bytes, after_ledger: bytes) -> re.Pattern[bytes]:
@@ -86,15 +124,21 @@ def scan_heads(
         match = _one_head(pattern, buffer, position, end)
         if match is None:
             break
-        row, parts = match.end() - position, (3, 5, 6) if len(match[5]) <= WIDEST_COLUMN else (3, 6)
-        spans = [(match.start(part) - position, match.end(part) - position) for part in parts]
-        for stop in tries(buffer, row, position, end):
-            columns = take_columns(bytearray(memoryview(buffer)[position:stop]), row, spans)
+        row, ledger = match.end() - position, decode_varint(match[5])
+        spans = [(match.start(part) - position, match.end(part) - position) for part in (3, 6, 5)]
+        for stop in tries(buffer, row, position, end, _FIRST_TRY_HEADS):
+            # The ledgers of a writer's frames are one, mostly, and of the frames of many they have often one width.
+            is_one = bytes(buffer[stop - row + spans[2][0] : stop - row + spans[2][1]]) == match[5]
+            columns = (
+                take_columns(bytearray(memoryview(buffer)[position:stop]), row, spans[: 2 if is_one else 3])
+                if is_one or len(match[5]) <= WIDEST_COLUMN
+                else None
+            )
             if columns is None:
                 break
-            txn_ids += columns[0]
-            ledgers += columns[1] if len(columns) == 3 else [decode_varint(match[5])] * len(columns[0])
-            entries += columns[-1]
+            txn_ids += columns[0].to_list()
+            entries += columns[1].to_list()
+            ledgers += [ledger] * (len(txn_ids) - len(ledgers)) if is_one else columns[2].to_list()
             position = stop
         for _ in range(ONE_BY_ONE):
             match = _one_head(pattern, buffer, position, end)

@@ -1,13 +1,11 @@
 """Numbers as protobuf writes them, seven bits a byte and the lowest first, in columns of many that lie in even rows.
 
-A number is spread over the bytes of a 64-bit lane, and one integer of Python is all lanes of a column: a step is one
-operation for all of them::
+A *plane* is one byte of all numbers of a column, as one integer of Python: a step is one operation for all of them. The
+bytes that a number is written in are septets, made of its plain bytes, and the other way round::
 
-    28 bits            …ddddddd ccccccc bbbbbbb aaaaaaa       where the number is
-    spread             0ddddddd 0ccccccc 0bbbbbbb 0aaaaaaa    three steps: halves, quarters, bytes
-    as it is written   aaaaaaa+80 bbbbbbb+80 ccccccc+80 ddddddd
+    plain bytes   hgfedcba 21ponmlk        septets   1gfedcba 1onmlk.h 0.....21p, the low bits first
 
-Columns hold numbers of eight bytes (56 bits) and of one width; all others go one by one.
+Columns hold numbers of eight septets (56 bits) and of one width; all others go one by one.
 """
 
 from __future__ import annotations
@@ -16,22 +14,17 @@ import sys
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 
-WIDEST_COLUMN = 8  # bytes of a number
+WIDEST_COLUMN = 8  # septets of a number
 
-_LANE = 8
-_KEPT_LANES = 4096  # masks of so many lanes are made once
-_GOES_ON = bytes(range(0x80, 0x100))  # bytes behind which there is more of a number
-_MARK = bytes(byte | 0x80 for byte in range(0x100))  # what writes that into them
-# The halves, quarters and bytes that a lane is spread over: (narrowest width that needs the step, bits to move, of how
-# many bits the low part is, mask of the high part before the move).
-_STEPS = (
-    (5, 4, 0x0FFFFFFF, 0x00FFFFFFF0000000),
-    (3, 2, 0x00003FFF00003FFF, 0x0FFFC0000FFFC000),
-    (2, 1, 0x007F007F007F007F, 0x3F803F803F803F80),
-)
+_KEPT_ROWS = 4096  # so many consecutive numbers are made as a sum
+_GOES_ON = bytes(range(0x80, 0x100))  # septets behind which there is more of a number
+_MARK = bytes(byte | 0x80 for byte in range(0x100))  # what makes such ones of all
+_SHORT, _SHORT_BYTES = "i", 4  # of the array for numbers of as many septets
+_LONG, _LONG_BYTES = "q", 8
 
 
 def encode_varint(number: int) -> bytes:
@@ -45,48 +38,61 @@ def encode_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def decode_varint(data: Buffer) -> int:
+@lru_cache(maxsize=4096)
+def encode_short_varint(number: int) -> bytes:
+    """As ``encode_varint`` for lengths and others that come again."""
+    return encode_varint(number)
+
+
+def decode_varint(data: bytes) -> int:
     """Return the number that the bytes are, all of them, as an unsigned one. They are not judged."""
+    return data[0] & 0x7F | _decode_rest(data[1:]) if len(data) > 1 else data[0]
+
+
+@lru_cache(maxsize=4096)
+def decode_short_varint(data: bytes) -> int:
+    """As ``decode_varint`` for lengths and others that come again."""
+    return decode_varint(data)
+
+
+@lru_cache(maxsize=4096)
+def _decode_rest(data: bytes) -> int:
+    """Return the number without its lowest bits: numbers that follow each other have the same ones."""
     number = 0
-    for at, byte in enumerate(data):
+    for at, byte in enumerate(data, 1):
         number |= (byte & 0x7F) << 7 * at
     return number
 
 
 class Column:
-    """Numbers of one width, ready to be written into rows: ``columns[i]`` is byte i of all of them."""
+    """Numbers of one width, ready to be written into rows: ``septets[i]`` is septet i of all of them."""
 
-    __slots__ = ("columns", "width")
+    __slots__ = ("septets", "width")
 
-    def __init__(self, columns: list[bytes]) -> None:
-        self.columns, self.width = columns, len(columns)
+    def __init__(self, septets: list[bytes]) -> None:
+        self.septets, self.width = septets, len(septets)
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Column | None:
         """Return the column of at least one number; None if their widths differ, or are too great for one."""
-        try:
-            lanes = array("q", numbers)
-        except OverflowError:
+        count, width = len(numbers), max(1, (numbers[0].bit_length() + 6) // 7)
+        if width > WIDEST_COLUMN or numbers[-1].bit_length() > 7 * width:
             return None
-        count = len(lanes)
-        if sys.byteorder != "little":
-            lanes.byteswap()
-        value = int.from_bytes(lanes.tobytes(), "little")
-        width = max(1, (numbers[0].bit_length() + 6) // 7)
-        if width > WIDEST_COLUMN or value & _repeated((1 << 64) - (1 << 7 * width), count):
+        planes = _planes_of(numbers, count, width)
+        if planes is None:
             return None
-        for narrowest, bits, low, high in _STEPS:
-            if width >= narrowest:
-                value = value & _repeated(low, count) | (value & _repeated(high, count)) << bits
-        spread = value.to_bytes(_LANE * count, "little")
-        columns = [spread[at::_LANE].translate(_MARK) for at in range(width - 1)]
-        columns.append(spread[width - 1 :: _LANE])
-        return None if width > 1 and 0 in columns[-1] else cls(columns)
+        septets = [
+            (planes[low] >> right & mask | planes[high] << left & high_mask).to_bytes(count, "little")
+            for low, right, mask, high, left, high_mask in _septet_steps(width, _rows(count))
+        ]
+        if width > 1 and 0 in septets[-1]:
+            return None
+        return cls([*[septet.translate(_MARK) for septet in septets[:-1]], septets[-1]])
 
     def write(self, rows: bytearray, row_bytes: int, start: int) -> None:
         """Write the numbers into rows of ``row_bytes`` each, at ``start`` of each."""
-        for at, column in enumerate(self.columns, start):
-            rows[at::row_bytes] = column
+        for at, septet in enumerate(self.septets, start):
+            rows[at::row_bytes] = septet
 
 
 def encode_varints(numbers: Sequence[int]) -> list[bytes]:
@@ -101,7 +107,25 @@ def encode_varints(numbers: Sequence[int]) -> list[bytes]:
     return [encoded[at : at + width] for at in range(0, len(encoded), width)]
 
 
-def take_columns(rows: bytearray, row_bytes: int, spans: Sequence[tuple[int, int]]) -> list[array[int]] | None:
+class Numbers(NamedTuple):
+    """The numbers of a column: ``planes[i]`` is byte i of all of them, the lowest first; further ones are zero."""
+
+    planes: list[bytes]
+
+    def to_list(self) -> list[int]:
+        """Return them one by one."""
+        planes = self.planes
+        code, size = (_SHORT, _SHORT_BYTES) if len(planes) <= _SHORT_BYTES else (_LONG, _LONG_BYTES)
+        raw = bytearray(size * len(planes[0]))
+        for at, plane in enumerate(planes):
+            raw[at::size] = plane
+        numbers = array(code, bytes(raw))
+        if sys.byteorder != "little":
+            numbers.byteswap()
+        return numbers.tolist()
+
+
+def take_columns(rows: bytearray, row_bytes: int, spans: Sequence[tuple[int, int]]) -> list[Numbers] | None:
     """Return the numbers that stand in the spans of rows which are alike in everything else; None if these are not.
 
     A span is what a number takes in a row, start and stop, ``WIDEST_COLUMN`` at most. What stands there is overwritten.
@@ -109,38 +133,85 @@ def take_columns(rows: bytearray, row_bytes: int, spans: Sequence[tuple[int, int
     count = len(rows) // row_bytes
     blank, columns = bytes(count), []
     for start, stop in spans:
-        lanes = bytearray(_LANE * count)
-        for lane_byte, at in enumerate(range(start, stop)):
-            column = rows[at::row_bytes]
-            is_last = at == stop - 1
-            if not column.isascii() if is_last else column.translate(None, _GOES_ON):
+        septets = []
+        for at in range(start, stop):
+            septet = rows[at::row_bytes]
+            if septet.translate(None, _GOES_ON) if at < stop - 1 else not septet.isascii():
                 return None
-            lanes[lane_byte::_LANE] = column
+            septets.append(int.from_bytes(septet, "little"))
             rows[at::row_bytes] = blank
-        columns.append(_gathered(lanes, stop - start))
+        columns.append(Numbers(_planes(septets, count)))
     return columns if rows == rows[:row_bytes] * count else None
 
 
-def _gathered(lanes: bytearray, width: int) -> array[int]:
-    """Return the numbers that are spread over lanes."""
-    count = len(lanes) // _LANE
-    value = int.from_bytes(lanes, "little") & _repeated(0x7F7F7F7F7F7F7F7F, count)
-    for narrowest, bits, low, high in reversed(_STEPS):
-        if width >= narrowest:
-            value = value & _repeated(low, count) | value >> bits & _repeated(high, count)
-    numbers = array("q", value.to_bytes(_LANE * count, "little"))
+def _planes(septets: list[int], count: int) -> list[bytes]:
+    return [
+        (septets[low] >> right & mask | septets[high] << left & high_mask).to_bytes(count, "little")
+        for low, right, mask, high, left, high_mask in _plane_steps(len(septets), _rows(count))
+    ]
+
+
+def _planes_of(numbers: Sequence[int], count: int, width: int) -> list[int] | None:
+    """Return the planes of numbers; None if one does not fit into so many septets."""
+    code, size = (_SHORT, _SHORT_BYTES) if width <= _SHORT_BYTES else (_LONG, _LONG_BYTES)
+    highest, end = (7 * width - 1) // 8, size * count
+    if isinstance(numbers, range) and numbers.step == 1 and count <= _KEPT_ROWS and numbers[0] >= 0:
+        ones, ramp, most = _ramp(size, _rows(count))
+        raw = (ramp + ones * numbers[0]).to_bytes(most, "little")
+        return [int.from_bytes(raw[at:end:size], "little") for at in range(highest + 1)]
+    try:
+        lanes = array(code, numbers if isinstance(numbers, list) else list(numbers))  # from a list it is the fastest
+    except OverflowError:
+        return None
     if sys.byteorder != "little":
-        numbers.byteswap()
-    return numbers
+        lanes.byteswap()
+    raw = lanes.tobytes()
+    planes = [int.from_bytes(raw[at::size], "little") for at in range(size)]
+    beyond = 0xFF << 7 * width - 8 * highest & 0xFF
+    if any(planes[highest + 1 :]) or planes[highest] & _plane(beyond, _rows(count)):
+        return None
+    return planes
 
 
-def _repeated(pattern: int, count: int) -> int:
-    """Return the pattern in so many lanes, or in some more."""
-    if count > _KEPT_LANES:
-        return int.from_bytes(pattern.to_bytes(_LANE, "little") * count, "little")
-    return _power_of_two_lanes(pattern, 1 << (count - 1).bit_length())
+_Step = tuple[int, int, int, int, int, int]  # two planes: index, bits to the right or left, and what stays of it
 
 
-@lru_cache(maxsize=256)
-def _power_of_two_lanes(pattern: int, count: int) -> int:
-    return int.from_bytes(pattern.to_bytes(_LANE, "little") * count, "little")
+def _steps(places: Sequence[int], bits: int, made_bits: int, count: int) -> list[_Step]:
+    """Return the steps to planes of ``made_bits`` each from planes of ``bits``, of which there are ``places``."""
+    steps = []
+    for at in range((len(places) * bits + made_bits - 1) // made_bits):
+        low, right = divmod(made_bits * at, bits)
+        mask = (1 << min(bits - right, made_bits)) - 1
+        high = low + 1 if low + 1 < len(places) else low
+        high_mask = ((1 << made_bits) - 1) & ~mask if high > low else 0
+        steps.append((low, right, _plane(mask, count), high, bits - right, _plane(high_mask, count)))
+    return steps
+
+
+@lru_cache(maxsize=128)
+def _septet_steps(width: int, count: int) -> list[_Step]:
+    return _steps(range((7 * width + 7) // 8), 8, 7, count)[:width]
+
+
+@lru_cache(maxsize=128)
+def _plane_steps(width: int, count: int) -> list[_Step]:
+    return _steps(range(width), 7, 8, count)
+
+
+@lru_cache(maxsize=32)
+def _ramp(size: int, count: int) -> tuple[int, int, int]:
+    """Return 1, 1, 1, … and 0, 1, 2, … in numbers of ``size`` bytes, and how many bytes their sums have."""
+    ones = int.from_bytes((1).to_bytes(size, "little") * count, "little")
+    ramp = int.from_bytes(b"".join(at.to_bytes(size, "little") for at in range(count)), "little")
+    return ones, ramp, size * count
+
+
+def _rows(count: int) -> int:
+    """Return for how many rows the planes of steps are, so that these serve for many counts: the rest is cut off."""
+    return 1 << (count - 1).bit_length()
+
+
+@lru_cache(maxsize=512)
+def _plane(byte: int, count: int) -> int:
+    """Return a plane of the same byte in so many rows."""
+    return int.from_bytes(bytes((byte,)) * count, "little")

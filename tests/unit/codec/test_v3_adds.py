@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.v3_frames import bodies_of, framed, mangled, without_columns
+from support.v3_frames import bodies_of, failing_tries, framed, mangled, with_each_byte_changed
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire import v3_responses as responses
 from tallystick.bookkeeper.wire.codes import Code
@@ -128,7 +128,7 @@ def test_any_other_frame_ends_the_run(other: bytes, before: int) -> None:
 
 
 @given(st.integers(0, 30), st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_frame_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_at_all(
     place: int, data: st.DataObject
 ) -> None:
@@ -141,6 +141,17 @@ def test_a_frame_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_
     assert place <= len(adds.txn_ids) <= len(expected) and stop <= expected_stop
 
 
+@pytest.mark.parametrize("count", [1, 9])
+def test_each_byte_of_a_head_counts(count: int) -> None:
+    """Alone and in a row: whatever is taken is what protobuf takes."""
+    frames = [add(20_000 + at, 7, 500 + at, 60) for at in range(count)]
+    before, after = b"".join(frames[: count // 2]), b"".join(frames[count // 2 + 1 :])
+    for frame in with_each_byte_changed(frames[count // 2], len(frames[0]) - 40):
+        stream = before + frame + after
+        adds, _ = scan_v3_adds(stream, 0, len(stream), LIMIT)
+        check(adds, reference(stream, 0, len(stream))[0])
+
+
 @given(st.binary(max_size=300), st.integers(0, 300))
 def test_scanners_stay_inside_any_bytes(data: bytes, start: int) -> None:
     start = min(start, len(data))
@@ -149,13 +160,14 @@ def test_scanners_stay_inside_any_bytes(data: bytes, start: int) -> None:
     assert scan_v3_acks(data, start, len(data)) == ([], [], [], start)
 
 
-def test_what_is_left_to_one_by_one_costs_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A try by columns that fails is followed by frames that are taken, however a stranger mixes them."""
-    frames = [add(300 + at, 7, 300 + at, 40 + at % 2) for at in range(2000)]
-    with without_columns(monkeypatch) as tried:
-        adds, stop = scan_v3_adds(b"".join(frames), 0, len(b"".join(frames)), LIMIT)
-    assert (len(adds.txn_ids), stop) == (2000, len(b"".join(frames)))
-    assert sum(tried) <= 2000 * 256
+def test_tries_that_fail_cost_no_more_than_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = b"".join(add(20_000 + at, 7, 300 + at) for at in range(2000))
+    responses = acks([(20_000 + at, 7, 300 + at) for at in range(2000)])
+    with failing_tries(monkeypatch) as tried:
+        adds, stop = scan_v3_adds(stream, 0, len(stream), LIMIT)
+        assert (len(adds.txn_ids), stop, sum(tried)) == (2000, len(stream), 64 * (2000 // 64) + 2000 % 64)
+        assert scan_v3_acks(responses, 0, len(responses))[3] == len(responses)
+    assert max(tried) <= 256
 
 
 # Responses
@@ -212,19 +224,31 @@ def test_any_other_response_ends_the_acks(other: bytes, before: int) -> None:
 
 
 @given(st.integers(0, 30), st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_response_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_at_all(
     place: int, data: st.DataObject
 ) -> None:
     frames = [ack(20_000 + at, Code.OK, 7, 500 + at) for at in range(31)]
     frames[place] = data.draw(mangled(frames[place]))
-    stream = b"".join(frames)
+    assert place <= check_acks(b"".join(frames))
+
+
+def check_acks(stream: bytes) -> int:
+    """Compare what is taken with what protobuf takes; returns how many are."""
     txn_ids, found_ledgers, entries, stop = scan_v3_acks(stream, 0, len(stream))
-    assert place <= len(txn_ids)
     for found, (low, high) in zip(
         zip(txn_ids, found_ledgers, entries, strict=True), bodies_of(stream, 0, stop), strict=True
     ):
         assert responses.decode_response(stream[low:high]) == responses.AddResponse(found[0], Code.OK, *found[1:])
+    return len(txn_ids)
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_each_byte_of_a_response_counts(count: int) -> None:
+    frames = [ack(20_000 + at, Code.OK, 7, 500 + at) for at in range(count)]
+    before, after = b"".join(frames[: count // 2]), b"".join(frames[count // 2 + 1 :])
+    for frame in with_each_byte_changed(frames[count // 2], len(frames[0])):
+        check_acks(before + frame + after)
 
 
 # Requests of a client

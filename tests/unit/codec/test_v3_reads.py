@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.v3_frames import bodies_of, framed, mangled, without_columns
+from support.v3_frames import bodies_of, failing_tries, framed, mangled, with_each_byte_changed
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire import v3_responses as responses
 from tallystick.bookkeeper.wire.codes import Code
@@ -96,18 +96,38 @@ def test_any_other_request_ends_the_run(other: bytes, before: int) -> None:
 
 
 @given(st.integers(0, 30), st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_request_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_at_all(
     place: int, data: st.DataObject
 ) -> None:
     frames = [read(20_000 + at, 7, 500 + at) for at in range(31)]
     frames[place] = data.draw(mangled(frames[place]))
-    stream = b"".join(frames)
+    assert place <= check_requests(b"".join(frames))
+
+
+def check_requests(stream: bytes) -> int:
+    """Compare what is taken with what protobuf takes; returns how many are."""
     txn_ids, runs, stop = scan_v3_read_requests(stream, 0, len(stream))
     asked = [(ledger, first + at) for ledger, first, count in runs for at in range(count)]
-    assert place <= len(txn_ids)
     for txn, about, (low, high) in zip(txn_ids, asked, bodies_of(stream, 0, stop), strict=True):
         assert v3.decode_request(stream[low:high]) == v3.ReadRequest(v3.Header(txn), *about)
+    return len(txn_ids)
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_each_byte_of_a_request_counts(count: int) -> None:
+    """Alone and in a row: whatever is taken is what protobuf takes."""
+    frames = [read(20_000 + at, 7, 500 + at) for at in range(count)]
+    before, after = b"".join(frames[: count // 2]), b"".join(frames[count // 2 + 1 :])
+    for frame in with_each_byte_changed(frames[count // 2], len(frames[0])):
+        check_requests(before + frame + after)
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_run_is_of_one_ledger(count: int) -> None:
+    stream = b"".join(read(200 + at, 7 + at // count, 50 + at) for at in range(2 * count))
+    _, runs, _ = scan_v3_read_requests(stream, 0, len(stream))
+    assert runs == [(7, 50, count), (8, 50 + count, count)]
 
 
 # Responses
@@ -174,15 +194,18 @@ def test_any_other_response_ends_the_run(other: bytes, before: int) -> None:
 
 
 @given(st.integers(0, 30), st.booleans(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_response_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_at_all(
     place: int, has_lac: bool, data: st.DataObject
 ) -> None:
     frames = [response(20_000 + at, 7, 500 + at, b"body", 600 if has_lac else None) for at in range(31)]
     frames[place] = data.draw(mangled(frames[place]))
-    stream = b"".join(frames)
+    assert place <= check_responses(b"".join(frames))
+
+
+def check_responses(stream: bytes) -> int:
+    """Compare what is taken with what protobuf takes; returns how many are."""
     txn_ids, entries, bodies, max_lac, stop = scan_v3_reads(stream, 0, len(stream))
-    assert place <= len(txn_ids)
     highest = -1
     for txn, entry, body, (low, high) in zip(txn_ids, entries, bodies, bodies_of(stream, 0, stop), strict=True):
         expected = responses.decode_response(stream[low:high])
@@ -191,6 +214,16 @@ def test_a_response_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_n
         assert expected.lac_updated_ms is None
         highest = max(highest, -1 if expected.max_lac is None else expected.max_lac)
     assert max_lac == highest
+    return len(txn_ids)
+
+
+@pytest.mark.parametrize("lac", [None, 600, -1])
+@pytest.mark.parametrize("count", [1, 9])
+def test_each_byte_of_a_response_counts(count: int, lac: int | None) -> None:
+    frames = [response(20_000 + at, 7, 500 + at, b"body", lac) for at in range(count)]
+    before, after = b"".join(frames[: count // 2]), b"".join(frames[count // 2 + 1 :])
+    for frame in with_each_byte_changed(frames[count // 2], len(frames[0])):
+        check_responses(before + frame + after)
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
@@ -200,14 +233,13 @@ def test_scanners_stay_inside_any_bytes(data: bytes, start: int) -> None:
     assert scan_v3_reads(data, start, len(data)) == ([], [], [], -1, start)
 
 
-def test_what_is_left_to_one_by_one_costs_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A try by columns that fails is followed by frames that are taken, however a stranger mixes them."""
-    good = b"".join(response(300 + at, 7, 300 + at, b"x" * 40) for at in range(2000))
-    asked = b"".join(read(300 + at, 7, 300 + at) for at in range(2000))
-    with without_columns(monkeypatch) as tried:
+def test_tries_that_fail_cost_no_more_than_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = b"".join(response(20_000 + at, 7, 300 + at, b"x" * 40) for at in range(2000))
+    asked = b"".join(read(20_000 + at, 7, 300 + at) for at in range(2000))
+    with failing_tries(monkeypatch) as tried:
         assert scan_v3_reads(good, 0, len(good))[4] == len(good)
         assert scan_v3_read_requests(asked, 0, len(asked))[2] == len(asked)
-    assert sum(tried) <= 2 * 2000 * 32
+    assert max(tried) <= 256 and sum(tried) <= 2000 + 4 * 2000
 
 
 def test_a_body_is_copied() -> None:

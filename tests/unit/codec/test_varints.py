@@ -52,7 +52,7 @@ def test_columns_are_rows_of_numbers(
     assert blank == b"".join(rows)
     spans = [(at, at + first_width), (other_at, other_at + second_width)]
     columns = take_columns(bytearray(blank), row, spans)
-    assert columns is not None and list(map(list, columns)) == [first, second]
+    assert columns is not None and [each.to_list() for each in columns] == [first, second]
     if before + between + behind:  # a row that is not like the others
         place = data.draw(st.sampled_from([i for i in range(row) if not any(a <= i < b for a, b in spans)]))
         which = data.draw(st.integers(0, count - 1))
@@ -76,6 +76,15 @@ def test_a_column_has_one_width(numbers: list[int], other: int) -> None:
     assert (column is not None) == (len(widths) == 1 and widths <= set(range(1, 9)))
 
 
+@given(st.integers(1, 9), st.integers(0, 10), st.integers(1, 20), st.integers(1, 2))
+def test_consecutive_numbers_are_a_column_unless_their_width_grows(
+    width: int, before: int, count: int, step: int
+) -> None:
+    first = max(0, (1 << 7 * width) - before)
+    numbers = range(first, first + step * count, step)
+    assert encode_varints(numbers) == list(map(encode_varint, numbers))
+
+
 @pytest.mark.parametrize("count", [4095, 4096, 4097, 10_000])
 def test_columns_of_many(count: int) -> None:
     numbers = range(1 << 28, (1 << 28) + count)
@@ -84,5 +93,5 @@ def test_columns_of_many(count: int) -> None:
     rows = bytearray(5 * count)
     column.write(rows, 5, 0)
     columns = take_columns(rows, 5, [(0, 5)])
-    assert columns is not None and list(columns[0]) == list(numbers)
+    assert columns is not None and columns[0].to_list() == list(numbers)
     assert Column.of([1 << 64]) is None
