@@ -41,11 +41,13 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         ledger_id: LedgerId | None = None,
         accept_silent_bookies: bool = False,
         entry_ids: str = "counted",
+        deferred_sync: bool = False,
     ) -> LedgerWriter:
         """A new ledger; without ``ledger_id`` it gets a new unique id. ``with bk.create_ledger() as writer`` closes it.
 
         Raises UsageError, NotEnoughBookies, MetadataError; LedgerExists, as ``tallystick.BookKeeper.create_ledger``
-        tells. ``entry_ids``: "counted", or "given" with each append.
+        tells. ``entry_ids``: "counted", or "given" with each append. ``deferred_sync``: entries are confirmed by
+        ``force`` alone.
         """
         loop, bk = self._client()
         opening = bk.create_ledger(
@@ -58,6 +60,7 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
             ledger_id=ledger_id,
             accept_silent_bookies=accept_silent_bookies,
             entry_ids=entry_ids,
+            deferred_sync=deferred_sync,
         )
         return LedgerWriter(loop, loop.open(opening))
 
@@ -162,6 +165,13 @@ class LedgerWriter:
     def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and return the ids when all are safe. Raises as ``append``."""
         return self._loop.run(self._writer.append_batch(data))
+
+    def force(self) -> EntryId:
+        """Make durable what was acknowledged so far, and return the LAC: with ``deferred_sync`` it moves by this alone.
+
+        Raises Unavailable when a bookie does not do it now, LedgerError when one has lost entries, LedgerClosed.
+        """
+        return self._loop.run(self._writer.force())
 
     def drain(self) -> None:
         """Return when everything appended so far is confirmed, and there is room for more. Raises why not."""

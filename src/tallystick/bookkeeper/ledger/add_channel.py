@@ -19,6 +19,11 @@ from tallystick.errors import TallyError
 class Peer(Protocol):
     """A bookie, as the channels to it see it."""
 
+    @property
+    def links(self) -> int:
+        """How many connections were made: the number of the newest."""
+        ...
+
     def link(self) -> BookieLink:
         """Return the living connection, a new one that is being made, or one that is about to fail."""
         ...
@@ -50,7 +55,18 @@ class AddChannel:
     After ``close`` the listener hears nothing more.
     """
 
-    __slots__ = ("_closed", "_lane", "_ledger", "_link", "_listener", "_peer", "_slot", "_timeout_s", "belief")
+    __slots__ = (
+        "_closed",
+        "_lane",
+        "_ledger",
+        "_link",
+        "_listener",
+        "_peer",
+        "_slot",
+        "_timeout_s",
+        "belief",
+        "connection",
+    )
 
     def __init__(
         self, peer: Peer, ledger: LedgerId, listener: AddListener, slot: Slot, timeout_s: float, belief: Belief
@@ -60,6 +76,7 @@ class AddChannel:
         self._link: BookieLink | None = None
         self._lane: Lane[Owner] | None = None
         self.belief = belief
+        self.connection = 0  # the number of the one that the newest answers came over
         self._closed = False
 
     @property
@@ -75,7 +92,7 @@ class AddChannel:
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:
-            self._link, self._lane = link, link.add_lane(self._ledger, self)
+            self._link, self._lane, self.connection = link, link.add_lane(self._ledger, self), self._peer.links
             self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(

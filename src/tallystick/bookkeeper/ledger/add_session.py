@@ -29,6 +29,7 @@ from tallystick.bookkeeper.ledger.add import (
 )
 from tallystick.bookkeeper.ledger.add_timing import AddTiming
 from tallystick.bookkeeper.ledger.degraded import FailedBookies
+from tallystick.bookkeeper.ledger.forces import Forces, force_all
 from tallystick.bookkeeper.ledger.held_appends import HeldAppends
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
@@ -37,7 +38,7 @@ from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
-from tallystick.codec.frames import encode_adds
+from tallystick.codec.frames import DEFERRED_FLAG, encode_adds
 from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, RequestTimeout, TallyError, Unauthorized
 
 
@@ -47,11 +48,13 @@ class AddSession:
     # Thousands may have one entry each under way: what only a failure needs is made when one is there.
     __slots__ = (
         "_changing",
+        "_confirmed",
         "_context",
         "_core",
         "_digest",
         "_failures",
         "_flush_scheduled",
+        "_forces",
         "_held",
         "_key",
         "_next",
@@ -67,14 +70,23 @@ class AddSession:
         "state",
     )
 
-    def __init__(self, writers: Writers, state: WriterState, owner: SessionOwner) -> None:
+    def __init__(
+        self, writers: Writers, state: WriterState, owner: SessionOwner, *, deferred_sync: bool = False
+    ) -> None:
         self._writers, self._context, self.state, self._owner = writers, writers.context, state, owner
         self._digest, self._key, striping = state.digest(), state.key(), state.striping
         self._core = AddCore(striping, state.ensemble, state.lac, state.failed_bookies)
-        self._replicas = Replicas(self._context.bookies, state.id, striping, state.ensemble, self, state.identities)
+        bookies, ensemble = self._context.bookies, state.ensemble
+        self._replicas = Replicas(
+            bookies, state.id, striping, ensemble, self, state.identities, deferred_sync=deferred_sync
+        )
+        self._forces: Forces | None = None
+        if deferred_sync:
+            self._forces = Forces(bookies, state.id, striping, ensemble, state.lac, state.length)
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
         self._next: EntryId = state.lac + 1
+        self._confirmed = state.lac
         self._sent_length = state.length  # of the ledger with all entries that were sent
         self._pending = PendingAppends(writers.loop)
         self._held: HeldAppends | None = None  # once the caller gave an id
@@ -144,6 +156,20 @@ class AddSession:
         if self._room:
             self._room.wake_all()
 
+    async def force(self) -> None:
+        """Make durable what bookies have acknowledged. Raises Unavailable, LedgerError, and what ended the session."""
+        if self._forces is None:
+            if self.state.lac < 0:
+                return
+            return await force_all(self._context.bookies, self.state.id, self._core.ensemble)
+        lac, length = await self._forces.force()
+        if self.state.failure is not None:
+            raise copy.copy(self.state.failure)
+        if lac > self.state.lac:
+            self.state.lac, self.state.length = lac, length
+            if not self._pending:
+                self._writers.lacs.confirmed(self._owner)
+
     @property
     def has_pending(self) -> bool:
         """Whether appends wait for their acks."""
@@ -152,7 +178,9 @@ class AddSession:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
-        return not (self._pending or self._room or self._held) and self._core.is_quiet and self._replicas.is_quiet
+        if self._pending or self._room or self._held or self._forces is not None:
+            return False
+        return self._core.is_quiet and self._replicas.is_quiet
 
     def fail(self, failure: TallyError) -> None:
         """Take no more entries; those that are not confirmed fail."""
@@ -174,6 +202,8 @@ class AddSession:
         """Hear nothing more of the bookies, once an ensemble change that is under way is done."""
         if self._changing is not None:
             await asyncio.wait([self._changing])
+        if self._forces is not None:
+            await self._forces.end()
         self._stop()
         self._wake_all()
 
@@ -211,6 +241,8 @@ class AddSession:
     # Events for the core
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        if self._forces is not None:
+            self._forces.acked(slot, self._replicas.connection(slot), first, last)
         actions = self._core.acked(slot, first, last)
         if self._shortage is not None:
             self._shortage.acked(slot)
@@ -288,6 +320,8 @@ class AddSession:
                 self._replicas.resend(action.slot, action.first, action.last)
             elif isinstance(action, Replace):
                 self._quarantine(action)
+                if self._forces is not None:
+                    return self._keep_ensemble(action)
                 self._changing = asyncio.create_task(self._change(action))
             elif isinstance(action, Suspend):
                 self._replicas.suspend(action.slot)
@@ -301,6 +335,13 @@ class AddSession:
         if not self._pending:
             self._rest()
 
+    def _keep_ensemble(self, action: Replace) -> None:
+        """End: what the other bookies have is not all durable, so that none can take the place of one that failed."""
+        fields = {"ledger": self.state.id, "bookies": action.failed_bookies}
+        text = "a bookie failed, and the ledger has deferred sync, which allows no change of its bookies"
+        answers = self._failed_bookies.last_responses()
+        self._perform(self._core.change_failed(), LedgerError(text, **fields, answers=answers))
+
     def moved(self) -> None:
         """A bookie that was behind has taken something."""
         self.wake()
@@ -313,9 +354,9 @@ class AddSession:
     def _send(self, run: Send) -> None:
         before = self._sent_length
         assert len(self._queue) == run.last - run.first + 1
-        compute, size, lac = self._digest.compute, self._digest.size, self._core.lac
-        ledger, queue = self.state.id, self._queue
-        frames, self._sent_length = encode_adds(self._key, ledger, run.first, lac, before, queue, compute, size)
+        compute, size, lac = self._digest.compute, self._digest.size, self.state.lac
+        ledger, queue, flags = self.state.id, self._queue, DEFERRED_FLAG if self._forces is not None else 0
+        frames, self._sent_length = encode_adds(self._key, ledger, run.first, lac, before, queue, compute, size, flags)
         self._queue.clear()
         self._replicas.send(run.first, frames, self._sent_length - before)
         self._timing.sent(run.last)
@@ -324,10 +365,13 @@ class AddSession:
         if self._failures is not None:
             self._failures.confirmed()
         self._replicas.confirmed(lac)
-        before, self.state.lac = self.state.lac, lac
         confirmed_bytes = self._pending.confirmed(lac)
+        self._timing.confirmed(lac, lac - self._confirmed, confirmed_bytes)
+        self._confirmed = lac
+        if self._forces is not None:  # only a force moves the LAC
+            return self._forces.has_quorum(lac, confirmed_bytes)
+        self.state.lac = lac
         self.state.length += confirmed_bytes
-        self._timing.confirmed(lac, lac - before, confirmed_bytes)
         if not self._pending:
             self._writers.lacs.confirmed(self._owner)
 

@@ -79,6 +79,7 @@ class BookKeeper:
         ledger_id: LedgerId | None = None,
         accept_silent_bookies: bool = False,
         entry_ids: str = "counted",
+        deferred_sync: bool = False,
     ) -> Opening[LedgerWriter]:
         """Make a ledger: ``async with bk.create_ledger() as writer`` or ``writer = await bk.create_ledger()``.
 
@@ -88,6 +89,9 @@ class BookKeeper:
         them. An id may be used again once nobody writes or recovers the older ledger any more.
 
         ``entry_ids``: "counted" from 0 in the order of the appends, or "given" by the caller with each of them.
+
+        ``deferred_sync``: entries are acknowledged before they are durable, and confirmed by ``writer.force()`` alone.
+        It needs bookies that speak version 3, and a bookie that fails ends the writer.
         """
 
         chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
@@ -95,6 +99,8 @@ class BookKeeper:
         if entry_ids not in ("counted", "given"):
             raise UsageError('entry_ids is "counted" or "given"', given=entry_ids)
         takes_ids = entry_ids == "given"
+        if instance(deferred_sync, bool, "deferred_sync"):
+            self._context.bookies.require_v3()
         template = LedgerMetadata(
             ensemble_size=whole(ensemble, "ensemble", least=1),
             write_quorum=whole(write_quorum, "write_quorum", least=1),
@@ -111,18 +117,22 @@ class BookKeeper:
             metadata = replace(template, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
             if chosen_id is not None and (silent := await self._require_unused(chosen_id, accept_silent_bookies)):
                 metadata = metadata.avoiding(silent)
-            return await self._create(metadata, chosen_id, takes_ids)
+            return await self._create(metadata, chosen_id, takes_ids=takes_ids, deferred_sync=deferred_sync)
 
         return Opening(create, "bk.create_ledger(…)")
 
-    async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None, takes_ids: bool) -> LedgerWriter:
+    async def _create(
+        self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None, *, takes_ids: bool, deferred_sync: bool
+    ) -> LedgerWriter:
         ensemble = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
         identities = await self._placement.identities(ensemble)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, ensemble),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=ensemble)
         stored = Versioned(metadata, created.version)
-        return LedgerWriter(self._writers, created.value, stored, identities, takes_ids=takes_ids)
+        return LedgerWriter(
+            self._writers, created.value, stored, identities, takes_ids=takes_ids, deferred_sync=deferred_sync
+        )
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:
         """Return the bookies that may hold an older ledger of this id. Raises LedgerExists, MetadataError."""

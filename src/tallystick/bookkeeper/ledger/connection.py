@@ -179,6 +179,11 @@ class BookieClient:
             self._v3_peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
         )
 
+    def require_v3(self) -> None:
+        """Raises UsageError for a client that speaks version 2 alone."""
+        if self.settings.wire == "v2":
+            raise UsageError('this needs version 3 of the protocol, and the client was told to speak "v2" alone')
+
     def lacks_v3(self, bookie: BookieId) -> bool:
         """Whether the bookie closed a connection on a request of version 3 a while ago: version 2 serves it all the
         same. Never of a client that speaks one version alone."""
@@ -243,8 +248,7 @@ class BookieClient:
         return peer
 
     def _v3_peer(self, bookie: BookieId) -> _BookiePeer:
-        if self.settings.wire == "v2":
-            raise UsageError('this needs version 3 of the protocol, and the client was told to speak "v2" alone')
+        self.require_v3()
         peer = self._v3_peers.get(bookie)
         if peer is None:
             peer = self._v3_peers[bookie] = self._new_peer(bookie, self._v3)

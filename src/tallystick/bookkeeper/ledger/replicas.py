@@ -66,6 +66,7 @@ class Replicas:
         "_beliefs",
         "_bookies",
         "_channels",
+        "_deferred_sync",
         "_ensemble",
         "_identities",
         "_lagging",
@@ -86,7 +87,11 @@ class Replicas:
         ensemble: Ensemble,
         owner: ReplicasOwner,
         identities: BookieIdentities = MappingProxyType({}),
+        *,
+        deferred_sync: bool = False,
     ) -> None:
+        """``deferred_sync``: the frames say so."""
+        self._deferred_sync = deferred_sync
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._owner = owner
         # First those that lag: confirmed, and in the queue of a bookie that is behind.
@@ -217,9 +222,14 @@ class Replicas:
         channel = self._channels.get(slot)
         if channel is None:
             bookie = self._ensemble[slot]
-            channel = self._bookies.adds(bookie, self._ledger, self, slot, self._belief_of(slot))
+            open_channel = self._bookies.deferred_adds if self._deferred_sync else self._bookies.adds
+            channel = open_channel(bookie, self._ledger, self, slot, self._belief_of(slot))
             self._channels[slot] = channel
         return channel
+
+    def connection(self, slot: Slot) -> int:
+        """Return the number of the connection that the slot's answers came over last."""
+        return self._channels[slot].connection
 
     def _belief_of(self, slot: Slot) -> Belief:
         """Return the belief of a place: the same one while it keeps its bookie, once there was a channel."""

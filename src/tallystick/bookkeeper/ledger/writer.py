@@ -21,6 +21,7 @@ from typing import Self
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.add_session import AddSession
 from tallystick.bookkeeper.ledger.explicit_lacs import ExplicitLac
+from tallystick.bookkeeper.ledger.forces import force_all
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.writer_state import WriterState
@@ -43,6 +44,7 @@ class LedgerWriter:
         "__weakref__",
         "_aborted",
         "_closing",
+        "_deferred_sync",
         "_packed",
         "_session",
         "_takes_ids",
@@ -58,13 +60,15 @@ class LedgerWriter:
         identities: BookieIdentities,
         *,
         takes_ids: bool = False,
+        deferred_sync: bool = False,
     ) -> None:
         """For a ledger without entries, as it was just stored; ``identities`` are those of its bookies before that.
 
-        ``takes_ids``: the caller gives each entry its id.
+        ``takes_ids``: the caller gives each entry its id. ``deferred_sync``: entries are durable once ``force`` is
+        called.
         """
         self._writers = writers
-        self._takes_ids = takes_ids
+        self._takes_ids, self._deferred_sync = takes_ids, deferred_sync
         self._packed = WriterState.of(ledger, versioned, identities).packed()
         self._session: AddSession | None = None  # while there is one, it has the newer state
         self._closing: asyncio.Future[None] | None = None
@@ -85,7 +89,10 @@ class LedgerWriter:
 
     @property
     def lac(self) -> EntryId:
-        """The highest entry id with all entries up to it confirmed; -1 when there is none (Q6)."""
+        """The highest entry id with all entries up to it confirmed; -1 when there is none (Q6).
+
+        With deferred sync: the highest that a ``force`` made durable.
+        """
         return self._state.lac
 
     @property
@@ -178,6 +185,23 @@ class LedgerWriter:
         await self._room()
         self._wake()
 
+    async def force(self) -> EntryId:
+        """Make durable what was acknowledged so far, at every bookie of the ensemble. Returns the LAC.
+
+        It matters for a ledger with ``deferred_sync``: its LAC moves by this alone. Entries that are acknowledged
+        meanwhile are not part of it. Raises Unavailable or one of its kinds when a bookie does not do it: a later call
+        may succeed. Raises LedgerError when a bookie was started anew and has lost entries that it had acknowledged:
+        the ledger then ends at its LAC. Raises LedgerClosed, and UsageError for a client that speaks version 2 alone.
+        """
+        check_loop(self._writers.loop)
+        self._admit(0)
+        self._writers.context.bookies.require_v3()
+        if self._session is not None:
+            await self._session.force()
+        elif (state := self._state).lac >= 0:
+            await force_all(self._writers.context.bookies, state.id, state.ensemble)
+        return self.lac
+
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """Read the entries ``first`` … ``last`` up to the LAC (Q17). Raises as ``LedgerReader.read``."""
         check_loop(self._writers.loop)
@@ -188,6 +212,7 @@ class LedgerWriter:
         """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
 
         Where the caller gives the ids, the ledger ends before the first that is missing; what is held behind it fails.
+        With deferred sync it ends with the last entry that was forced.
 
         Raises LedgerFenced when another client recovers the ledger: its metadata is left alone. Raises LedgerClosed
         after ``abort``, and MetadataError when the end could not be stored; the next ``open_ledger(…, recover=True)``
@@ -296,7 +321,8 @@ class LedgerWriter:
     def _open_session(self) -> AddSession:
         """Return the session, a new one if there is none. Next: append to it."""
         if self._session is None:
-            self._session = AddSession(self._writers, WriterState(*self._packed), self)
+            state = WriterState(*self._packed)
+            self._session = AddSession(self._writers, state, self, deferred_sync=self._deferred_sync)
             self._writers.began(self)
         return self._session
 

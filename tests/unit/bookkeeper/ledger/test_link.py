@@ -122,6 +122,8 @@ class Transport(asyncio.Transport):
 class Connected:
     """A link that speaks it, as a channel's peer; and the other end."""
 
+    links = 1
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         outside = machine(Events(self.events.append))

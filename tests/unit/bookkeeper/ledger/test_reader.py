@@ -18,10 +18,7 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire import v2, v3
-from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
-from tallystick.bookkeeper.wire.v3_responses import ReadLacResponse, encode_response
 from tallystick.bookkeeper.wire.values import DigestType, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailable, UsageError
 
@@ -153,51 +150,6 @@ async def test_q6_a_newer_fragment_proves_all_before_it(cluster: Cluster) -> Non
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
         assert reader.last_entry == 9
         assert await ids(reader.read(0, 9)) == list(range(10))
-
-
-@pytest.mark.rule("Q6", "Q15")
-@pytest.mark.parametrize("wire", ["auto", "v2", "v3"])
-@pytest.mark.parametrize("trouble", ["dead", "error", "bad digest", "short", "silent"])
-async def test_q6_the_lac_needs_answers_from_enough_bookies(cluster: Cluster, trouble: str, wire: str) -> None:
-    """E=3, Qw=Qa=2: one unknown is enough to go on, two are not; an answer with a bad digest is an unknown."""
-    await cluster.create()
-    cluster.append(0, 9)
-    # Only silence waits for its time-out, and that counts while the loop runs: it takes four beats at least.
-    context = cluster.context(read_timeout_s=1.0 if trouble == "silent" else 30.0, wire=wire)
-    bad = cluster.bench.entry(cluster.ledger, 99, b"x")[:-1] + b"y"
-
-    def answer_v3(code: Code, body: bytes | None = None) -> Callable[[v3.Request], bytes]:
-        return lambda request: encode_response(
-            ReadLacResponse(request.header.request_id, code, cluster.ledger, None, body)
-        )
-
-    async def break_it(name: str) -> None:
-        bookie = cluster.bench.bookies[name]
-        if trouble == "dead":
-            await bookie.stop()
-        bookie.script = {
-            "dead": None,
-            "error": lambda request: v2.encode_response(request, Code.IO_ERROR),
-            "bad digest": lambda request: v2.encode_response(request, Code.OK, bad),
-            "short": lambda request: v2.encode_response(request, Code.OK, b"abc"),
-            "silent": lambda request: None,
-        }[trouble]
-        bookie.script_v3 = {
-            "dead": None,
-            "error": answer_v3(Code.IO_ERROR),
-            "bad digest": answer_v3(Code.OK, bad),
-            "short": answer_v3(Code.OK, b"abc"),
-            "silent": lambda request: None,
-        }[trouble]
-
-    await break_it("b2")
-    async with await LedgerReader.open(context, cluster.ledger) as reader:
-        assert reader.last_entry >= 7  # whichever bookies answered
-        await break_it("b3")
-        with pytest.raises(Unavailable):
-            await reader.refresh()
-    with pytest.raises(Unavailable):
-        await LedgerReader.open(context, cluster.ledger)
 
 
 async def test_no_such_ledger_at_the_bookies_is_an_answer(cluster: Cluster) -> None:
