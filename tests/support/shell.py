@@ -25,10 +25,6 @@ class Shell:
 
     async def run(self, *words: str) -> str:
         """All that a command prints. Raises AssertionError when it fails."""
-        return (await self.run_bytes(*words)).decode(errors="replace")
-
-    async def run_bytes(self, *words: str) -> bytes:
-        """As ``run``, where entries are printed as they are."""
         main = "org.apache.bookkeeper.bookie.BookieShell"
         command = self._java.command(main, "-conf", str(self._configuration), *words, flags=(*SMALL, _LOG))
         process = await asyncio.create_subprocess_exec(
@@ -36,6 +32,6 @@ class Shell:
         )
         async with asyncio.timeout(TIMEOUT_S):
             printed, _ = await process.communicate()
-        said = printed[-3000:].decode(errors="replace")
-        assert process.returncode == 0, f"{' '.join(words)}: {process.returncode}\n{said}"
-        return printed
+        text = printed.decode(errors="replace")
+        assert process.returncode == 0, f"{' '.join(words)}: {process.returncode}\n{text[-3000:]}"
+        return text

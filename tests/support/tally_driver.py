@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from support.content import content, payload
 from support.lines import Answer, Arguments, Verbs, serve
+from support.tally_modes import TallyModes
 
 PAYLOADS = 64
 
@@ -184,7 +185,8 @@ class TallyDriver:
 
 async def main(uri: str, wire: str = "auto") -> None:
     async with tallystick.connect(uri, settings=tallystick.ClientSettings(wire=wire)) as client:
-        await serve(TallyDriver(client).verbs())
+        driver = TallyDriver(client)
+        await serve({**driver.verbs(), **TallyModes(driver).verbs()})
 
 
 if __name__ == "__main__":
