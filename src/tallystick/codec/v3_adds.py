@@ -22,7 +22,6 @@ from tallystick.codec.reads import response_entries
 from tallystick.codec.v3_rows import (
     FIXED_BYTES,
     HEADER_BYTES,
-    LEDGER,
     LENGTH,
     LENGTH_BYTES,
     NUMBER,
@@ -54,7 +53,7 @@ _ADD = header(2)
 _IDS = struct.Struct(">qq")
 _STORED_HEAD = struct.Struct(">II20s")  # of a stored frame: length, word, master key
 _PLAIN_ADD = re.compile(
-    rb"(.{4})\x0a(.)" + re.escape(_ADD) + NUMBER + rb"\xaa\x06" + LENGTH + rb"\x08" + LEDGER + rb"\x10" + NUMBER
+    rb"(.{4})\x0a(.)" + re.escape(_ADD) + NUMBER + rb"\xaa\x06" + LENGTH + rb"\x08" + NUMBER + rb"\x10" + NUMBER
     + rb"\x1a\x14(.{20})\x22" + LENGTH + rb"(.{16})",
     re.DOTALL,
 )  # fmt: skip
@@ -74,8 +73,7 @@ def scan_v3_adds(buffer: Buffer, start: int, end: int, max_body: int) -> tuple[V
     """The plain ADDs from ``start``; stops at the first frame that is another request, unusual, too long, or not whole.
 
     Returns the run and where it stopped in ``buffer``. Plain is an ADD of the form above without what is in brackets,
-    with a key of 20 bytes, an entry of 32 at least, and ids that are those of the entry, and less than 2⁵⁶ but for the
-    ledger's. Ids are not judged.
+    with a key of 20 bytes, an entry of 32 at least, and ids that are those of the entry. No id is negative.
     """
     adds, stored = V3AddRun(), list[bytes]()
     position, before = start, -1

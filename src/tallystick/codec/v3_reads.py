@@ -21,7 +21,6 @@ from tallystick.codec.reads import READ_PREFIX, response_entries
 from tallystick.codec.v3_rows import (
     FIXED_BYTES,
     HEADER_BYTES,
-    LEDGER,
     LENGTH,
     LENGTH_BYTES,
     NUMBER,
@@ -47,15 +46,15 @@ from tallystick.codec.varints import (
 )
 
 _READ = header(1)
-_IDS = struct.Struct(">qq")
-_IDS_AT = READ_PREFIX - _IDS.size  # in a response of version 2
+_ID = struct.Struct(">q")
+_LEDGER_AT, _ENTRY_AT = READ_PREFIX - 16, READ_PREFIX - 8  # in a response of version 2
 _PLAIN_READ = heads_pattern(_READ, b"\xa2\x06", b"\x08", b"\x10")
 _GOOD_RESPONSE = re.compile(
-    rb"(.{4})\x0a(.)" + re.escape(_READ) + NUMBER + rb"\x10\x00\xa2\x06" + LENGTH + rb"\x08\x00\x10" + LEDGER
+    rb"(.{4})\x0a(.)" + re.escape(_READ) + NUMBER + rb"\x10\x00\xa2\x06" + LENGTH + rb"\x08\x00\x10" + NUMBER
     + rb"\x18" + NUMBER + rb"\x22" + LENGTH,
     re.DOTALL,
 )  # fmt: skip
-_LAC = re.compile(rb"\x28(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])")  # -1 has ten bytes
+_LAC = re.compile(rb"\x28[\x80-\xff]{0,9}[\x00-\x7f]")  # -1 has ten bytes
 _SIGN = 1 << 63
 
 
@@ -98,32 +97,30 @@ def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[in
 def encode_v3_read_responses(txn_ids: Sequence[int], frames: bytes, max_lac: int | None) -> bytes:
     """The good responses to READs with these ids.
 
-    ``frames``: their entries as good READ responses of version 2, which fill the buffer. With ``max_lac``, the highest
-    LAC known of the ledger, unless it is None.
+    ``frames``: their entries, of one ledger, as good READ responses of version 2, which fill the buffer. With
+    ``max_lac``, the highest LAC known of the ledger, unless it is None.
     """
     if not txn_ids:
         return b""
     count, lac = len(txn_ids), b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
+    ledger = encode_varint(int.from_bytes(frames[_LEDGER_AT:_ENTRY_AT], "big"))
     bodies = even_bodies(frames, count)
     if bodies:
-        ledgers, entries = _ids(frames, range(_IDS_AT, len(frames), len(frames) // count))
-        if responses := _even_responses(txn_ids, ledgers, entries, bodies, lac):
+        entries = _entries(frames, range(_ENTRY_AT, len(frames), len(frames) // count))
+        if responses := _even_responses(txn_ids, ledger, entries, bodies, lac):
             return responses
     bodies = bodies or response_entries(frames, count)
-    ledgers, entries = _ids(frames, accumulate((READ_PREFIX + len(body) for body in bodies[:-1]), initial=_IDS_AT))
+    entries = _entries(frames, accumulate((READ_PREFIX + len(body) for body in bodies[:-1]), initial=_ENTRY_AT))
     return b"".join(
-        b"".join((_response_head(txn, encode_short_varint(ledger), entry, len(body), lac), body, lac))
-        for txn, ledger, entry, body in zip(
-            encode_varints(txn_ids), ledgers, encode_varints(entries), bodies, strict=True
-        )
+        b"".join((_response_head(txn, ledger, entry, len(body), lac), body, lac))
+        for txn, entry, body in zip(encode_varints(txn_ids), encode_varints(entries), bodies, strict=True)
     )
 
 
-def _ids(frames: bytes, places: Iterable[int]) -> tuple[list[int], list[int]]:
-    """Return the ledgers and entries that stand in these places."""
-    unpack = _IDS.unpack_from
-    ledgers, entries = zip(*[unpack(frames, at) for at in places], strict=True)
-    return list(ledgers), list(entries)
+def _entries(frames: bytes, places: Iterable[int]) -> list[int]:
+    """Return the entry ids that stand in these places."""
+    unpack = _ID.unpack_from
+    return [entry for at in places for (entry,) in (unpack(frames, at),)]
 
 
 def _response_head(txn: bytes, ledger: bytes, entry: bytes, size: int, lac: bytes) -> bytes:
@@ -136,13 +133,13 @@ def _response_head(txn: bytes, ledger: bytes, entry: bytes, size: int, lac: byte
 
 
 def _even_responses(
-    txn_ids: Sequence[int], ledgers: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes], lac: bytes
+    txn_ids: Sequence[int], ledger: bytes, entries: Sequence[int], bodies: Sequence[bytes], lac: bytes
 ) -> bytes | None:
-    """Return the responses with bodies of one size if their ledger is one, and other numbers are columns."""
+    """Return the responses with bodies of one size if their numbers are columns."""
     size, txn, entry = len(bodies[0]), Column.of(txn_ids), Column.of(entries)
-    if txn is None or entry is None or ledgers.count(ledgers[0]) != len(ledgers):
+    if txn is None or entry is None:
         return None
-    head = _response_head(bytes(txn.width), encode_varint(ledgers[0]), bytes(entry.width), size, lac)
+    head = _response_head(bytes(txn.width), ledger, bytes(entry.width), size, lac)
     responses, row = bytearray(lac + head).join((b"", *bodies, b"")), len(head) + size + len(lac)
     del responses[: len(lac)], responses[-len(head) :]
     txn.write(responses, row, FIXED_BYTES)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain
 
 from tallystick.codec.reads import READ_PREFIX
-from tallystick.codec.varints import WIDEST_COLUMN, Buffer, Column, decode_varint, encode_varint, take_columns
+from tallystick.codec.varints import Buffer, Column, decode_varint, encode_varint, take_columns
 
 LENGTH_BYTES = 4
 FEW = 8  # of fewer rows columns are not worth while
@@ -22,9 +22,8 @@ ONE_BY_ONE = 64  # rows that are read so before columns are tried again
 HEADER_BYTES = 5  # of a header before its request id: version, operation, and what announces the id
 FIXED_BYTES = 11  # of a frame before its request id: length, what announces the header, and those
 
-# Parts of patterns. A number of a column has eight bytes at most; a ledger id all nine that a positive int64 has.
-NUMBER = rb"([\x80-\xff]{0,7}[\x00-\x7f])"
-LEDGER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
+# Parts of patterns. A positive int64 has nine bytes at most.
+NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
 LENGTH = rb"([\x80-\xff]{0,3}[\x00-\x7f])"
 
 _FIRST_TRY_BYTES = 128 * 1024
@@ -95,7 +94,7 @@ def heads_pattern(header: bytes, before: bytes, tag: bytes, after_ledger: bytes)
     operation's message, whose ledger comes after ``tag``."""
     return re.compile(
         rb"\x00\x00\x00(.)\x0a(.)" + re.escape(header) + NUMBER + re.escape(before) + rb"(.)" + re.escape(tag)
-        + LEDGER + re.escape(after_ledger) + NUMBER,
+        + NUMBER + re.escape(after_ledger) + NUMBER,
         re.DOTALL,
     )  # fmt: skip
 
@@ -129,11 +128,7 @@ def scan_heads(
         for stop in tries(buffer, row, position, end, _FIRST_TRY_HEADS):
             # The ledgers of a writer's frames are one, mostly, and of the frames of many they have often one width.
             is_one = bytes(buffer[stop - row + spans[2][0] : stop - row + spans[2][1]]) == match[5]
-            columns = (
-                take_columns(bytearray(memoryview(buffer)[position:stop]), row, spans[: 2 if is_one else 3])
-                if is_one or len(match[5]) <= WIDEST_COLUMN
-                else None
-            )
+            columns = take_columns(bytearray(memoryview(buffer)[position:stop]), row, spans[: 2 if is_one else 3])
             if columns is None:
                 break
             txn_ids += columns[0].to_list()

@@ -5,7 +5,7 @@ bytes that a number is written in are septets, made of its plain bytes, and the 
 
     plain bytes   hgfedcba 21ponmlk        septets   1gfedcba 1onmlk.h 0.....21p, the low bits first
 
-Columns hold numbers of eight septets (56 bits) and of one width; all others go one by one.
+Columns hold numbers of nine septets at most, as a positive int64 has, and of one width; all others go one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 
-WIDEST_COLUMN = 8  # septets of a number
+_WIDEST_COLUMN = 9  # septets
 
 _KEPT_ROWS = 4096  # so many consecutive numbers are made as a sum
 _GOES_ON = bytes(range(0x80, 0x100))  # septets behind which there is more of a number
@@ -76,7 +76,7 @@ class Column:
     def of(cls, numbers: Sequence[int]) -> Column | None:
         """Return the column of at least one number; None if their widths differ, or are too great for one."""
         count, width = len(numbers), max(1, (numbers[0].bit_length() + 6) // 7)
-        if width > WIDEST_COLUMN or numbers[-1].bit_length() > 7 * width:
+        if width > _WIDEST_COLUMN or numbers[-1].bit_length() > 7 * width:
             return None
         planes = _planes_of(numbers, count, width)
         if planes is None:
@@ -128,7 +128,7 @@ class Numbers(NamedTuple):
 def take_columns(rows: bytearray, row_bytes: int, spans: Sequence[tuple[int, int]]) -> list[Numbers] | None:
     """Return the numbers that stand in the spans of rows which are alike in everything else; None if these are not.
 
-    A span is what a number takes in a row, start and stop, ``WIDEST_COLUMN`` at most. What stands there is overwritten.
+    A span is what a number takes in a row, start and stop, nine bytes at most. What stands there is overwritten.
     """
     count = len(rows) // row_bytes
     blank, columns = bytes(count), []

@@ -23,13 +23,13 @@ def test_a_number_is_written_as_protobuf_writes_it(number: int) -> None:
     assert decode_varint(encoded) == number & (1 << 64) - 1
 
 
-@given(st.lists(ANY | st.integers(0, 300) | of_width(8), max_size=20))
+@given(st.lists(ANY | st.integers(0, 300) | of_width(9), max_size=20))
 def test_numbers_of_any_widths_are_written_as_each_alone(numbers: list[int]) -> None:
     assert encode_varints(numbers) == list(map(encode_varint, numbers))
 
 
 @given(
-    st.integers(1, 8), st.integers(1, 8), st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3), st.data()
+    st.integers(1, 9), st.integers(1, 9), st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3), st.data()
 )
 def test_columns_are_rows_of_numbers(
     first_width: int, second_width: int, before: bytes, between: bytes, behind: bytes, data: st.DataObject
@@ -60,7 +60,7 @@ def test_columns_are_rows_of_numbers(
         assert (take_columns(bytearray(blank), row, spans) is None) == (count > 1)
 
 
-@given(st.integers(1, 8), st.integers(0, 7), st.integers(2, 30), st.data())
+@given(st.integers(1, 9), st.integers(0, 8), st.integers(2, 30), st.data())
 def test_a_number_of_another_width_is_none_of_a_column(width: int, at: int, count: int, data: st.DataObject) -> None:
     rows = bytearray(encode_varint((1 << 7 * width) - 1) * count)
     place = data.draw(st.integers(0, count - 1)) * width + min(at, width - 1)
@@ -73,7 +73,7 @@ def test_a_column_has_one_width(numbers: list[int], other: int) -> None:
     mixed = [*numbers, other]
     column = Column.of(mixed)
     widths = {len(encode_varint(number)) for number in mixed}
-    assert (column is not None) == (len(widths) == 1 and widths <= set(range(1, 9)))
+    assert (column is not None) == (len(widths) == 1 and widths <= set(range(1, 10)))
 
 
 @given(st.integers(1, 9), st.integers(0, 10), st.integers(1, 20), st.integers(1, 2))
