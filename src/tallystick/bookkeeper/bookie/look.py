@@ -24,8 +24,9 @@ but was out of reach and has not collected yet, knows nothing of it: who gives t
 out of all its ensembles. An id that is remembered as deleted is looked at in the same way.
 
 A look is a synced read of many ledgers at once. A connection that waits for very many keeps no other waiting: hosts and
-their connections have their turns, and where very many requests wait for the ledgers of one read, those that did not
-get their response in time are looked at again, beside those of the hosts that came meanwhile. What cannot be read
+their connections have their turns, and where very many requests wait for the ledgers of one read, or for one ledger,
+those that did not get their response in time are looked at again, beside those of the hosts that came meanwhile; so is
+what comes for a ledger while others of it get theirs. What cannot be read
 decides nothing: the add is stored as if nobody had looked, and is counted; for a while then nobody looks. Ledgers that
 came then get their creation with the next collection, whether or not anything is added to them again. Only first adds
 beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused. But a ledger
@@ -133,12 +134,18 @@ class LookCore:
         return any(host not in hosts for host in self._waiting)
 
     def answered(self, count: int, put_off: Sequence[LedgerId]) -> None:
-        """So many of the last batch are settled; those put off come before all else that their askers wait for."""
+        """So many of the last batch are settled; the hosts of those put off are next, before what was settled once."""
         self._most = max(LEAST_LEDGERS, min(2 * count, self._most)) if put_off else min(BATCH_LEDGERS, 2 * self._most)
         for ledger in reversed(put_off):
-            host, who = self._askers.get(ledger, ("", None))
-            self.requested(ledger, who, host)
-            self._waiting[host][who].move_to_end(ledger, last=False)
+            self._waiting.move_to_end(self.put_off(ledger), last=False)
+
+    def put_off(self, ledger: LedgerId) -> str:
+        """Something still waits for a ledger of the last batch: it comes before all else that its asker waits for.
+        Returns the asker's host, whose turn comes as if it had asked now."""
+        host, who = self._askers.get(ledger, ("", None))
+        self.requested(ledger, who, host)
+        self._waiting[host][who].move_to_end(ledger, last=False)
+        return host
 
     def next_batch(self) -> tuple[LedgerId, ...]:
         """Return the ledgers to read now, in turn of those who asked; the same again after a connection that broke. It

@@ -200,7 +200,7 @@ class Looks:
         for count, (ledger, judgement) in enumerate(judgements.items(), 1):
             verdict = judgement.verdict
             self._count(ledger, verdict, any(adds for *_, adds in self._requests.get(ledger, ())))
-            ends = await self._go_on(ledger, verdict, ends)
+            ends = await self._go_on(ledger, verdict, ends, began + ANSWERING_S if count == len(rest) else ends)
             if verdict is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
                 self._ledgers.looked(ledger, judgement.creation, written=verdict not in NOT_WRITTEN)
             if (now := self._loop.time()) >= ends:
@@ -212,17 +212,25 @@ class Looks:
         self._core.answered(count, rest[count:])
         self._flush()
 
-    async def _go_on(self, ledger: LedgerId, verdict: Verdict, ends: float) -> float:
-        """Let what waits for a ledger go on, and what comes meanwhile behind it. Returns when the turn ends."""
+    async def _go_on(self, ledger: LedgerId, verdict: Verdict, ends: float, share_ends: float) -> float:
+        """Let what now waits for a ledger go on, over several turns until ``share_ends``. Returns when the turn ends.
+
+        What is left, and what comes meanwhile, is looked at again: a peer that sends without end would keep all other
+        ledgers waiting, and who makes the ledger meanwhile would be refused by a verdict of before.
+        """
         requests = self._requests.get(ledger, deque())
-        while requests:
+        for left in range(len(requests) - 1, -1, -1):
             go_on, size, _ = requests.popleft()
             self._reserve(-size)
             go_on(verdict)
-            if requests and self._loop.time() >= ends:
+            if left and (now := self._loop.time()) >= ends:
+                if self.active and now >= share_ends:
+                    self._core.put_off(ledger)
+                    break
                 await asyncio.sleep(0)
                 ends = self._loop.time() + TURN_S
-        self._requests.pop(ledger, None)
+        if not requests:
+            self._requests.pop(ledger, None)
         return ends
 
     def _count(self, ledger: LedgerId, verdict: Verdict, adds: bool) -> None:

@@ -10,13 +10,17 @@ import pytest
 
 from support.looks import looks_at
 from support.waiting import until
-from support.watched import Watched
+from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.look import BATCH_LEDGERS, LEAST_LEDGERS, LookCore, Verdict
 from tallystick.bookkeeper.bookie.looks import ANSWERING_S
 from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Moment
 
 HERE = Moment("ours", 1)
+
+
+async def here() -> Moment:
+    return HERE
 
 
 def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
@@ -56,6 +60,18 @@ def test_a_host_whose_own_were_answered_is_another_one_again() -> None:
     core.read(HERE, HERE, {})
     core.requested(2, "a", "a")
     assert core.another_waits((1,)) and not core.another_waits((0,))
+
+
+def test_who_was_put_off_comes_before_who_was_settled_and_waits_again() -> None:
+    """Else what took all the time of the last batch would take that of the next one, too."""
+    core = LookCore("ours", lambda ledger: None, lambda ledger: ())
+    for ledger, host in enumerate("abc"):
+        core.requested(ledger, host, host)
+    batch = core.next_batch()
+    core.read(HERE, HERE, {})
+    core.put_off(0)
+    core.answered(1, batch[1:])
+    assert core.next_batch() == (1, 2, 0)
 
 
 def test_a_batch_has_twice_what_was_answered_in_time() -> None:
@@ -104,10 +120,7 @@ async def test_another_host_waits_for_no_more_than_a_part_of_what_waits_for_a_lo
     """100 requests for each of 512 ledgers were half a minute, in which nobody else's were looked at."""
     answered, writers = list[Verdict](), list[int]()
 
-    async def sync() -> Moment:
-        return HERE
-
-    monkeypatch.setattr(driver, "sync", sync)
+    monkeypatch.setattr(driver, "sync", here)
     looks = looks_at(driver, [])
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -123,4 +136,53 @@ async def test_another_host_waits_for_no_more_than_a_part_of_what_waits_for_a_lo
     await until(lambda: len(answered) == BATCH_LEDGERS)
     assert writers[0] <= ANSWERING_S / TURN_S + 2
     assert sorted({ledger for batch in driver.looked_up for ledger in batch}) == [*range(BATCH_LEDGERS), 7_000_000]
+    await looks.close()
+
+
+@pytest.mark.parametrize("came_before", [False, True])
+async def test_other_ledgers_wait_for_no_more_than_a_part_of_what_one_has(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch, came_before: bool
+) -> None:
+    """While a peer sent adds of one invented ledger without end, no other ledger was judged, and no recovery began."""
+    answered, writers, most = list[Verdict](), list[int](), 3 * BATCH_LEDGERS
+    monkeypatch.setattr(driver, "sync", here)
+    looks = looks_at(driver, [])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S)
+
+    def go_on(said: Verdict) -> None:
+        answered.append(said)
+        if not came_before and len(answered) + BATCH_LEDGERS <= most:
+            looks.hold(7, 1, go_on, who="stranger", host="s")
+
+    for _ in range(most if came_before else BATCH_LEDGERS):
+        looks.hold(7, 1, go_on, who="stranger", host="s")
+    for ledger, host in ((8, "h"), (9, "s")):
+        looks.hold(ledger, 1, lambda _: writers.append(len(answered)), who="writer", host=host)
+    await until(lambda: len(answered) == most)
+    assert max(writers) <= ANSWERING_S / TURN_S + 2
+    assert looks._requests == {}
+    await looks.close()
+
+
+async def test_what_comes_while_a_verdict_is_given_is_looked_at_again(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ledger may be made meanwhile: by the verdict of before its writer was fenced."""
+    answered, later = list[Verdict](), list[Verdict]()
+    monkeypatch.setattr(driver, "sync", here)
+    looks = looks_at(driver, [])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S)
+
+    for _ in range(5):
+        looks.hold(7, 1, answered.append)
+    await until(lambda: answered)
+    await driver.create_ledger(METADATA, 7)
+    looks.hold(7, 1, later.append)
+    await until(lambda: later)
+    assert (answered, later) == ([Verdict.GONE] * 5, [Verdict.ADMIT])
+    assert driver.looked_up == [(7,), (7,)]
     await looks.close()
