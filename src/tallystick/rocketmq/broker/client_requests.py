@@ -9,7 +9,13 @@ from itertools import islice
 
 from tallystick.errors import RemoteProtocolError, StorageError
 from tallystick.rocketmq.broker.clients import MAX_GROUPS
-from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, id_pieces, producer_pieces
+from tallystick.rocketmq.broker.member_lists import (
+    WrittenLists,
+    all_producer_pieces,
+    consumer_pieces,
+    id_pieces,
+    producer_pieces,
+)
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.responses import respond_in_slices
 from tallystick.rocketmq.remoting.backlog import FULL_S
@@ -52,6 +58,7 @@ class ClientRequests:
     def __init__(self, parts: Parts, server_requests: ServerRequests) -> None:
         self._parts, self._clients, self._server_requests = parts, parts.clients, server_requests
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
+        self._lists = WrittenLists()
         self._reported_full = False  # that no locks are left
         self._changed_groups: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
@@ -182,18 +189,19 @@ class ClientRequests:
     # Groups
 
     def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command | None:
-        """Respond with the members of a group. A short list is made at once, and kept until they change: all of its
-        members ask for it then."""
+        """Respond with the members of a group. A short list is made at once, and kept for the others that ask."""
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         consumers = self._clients.consumers(group)
         if consumers is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        if consumers.ids_body is not None:
-            return command.response(ResponseCode.SUCCESS, body=consumers.ids_body)
+        body = self._lists.get(group, consumers.change)
+        if body is not None:
+            return command.response(ResponseCode.SUCCESS, body=body)
         ids = list(dict.fromkeys([member.client_id for member in consumers.members.values()]))
         if sum(map(len, ids)) <= IDS_AT_ONCE_CHARS:
-            consumers.ids_body = dialect.write_strict(ConsumerIds(ids))
-            return command.response(ResponseCode.SUCCESS, body=consumers.ids_body)
+            body = dialect.write_strict(ConsumerIds(ids))
+            self._lists.put(group, consumers.change, body)
+            return command.response(ResponseCode.SUCCESS, body=body)
         response = command.response(ResponseCode.SUCCESS)
         respond_in_slices(self._parts, response, id_pieces(ids), f"the members of group {group}", reply)
         return None

@@ -37,7 +37,7 @@ class GroupMember:
 class Consumers(Generic[AnyLink]):
     """A consumer group with at least one member. ``subscriptions`` are by topic.
 
-    ``ids_body`` (settable) is the list of its members as it was last written; None since they changed.
+    ``change`` is the number of the last change of its members' ids, among those of all groups.
     """
 
     consume_type: str
@@ -45,7 +45,7 @@ class Consumers(Generic[AnyLink]):
     consume_from: str
     members: dict[AnyLink, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    ids_body: bytes | None = None
+    change: int = 0
 
 
 class ClientsCore(Generic[AnyLink]):
@@ -57,6 +57,7 @@ class ClientsCore(Generic[AnyLink]):
         self._groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a consumer of
         self._producer_groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a producer of
         self._last_heartbeats: dict[AnyLink, float] = {}  # when its last heartbeat came
+        self._changes = 0  # of members' ids
         self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group that is there
 
     @property
@@ -98,7 +99,7 @@ class ClientsCore(Generic[AnyLink]):
             member = consumers.members.get(link)
             has_changed = member is None
             if member is None or member.client_id != beat.client_id:
-                consumers.ids_body = None
+                self._number(consumers)
             consumers.members[link] = GroupMember(beat.client_id, language, version, now)
             consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
@@ -183,13 +184,18 @@ class ClientsCore(Generic[AnyLink]):
     def _stop_consuming(self, link: AnyLink, group: str) -> list[str]:
         consumers = self._consumers[group]
         consumers.members.pop(link, None)
-        consumers.ids_body = None
+        self._number(consumers)
         self._groups.get(link, {}).pop(group, None)
         if not consumers.members:
             del self._consumers[group]
             self._fingerprints.pop(group, None)
             return []
         return self._changed_group(group)
+
+    def _number(self, consumers: Consumers[AnyLink]) -> None:
+        """The ids of a group's members change."""
+        self._changes += 1
+        consumers.change = self._changes
 
     def _changed_group(self, group: str) -> list[str]:
         consumers = self._consumers[group]

@@ -1,10 +1,12 @@
 """The bodies of responses about members of groups, piece by piece, as there may be thousands of members and of groups.
 
-A piece is about one member. A group shows the members that it has when its turn comes.
+A piece is about one member. A group shows the members that it has when its turn comes. Short lists of ids are kept as
+they were last written (``WrittenLists``): when a group changes, each of its members asks for its list.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.rocketmq.broker.clients import Consumers, GroupMember
@@ -13,7 +15,39 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import Connection, ConsumerConnections, ProducerInfo
 
+MAX_WRITTEN_BYTES = 8 * 1024 * 1024  # of all groups: some long lists, or those of very many usual groups
+_LIST_BYTES = 512  # that a list takes beside its body
+
 _NOBODY = b'{"connectionSet":[]'  # with which a table without members begins
+
+
+class WrittenLists:
+    """The lists of groups' members that were asked for last, at most ``MAX_WRITTEN_BYTES`` of them. ``size``: of what
+    is kept, in bytes."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._lists: OrderedDict[str, tuple[int, bytes]] = OrderedDict()  # by group: of which change, and the body
+
+    def get(self, group: str, change: int) -> bytes | None:
+        """Returns the body with the members as of this change, None if that is not kept."""
+        kept_change, body = self._lists.get(group, (-1, b""))
+        if kept_change != change:
+            return None
+        self._lists.move_to_end(group)
+        return body
+
+    def put(self, group: str, change: int, body: bytes) -> None:
+        if group in self._lists:
+            self._drop(group)
+        self._lists[group] = change, body
+        self.size += _LIST_BYTES + len(body)
+        while self.size > MAX_WRITTEN_BYTES:
+            self._drop(next(iter(self._lists)))
+
+    def _drop(self, group: str) -> None:
+        _, body = self._lists.pop(group)
+        self.size -= _LIST_BYTES + len(body)
 
 
 def id_pieces(ids: Iterable[str]) -> Iterator[bytes]:
