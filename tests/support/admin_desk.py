@@ -47,6 +47,8 @@ class Caller:
     def send(self, command: Command) -> None:
         self.sent.append(command)
 
+    def keep(self, size: int) -> None: ...
+
 
 class _Saved:
     """All is saved before anybody could be answered."""

@@ -44,12 +44,11 @@ TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 FORGET_EACH_TURN = 1000  # groups of connections that ended, or steps of locks that did: some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
+MAX_SUBSCRIPTIONS = 500  # of one group: real ones have some tens, and all are kept
 LOCK_AT_ONCE = 1000  # queues: some milliseconds
 MAX_NAME_CHARS = 1024  # of a client's id: thousands are kept, and listed
 MAX_LOCK_NAME_BYTES = 255  # of it, and of a group, in the file of locks: each has both
 IDS_AT_ONCE_CHARS = 256 * 1024  # of the ids of a group's members: some milliseconds
-_BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
-_MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
 
 class ClientRequests:
@@ -57,7 +56,6 @@ class ClientRequests:
 
     def __init__(self, parts: Parts, server_requests: ServerRequests) -> None:
         self._parts, self._clients, self._server_requests = parts, parts.clients, server_requests
-        self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
         self._lists = WrittenLists()
         self._reported_full = False  # that no locks are left
         self._changed_groups: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
@@ -89,14 +87,19 @@ class ClientRequests:
                 handle.cancel()
 
     def closed(self, link: Link) -> None:
-        self._beats.pop(link, None)
         self._to_tell.pop(link, None)
         self._forgetting.run(self._forget(link))
 
     def _forget(self, link: Link) -> Iterator[None]:
         for groups in self._clients.closed(link):
+            self._charge()
             self._notify(groups)
             yield
+
+    def _charge(self) -> None:
+        """Count what the clients' groups take for the connections that brought it."""
+        for link, size in self._clients.take_charges().items():
+            link.keep(size)
 
     def _scan(self) -> None:
         self.start()
@@ -113,13 +116,13 @@ class ClientRequests:
     def _heartbeat(self, link: Link, command: Command, reply: Reply) -> Command:
         beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
         _check_name("a client's id", beat.client_id)
+        for group in beat.consumers:
+            _check_subscriptions(group)
         needs_subscriptions = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
         groups = self._may_consume(link, beat.consumers[:MAX_GROUPS])
         now = self._parts.clock.now()
         self._notify(self._clients.heartbeat_received(link, beat, groups, command.language, command.version, now))
-        kept_bytes = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.group_count(link)
-        link.keep(kept_bytes - self._beats.get(link, 0))
-        self._beats[link] = kept_bytes
+        self._charge()
         return command.response(
             ResponseCode.SUCCESS, None, headers.HeartbeatResponse(True, needs_subscriptions).to_fields()
         )
@@ -134,6 +137,7 @@ class ClientRequests:
     def _leave(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.UnregisterClientHeader.of(command)
         self._notify(self._clients.client_left(link, header.producer_group, header.consumer_group))
+        self._charge()
         return command.response(ResponseCode.SUCCESS)
 
     def _notify(self, groups: Iterable[str]) -> None:
@@ -322,6 +326,13 @@ class ClientRequests:
         lock_request = dialect.read_short(command.body, LockRequest)
         self._parts.locks.unlock(lock_request.group, lock_request.client_id, lock_request.queues)
         return command.response(ResponseCode.SUCCESS)
+
+
+def _check_subscriptions(group: ConsumerGroup) -> None:
+    """Raises RemoteProtocolError for a group that subscribes to more topics than are kept."""
+    if len(group.subscriptions) > MAX_SUBSCRIPTIONS:
+        reason = f"a group of a heartbeat has at most {MAX_SUBSCRIPTIONS} subscriptions"
+        raise RemoteProtocolError(reason, group=group.name[:MAX_NAME_CHARS], subscriptions=len(group.subscriptions))
 
 
 def _check_lock_name(what: str, name: str) -> None:

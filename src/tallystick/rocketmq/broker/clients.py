@@ -2,7 +2,9 @@
 
 A member of a group is a connection. It leaves when the connection ends, when its client says so, or when no heartbeat
 named the group for 120 s; a connection without any heartbeat for so long is closed. One connection is a member of
-``MAX_GROUPS`` groups at most: an event costs what its connection has, not what the broker has.
+``MAX_GROUPS`` groups at most: an event costs what its connection has, not what the broker has. Its memory is charged to
+connections: each member to its own, a group's subscriptions to the one that brought them last, and when that leaves to
+the oldest member.
 
 When the members or the topics of a consumer group change, its members must share its queues anew. Each event returns
 the groups whose members are to be told, before the response is sent: a client may hear of the change first.
@@ -19,6 +21,12 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, 
 EXPIRE_S = 120.0
 MAX_GROUPS = 2_000  # that one connection produces for, and likewise consumes for: real clients have some tens
 BROADCASTING = "BROADCASTING"
+
+_STEP_SUBSCRIPTIONS = 50  # to forget them takes as long as to forget a group
+_MEMBER_BYTES = 512  # that a member of a group takes, with the group where it has no other
+_SUBSCRIPTION_BYTES = 256
+_STRING_BYTES = 64  # that a tag takes, or its code
+_CHAR_BYTES = 4  # at most
 
 AnyLink = TypeVar("AnyLink", bound=Hashable)
 
@@ -45,6 +53,8 @@ class Consumers(Generic[AnyLink]):
     consume_from: str
     members: dict[AnyLink, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscription_bytes: int = 0  # charged to ``subscriber``
+    subscriber: AnyLink | None = None
     change: int = 0
 
 
@@ -57,6 +67,7 @@ class ClientsCore(Generic[AnyLink]):
         self._groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a consumer of
         self._producer_groups: dict[AnyLink, dict[str, None]] = {}  # that a link is a producer of
         self._last_heartbeats: dict[AnyLink, float] = {}  # when its last heartbeat came
+        self._charges: dict[AnyLink, int] = {}  # since they were taken, in bytes
         self._changes = 0  # of members' ids
         self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group that is there
 
@@ -100,27 +111,72 @@ class ClientsCore(Generic[AnyLink]):
             has_changed = member is None
             if member is None or member.client_id != beat.client_id:
                 self._number(consumers)
-            consumers.members[link] = GroupMember(beat.client_id, language, version, now)
+            consumers.members[link] = self._member(link, group.name, member, beat.client_id, language, version, now)
             consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
             if not beat.without_subscriptions:
-                has_changed |= _subscribe(consumers, group.subscriptions)
+                has_changed |= self._subscribe(link, consumers, group.subscriptions)
             if has_changed:
                 changes += self._changed_group(group.name)
         producer_names = self._producer_groups.setdefault(link, {})
         for producer in beat.producers:
             if producer.name in producer_names or len(producer_names) < MAX_GROUPS:
-                self._producers.setdefault(producer.name, {})[link] = GroupMember(
-                    beat.client_id, language, version, now
+                members = self._producers.setdefault(producer.name, {})
+                members[link] = self._member(
+                    link, producer.name, members.get(link), beat.client_id, language, version, now
                 )
                 producer_names[producer.name] = None
         changes += self._drop_unnamed(link, now - EXPIRE_S)
         self._forget_idle(link)
         return changes
 
+    def take_charges(self) -> Mapping[AnyLink, int]:
+        """Returns the bytes that connections are charged with since the last call, negative where less is kept."""
+        charges, self._charges = self._charges, {}
+        return charges
+
+    def _charge(self, link: AnyLink, size: int) -> None:
+        self._charges[link] = self._charges.get(link, 0) + size
+
     def group_count(self, link: AnyLink) -> int:
         """Returns of how many groups a connection is a member."""
         return len(self._groups.get(link, ())) + len(self._producer_groups.get(link, ()))
+
+    def _member(
+        self,
+        link: AnyLink,
+        group: str,
+        old: GroupMember | None,
+        client_id: str,
+        language: Language,
+        version: int,
+        now: float,
+    ) -> GroupMember:
+        """Returns what takes the place of the ``old`` member, and charges the connection with the difference."""
+        member = GroupMember(client_id, language, version, now)
+        self._charge(link, _member_bytes(group, member) - _member_bytes(group, old))
+        return member
+
+    def _subscribe(self, link: AnyLink, consumers: Consumers[AnyLink], subscriptions: Iterable[Subscription]) -> bool:
+        """Take over subscriptions. Returns whether the topics changed; another choice among the messages of a topic is
+        no change."""
+        before = consumers.subscriptions
+        consumers.subscriptions = {
+            new.topic: new if (old := before.get(new.topic)) is None or new.version > old.version else old
+            for new in subscriptions
+        }
+        has_changed = consumers.subscriptions.keys() != before.keys()
+        if has_changed or any(each is not before[topic] for topic, each in consumers.subscriptions.items()):
+            self._charge_subscriptions(link, consumers, sum(map(_subscription_bytes, consumers.subscriptions.values())))
+        return has_changed
+
+    def _charge_subscriptions(self, link: AnyLink | None, consumers: Consumers[AnyLink], size: int) -> None:
+        """Charge ``link`` with the group's subscriptions, instead of who was charged before; nobody if it is None."""
+        if consumers.subscriber is not None:
+            self._charge(consumers.subscriber, -consumers.subscription_bytes)
+        if link is not None:
+            self._charge(link, size)
+        consumers.subscriber, consumers.subscription_bytes = link, size
 
     def _drop_unnamed(self, link: AnyLink, since: float) -> list[str]:
         """Take a link out of the groups that no heartbeat of it has named since ``since``."""
@@ -152,10 +208,13 @@ class ClientsCore(Generic[AnyLink]):
         return changes
 
     def closed(self, link: AnyLink) -> Iterator[list[str]]:
-        """A connection ended. It is forgotten in steps, one a group, as all connections that end in one turn may be in
-        very many."""
+        """A connection ended. It is forgotten in steps, one a group and ``_STEP_SUBSCRIPTIONS`` of it, as all
+        connections that end in one turn may be in very many."""
         for group in list(self._groups.get(link, ())):
+            subscription_count = len(self._consumers[group].subscriptions)
             yield self._stop_consuming(link, group)
+            for _ in range(_STEP_SUBSCRIPTIONS, subscription_count, _STEP_SUBSCRIPTIONS):
+                yield []
         for group in list(self._producer_groups.get(link, ())):
             self._stop_producing(link, group)
             yield []
@@ -176,14 +235,16 @@ class ClientsCore(Generic[AnyLink]):
 
     def _stop_producing(self, link: AnyLink, group: str) -> None:
         members = self._producers.get(group, {})
-        members.pop(link, None)
+        self._charge(link, -_member_bytes(group, members.pop(link, None)))
         self._producer_groups.get(link, {}).pop(group, None)
         if not members:
             self._producers.pop(group, None)
 
     def _stop_consuming(self, link: AnyLink, group: str) -> list[str]:
         consumers = self._consumers[group]
-        consumers.members.pop(link, None)
+        self._charge(link, -_member_bytes(group, consumers.members.pop(link, None)))
+        if consumers.subscriber == link:
+            self._charge_subscriptions(next(iter(consumers.members), None), consumers, consumers.subscription_bytes)
         self._number(consumers)
         self._groups.get(link, {}).pop(group, None)
         if not consumers.members:
@@ -202,12 +263,13 @@ class ClientsCore(Generic[AnyLink]):
         return [] if consumers.message_model == BROADCASTING else [group]
 
 
-def _subscribe(consumers: Consumers[AnyLink], subscriptions: Iterable[Subscription]) -> bool:
-    """Take over subscriptions. Returns whether the topics changed; another choice among the messages of a topic is no
-    change."""
-    before = consumers.subscriptions
-    consumers.subscriptions = {
-        new.topic: new if (old := before.get(new.topic)) is None or new.version > old.version else old
-        for new in subscriptions
-    }
-    return consumers.subscriptions.keys() != before.keys()
+def _member_bytes(group: str, member: GroupMember | None) -> int:
+    """Returns the bytes that a member takes, 0 if there is none."""
+    return 0 if member is None else _MEMBER_BYTES + _CHAR_BYTES * (len(group) + len(member.client_id))
+
+
+def _subscription_bytes(subscription: Subscription) -> int:
+    """Returns the bytes that a subscription takes."""
+    tags, codes = subscription.tags, subscription.codes
+    chars = len(subscription.topic) + len(subscription.expression) + len(subscription.kind) + sum(map(len, tags))
+    return _SUBSCRIPTION_BYTES + _STRING_BYTES * (len(tags) + len(codes)) + _CHAR_BYTES * chars

@@ -12,7 +12,12 @@ import pytest
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
-from tallystick.rocketmq.broker.client_requests import MAX_FORWARDED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
+from tallystick.rocketmq.broker.client_requests import (
+    MAX_FORWARDED_BYTES,
+    MAX_LOCK_NAME_BYTES,
+    MAX_NAME_CHARS,
+    MAX_SUBSCRIPTIONS,
+)
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.remoting.server_requests import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
@@ -79,6 +84,18 @@ async def test_what_a_heartbeat_leaves_counts_for_its_connection(tmp_path: Path)
         assert broker._server.memory.kept_bytes == once, "the last one counts"
         peer.writer.close()
         await until(lambda: broker._server.memory.kept_bytes == 0)
+
+
+async def test_what_all_heartbeats_leave_counts_and_not_what_the_last_one_does(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, sizes = await bench.peer(broker), list[int]()
+        topics = tuple(Subscription(f"T{number}") for number in range(MAX_SUBSCRIPTIONS))
+        for number in range(3):
+            body = dialect.write(Heartbeat("c", (), (ConsumerGroup(f"G{number}", subscriptions=topics),)))
+            assert (await peer.code(RequestCode.HEART_BEAT, {}, body)).code == 0
+            sizes.append(broker._server.memory.kept_bytes)
+        assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
 
 
 @pytest.mark.parametrize("where", ["settings", "group"])
@@ -169,6 +186,19 @@ async def test_what_clients_call_themselves_is_bounded(tmp_path: Path) -> None:
         for name in (f"{most}c", bell, "\N{SNOWMAN}" * (MAX_LOCK_NAME_BYTES // 3 + 1)):
             for lock in (LockRequest(name, "G", []), LockRequest("c", name, [])):
                 assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(lock))).code == 1
+
+
+async def test_a_group_of_a_heartbeat_has_so_many_subscriptions_at_most(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        for most, code in ((MAX_SUBSCRIPTIONS, 0), (MAX_SUBSCRIPTIONS + 1, 1)):
+            group = ConsumerGroup("G", subscriptions=tuple(Subscription(f"T{number}") for number in range(most)))
+            answer = await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat("c", (), (group,))))
+            assert answer.code == code
+        assert "a group of a heartbeat has at most 500 subscriptions" in str(answer.remark)
+        known = broker.parts.clients.consumers("G")
+        assert known is not None and len(known.subscriptions) == MAX_SUBSCRIPTIONS
 
 
 async def test_a_heartbeat_makes_no_more_groups_than_a_client_may_be_in(

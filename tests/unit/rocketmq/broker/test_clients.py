@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.rocketmq.broker import clients as core
 from tallystick.rocketmq.broker.clients import BROADCASTING, EXPIRE_S, MAX_GROUPS, ClientsCore
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, Subscription
 
@@ -137,3 +144,90 @@ def test_heartbeats_without_subscriptions_keep_those_that_are_known() -> None:
 def test_a_broker_that_restarted_asks_for_the_subscriptions() -> None:
     """It knows none, and the client believes that it does: without them every pull would be refused."""
     assert ClientsCore[str]().wants_subscriptions(beat(fingerprint=7, bare=True, topics=()))
+
+
+# -- what connections are charged with --------------------------------------------------------------------------------
+
+
+def charged(clients: ClientsCore[str], charges: Counter[str]) -> dict[str, int]:
+    """What each connection is charged with, after what was taken before."""
+    charges.update(clients.take_charges())
+    return {link: size for link, size in charges.items() if size}
+
+
+def test_the_subscriptions_of_every_heartbeat_count_and_not_those_of_the_last_one_alone() -> None:
+    """One connection with another group and 14,500 subscriptions in each of 1,500 heartbeats had 2.5 GB."""
+    clients, charges, sizes = ClientsCore[str](), Counter[str](), [0]
+    topics = tuple(Subscription(f"T{number}") for number in range(100))
+    for number in range(3):
+        many = Heartbeat("c", (), (ConsumerGroup(f"g{number}", subscriptions=topics),))
+        hear(clients, "stranger", many)
+        sizes.append(charged(clients, charges)["stranger"])
+        hear(clients, "stranger", many)
+        assert charged(clients, charges)["stranger"] == sizes[-1]
+    assert sizes[1] > 100 * 256
+    assert [after - before for before, after in pairwise(sizes)] == [sizes[1]] * 3
+    clients.client_left("stranger", None, "g1")
+    assert charged(clients, charges)["stranger"] == sizes[2]
+    assert len(list(clients.closed("stranger"))) == 2 * 2, "steps"
+    assert charged(clients, charges) == {}
+
+
+def test_subscriptions_are_charged_to_who_brought_them_and_when_that_leaves_to_the_oldest_member() -> None:
+    clients, charges = ClientsCore[str](), Counter[str]()
+    for link in ("one", "two", "three"):
+        hear(clients, link, beat())
+    first = charged(clients, charges)
+    assert first["one"] > first["two"] == first["three"]
+    hear(clients, "three", beat(version=2))
+    assert charged(clients, charges) == {"one": first["two"], "two": first["two"], "three": first["one"]}
+    list(clients.closed("three"))
+    assert charged(clients, charges) == {"one": first["one"], "two": first["two"]}
+
+
+LINKS, GROUPS = st.sampled_from("ab"), st.sampled_from(["g", "group"])
+BEATS = st.builds(
+    lambda client, producers, consumers: Heartbeat(client, tuple(map(ProducerGroup, producers)), tuple(consumers)),
+    st.sampled_from(["c", "client"]),
+    st.lists(GROUPS, max_size=2),
+    st.lists(
+        st.builds(
+            ConsumerGroup,
+            GROUPS,
+            subscriptions=st.lists(
+                st.builds(
+                    Subscription,
+                    st.sampled_from(["T", "topic"]),
+                    tags=st.sampled_from([(), ("tag",)]),
+                    version=st.integers(0, 2),
+                ),
+                max_size=2,
+            ).map(tuple),
+        ),
+        max_size=2,
+    ),
+)
+
+
+@given(st.lists(st.tuples(LINKS, st.one_of(BEATS, st.tuples(GROUPS, GROUPS), st.none()), st.integers(0, 100))))
+def test_charges_are_what_the_tables_have(events: list[tuple[str, Heartbeat | tuple[str, str] | None, int]]) -> None:
+    """A heartbeat, a farewell or the end of a connection: the sum of all charges is what is there."""
+    clients, charges, now = ClientsCore[str](), Counter[str](), 0
+    for link, event, seconds in events:
+        now += seconds
+        if event is None:
+            list(clients.closed(link))
+        elif isinstance(event, tuple):
+            clients.client_left(link, *event)
+        else:
+            hear(clients, link, event, now)
+        expected = Counter[str]()
+        for name, members in clients.producer_groups.items():
+            expected.update({each: core._member_bytes(name, member) for each, member in members.items()})
+        for name, group in clients.consumer_groups.items():
+            expected.update({each: core._member_bytes(name, member) for each, member in group.members.items()})
+            assert group.subscriber is None or group.subscriber in group.members
+            if group.subscriber is not None:
+                expected[group.subscriber] += sum(map(core._subscription_bytes, group.subscriptions.values()))
+            assert group.subscriber is not None or not group.subscriptions
+        assert charged(clients, charges) == {each: size for each, size in expected.items() if size}
