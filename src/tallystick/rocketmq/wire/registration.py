@@ -30,12 +30,14 @@ MAX_PLAIN_BYTES = dialect.MAX_BYTES  # of a compressed body: a small one can sta
 WHOLE_BYTES = 1024 * 1024  # of a text that is read in one step: six thousand topics
 PART_BYTES = 16 * 1024  # of a longer one
 MAX_PART_BYTES = 64 * 1024  # of one topic, too
-MAX_ESCAPES = 100_000  # in strings, which are no such steps
+MAX_ESCAPES = 100_000  # in strings
+CHECKED_BYTES = 512 * 1024  # of a text, in one step: a millisecond or two
 PLACE_BYTES, PLACE_VALUES = 320, 19  # of a topic that takes one place: its name may have some 80 characters
 FRAME_BYTES = MAX_FRAME_BYTES - 64 * 1024  # for topics: the rest is the header's, and the versions'
 FRAME_VALUES = dialect.MAX_VALUES - 1000
 INFLATED_BYTES = 512 * 1024  # in one step
-STEP_ENTRIES = 100  # of a compressed body
+STEP_ENTRIES = 100  # of a compressed body, and
+STEP_BYTES = 64 * 1024  # of them: one takes as long as so many bytes of a long one
 _INT = struct.Struct(">i")
 
 
@@ -100,7 +102,7 @@ def decode_registration(body: bytes, *, compressed: bool, version: int) -> Steps
     if not compressed:
         return (yield from _decode_plain(body))
     plain = yield from _inflate(body)
-    dialect.check_bounds(plain, dialect.MAX_LOOSE_VALUES)
+    yield from _check(plain, dialect.MAX_LOOSE_VALUES)
     try:
         return (yield from _Plain(plain).registration(version))
     except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -108,16 +110,12 @@ def decode_registration(body: bytes, *, compressed: bool, version: int) -> Steps
 
 
 def _decode_plain(body: bytes) -> Steps[Registration]:
-    dialect.check_bounds(body, dialect.MAX_VALUES)
-    yield
+    escapes = yield from _check(body, dialect.MAX_VALUES)
     if len(body) <= WHOLE_BYTES:
         with suppress(RemoteProtocolError):  # if only since it is not strict JSON
             return dialect.read_short(body, Registration, most_bytes=WHOLE_BYTES)
-    if body.count(b"\\") > MAX_ESCAPES:
+    if escapes > MAX_ESCAPES:
         raise RemoteProtocolError(f"a registration has at most {MAX_ESCAPES} escapes")
-    for start in range(0, len(body) - MAX_PART_BYTES + 1, MAX_PART_BYTES):  # a string is read in one go
-        if body.find(b'"', start, start + MAX_PART_BYTES) < 0:
-            raise RemoteProtocolError(f"an entry of a text has at most {MAX_PART_BYTES} bytes", at=start)
     table: dict[str, Any] = {}
     filter_servers: list[str] = []
     for text in split(body, PART_BYTES, depth=3, most=MAX_PART_BYTES):
@@ -133,6 +131,22 @@ def _decode_plain(body: bytes) -> Steps[Registration]:
     if not {"version", "topics"} <= table.keys():
         raise RemoteProtocolError("a registration has no version or no topics")
     return Registration(TopicTableResponse(**table), filter_servers)
+
+
+def _check(text: bytes, most_values: int) -> Steps[int]:
+    """Check the bounds of ``dialect.check_bounds`` in steps. Returns how many escapes there are at most.
+
+    Raises RemoteProtocolError.
+    """
+    values = escapes = 0
+    for start in range(0, len(text), CHECKED_BYTES):
+        piece = text[start : start + CHECKED_BYTES]
+        values += dialect.count_values(piece)
+        escapes += piece.count(b"\\")
+        if len(text) > dialect.MAX_BYTES or values > most_values:
+            raise RemoteProtocolError("a text is too large", bytes=len(text))
+        yield
+    return escapes
 
 
 def _inflate(body: bytes) -> Steps[bytes]:
@@ -160,7 +174,7 @@ def _topic_text(topic: TopicConfig) -> str:
 
 def _read_topic(text: str) -> TopicConfig:
     name, read_queues, write_queues, perm, filter_type, *rest = text.split(" ", 5)
-    attributes = dialect.read_short(rest[0].encode(), dict[str, str]) if rest and rest[0] else {}
+    attributes = dialect.read_strict(rest[0].encode(), dict[str, str]) if rest and rest[0] else {}
     return TopicConfig(
         name, _int32(read_queues), _int32(write_queues), _int32(perm), filter_type, attributes=attributes
     )
@@ -180,17 +194,21 @@ class _Plain:
         self.data, self.at = data, 0
 
     def registration(self, version: int) -> Steps[Registration]:
-        data_version = dialect.read_short(self.text(), DataVersion)
+        data_version = dialect.read_strict(self.text(), DataVersion)
         topics: dict[str, TopicConfig] = {}
-        for count in range(self.entries()):
-            topic = _read_topic(self.text().decode())
+        step = 0
+        for _ in range(self.entries()):
+            text = self.text()
+            topic = _read_topic(text.decode())
             topics[topic.name] = topic
-            if count % STEP_ENTRIES == 0:
+            step += max(len(text), STEP_BYTES // STEP_ENTRIES)
+            if step >= STEP_BYTES:
                 yield
-        filter_servers = dialect.read_short(self.text(), list[str])
+                step = 0
+        filter_servers = dialect.read_strict(self.text(), list[str])
         infos: dict[str, Any] = {}
         for _ in range(self.entries() if version >= FIRST_MAPPING_VERSION else 0):
-            info = dialect.read_short(self.text(), dict[str, Any])
+            info = dialect.read_strict(self.text(), dict[str, Any])
             infos[str(info.get("topic"))] = info
             yield
         return Registration(TopicTableResponse(data_version, topics, mapping_infos=infos), filter_servers)
@@ -210,5 +228,7 @@ class _Plain:
 
     def text(self) -> bytes:
         size = self.number()
+        if size > MAX_PART_BYTES:
+            raise RemoteProtocolError(f"an entry of a registration has at most {MAX_PART_BYTES} bytes", bytes=size)
         self.at += size
         return self.data[self.at - size : self.at]

@@ -15,6 +15,7 @@ _FLAT = rb"\{(?:\s*+(?:%b|-?\d++)\s*+:\s*+(?:%b|-?\d++|true|false|null|\{\s*+\})
     _STRING,
     _STRING,
 )
+_LEAD_BYTES = 65_536  # that stand before a token at most
 _TOKEN = re.compile(rb"[^\"'{}\[\],]{0,65536}+(%b|'(?:[^'\\]++|\\.)*+'|%b|[{}\[\],\"']|)" % (_STRING, _FLAT), re.DOTALL)
 
 
@@ -29,13 +30,14 @@ def split(text: bytes, size: int, *, depth: int = 2, most: int = sys.maxsize) ->
     heads: list[bytes] = []  # of the tables that are open and may be cut, each up to its opening bracket
     before = b""  # those that were open where the next part starts
     level = start = name_at = 0
-    for token in _TOKEN.finditer(text):
+    for token in _tokens(text, most):
         mark, (at, end) = token[1], token.span(1)
         if not level and mark not in (b"{", b"["):  # a flat table, or none at all
             yield text
             return
-        _require(mark not in (b'"', b"'") and at < len(text), at)
-        if end - start > most:
+        is_cut = mark in (b'"', b"'")  # a string without an end, or where it was searched
+        _require(not (is_cut and len(text) - at <= most) and at < len(text), at)
+        if is_cut or end - start > most:
             raise RemoteProtocolError(f"an entry of a text has at most {most} bytes", at=at)
         if mark in (b"{", b"["):
             level += 1
@@ -54,6 +56,16 @@ def split(text: bytes, size: int, *, depth: int = 2, most: int = sys.maxsize) ->
             if at - start >= size:
                 yield before + text[start:at] + b"}" * level
                 before, start = b"".join(heads), end
+
+
+def _tokens(text: bytes, most: int) -> Iterator[re.Match[bytes]]:
+    """Yields all tokens. A string of more than ``most`` bytes is none: its end is not searched."""
+    at, window = 0, min(most, len(text)) + _LEAD_BYTES
+    while token := _TOKEN.match(text, at, at + window):
+        yield token
+        at = token.end()
+        if at == token.start():  # it is empty: the end, or what nothing matches
+            return
 
 
 def _require(holds: bool, at: int) -> None:
