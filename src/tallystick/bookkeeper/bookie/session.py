@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
@@ -28,6 +29,7 @@ ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _SETTLED_AT_ONCE = 512  # requests that waited for one look
+WAITING_BYTES = 2048  # that these take beside their responses: they, and a ledger's places in the tables of looks
 _LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
 
@@ -90,6 +92,7 @@ class Session(asyncio.BufferedProtocol):
         self._wire: Wire | None = None  # None: too little has come to know it
         self._need = LENGTH_BYTES  # so many bytes make it worthwhile to look
         self._held_bytes = 0  # bytes of responses that wait for the disk
+        self._waiting_count = 0  # so many looks will call ``_settle``
         self._kept_bytes = 0  # bytes that the crowd was told of
         self._has_served = False  # a request, since then
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
@@ -182,7 +185,10 @@ class Session(asyncio.BufferedProtocol):
 
     @property
     def _blocked(self) -> bool:
-        return self._unsent or self._congested or self._waits or self._held_bytes >= WRITE_HIGH_BYTES
+        if self._unsent or self._congested or self._waits or self._held_bytes >= WRITE_HIGH_BYTES:
+            return True
+        # Who waits for no look is served; who waits for one goes on when that was made.
+        return self._waiting_count > 0 and not self._around.looks.has_room(0)
 
     def go_on(self, kind: Kind) -> None:
         """Serve in this turn, which has time for it."""
@@ -282,23 +288,26 @@ class Session(asyncio.BufferedProtocol):
             self._settle_after_look(wire, ledger, requests[start : start + _SETTLED_AT_ONCE])
 
     def _settle_after_look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
-        """Until then their responses count as held."""
-        frames, size = b"".join(requests), len(requests) * ADD_RESPONSE_BYTES
+        """Until then they and their responses count as held."""
+        frames, size = b"".join(requests), WAITING_BYTES + len(requests) * ADD_RESPONSE_BYTES
         self._held_bytes += size
-
-        def go_on(verdict: Verdict) -> None:
-            if self._transport.is_closing():
-                return
-            result = wire.settle(frames, verdict)
-            self._hold(result)
-            self._held_bytes += result.size - size
-            if result.at_once:
-                self.deliver(result.at_once)
-            else:
-                self._pump()
-
+        self._waiting_count += 1
+        go_on = partial(self._settle, wire, frames, size)  # not a function in here: it has fewer objects
         adds = not all(wire.is_read(frame) for frame in requests)
         self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
+
+    def _settle(self, wire: Wire, frames: bytes, size: int, verdict: Verdict) -> None:
+        """Serve what waited for a look, of which ``size`` bytes count as held."""
+        self._waiting_count -= 1
+        if self._transport.is_closing():
+            return
+        result = wire.settle(frames, verdict)
+        self._hold(result)
+        self._held_bytes += result.size - size
+        if result.at_once:
+            self.deliver(result.at_once)
+        else:
+            self._pump()
 
     def _watch_flow(self) -> None:
         wants_reading = not self._blocked

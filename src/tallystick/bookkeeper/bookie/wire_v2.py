@@ -49,7 +49,7 @@ class WireV2:
         """Serve as ``Wire`` says."""
         result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
         window = end  # so many bytes are looked at for a run
-        while (start := result.position) < end and result.size < result.limit and (not start or has_time()):
+        while (start := result.position) < end and not result.is_full and (not start or has_time()):
             run, stop = self._scan(data, start, min(end, start + window))
             if len(run) > RUN_LEDGERS and len(set(run.ledgers)) > RUN_LEDGERS:
                 window = run.bounds[RUN_LEDGERS] - start

@@ -84,7 +84,7 @@ class WireV3:
         """Serve as ``Wire`` says."""
         result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
         window = end  # so many bytes are looked at for a run
-        while (start := result.position) < end and result.size < result.limit and (not start or has_time()):
+        while (start := result.position) < end and not result.is_full and (not start or has_time()):
             adds, stop = scan_v3_adds(data, start, min(end, start + window), self._max_body)
             if len(adds.run) > RUN_LEDGERS and len(set(adds.run.ledgers)) > RUN_LEDGERS:
                 window = _after(data, start, RUN_LEDGERS) - start

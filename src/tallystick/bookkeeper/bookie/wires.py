@@ -24,6 +24,7 @@ from tallystick.errors import RemoteProtocolError
 RESPONSE_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
 SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
 RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
+WAITING_LEDGERS = 256  # or when requests of so many ledgers wait for a look
 LENGTH_BYTES = 4
 BEGINNING_BYTES = LENGTH_BYTES + 1  # of a connection: they say in which protocol it is
 
@@ -64,6 +65,11 @@ class ServeResult:
             self.when_durable.append(data)
             if commit > self.commit:
                 self.commit = commit
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the call should end."""
+        return self.size >= self.limit or len(self.to_look) >= WAITING_LEDGERS
 
     def wait(self, ledger: LedgerId, frame: bytes) -> None:
         """Keep a request until its ledger was looked at."""
