@@ -258,6 +258,16 @@ def test_a_master_that_was_a_slave_in_between_gives_no_queue_offset_out_again(ru
     assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
 
 
+def test_a_store_that_was_opened_as_a_masters_and_is_a_slaves_again_gives_no_queue_offset_out_again() -> None:
+    _, slave = lagging()
+    promote(slave, runs=False)
+    slave.settle()  # that is the checkpoint for which the ends were told
+    give_back(slave, runs=True)
+    slave.settle()
+    promote(slave)
+    assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
+
+
 @pytest.mark.parametrize("kind", ["kill", "power_loss"])
 def test_a_crash_at_any_operation_of_a_master_that_becomes_a_slave_gives_no_queue_offset_out_again(kind: str) -> None:
     for operation in range(1, 30):
