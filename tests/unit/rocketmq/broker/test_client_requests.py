@@ -64,6 +64,21 @@ async def test_members_hear_of_each_other(tmp_path: Path) -> None:
         assert len(one.pushed) == 3
 
 
+async def test_a_list_of_members_that_was_asked_for_is_made_anew_when_they_change(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        one, two = await bench.peer(broker), await bench.peer(broker)
+        await beat(one, "c1")
+        assert await ids(one) == ["c1"]
+        await beat(two, "c2")
+        assert await ids(one) == ["c1", "c2"], "who comes gets queues"
+        await beat(two, "c3")
+        assert await ids(one) == ["c1", "c3"], "one connection has one member"
+        fields = {"clientID": "c3", "consumerGroup": "G", "producerGroup": "P"}
+        assert (await two.code(RequestCode.UNREGISTER_CLIENT, fields)).code == 0
+        assert await ids(one) == ["c1"]
+
+
 async def test_who_leaves_is_gone_at_once(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         peer = await bench.peer(await bench.broker())
