@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from pathlib import Path
 
 from support.sqlite_stores import store_of
@@ -65,4 +67,18 @@ def test_results_for_a_closed_loop_are_dropped() -> None:
     future: asyncio.Future[None] = loop.create_future()
     results.settle([Call(lambda: None, True, 0.0, loop, future)])
     assert loop.run_until_complete(asyncio.wait_for(future, 1)) is None
+    loop.close()
+
+
+def test_a_closed_loop_is_let_go_with_all_that_it_did_not_hear() -> None:
+    """A file has one thread in a process, which may call ``asyncio.run`` very often beside a client that stays."""
+    results, closed = Results(), asyncio.new_event_loop()
+    results.settle([Call(lambda: None, True, 0.0, closed, closed.create_future())])
+    closed.close()
+    reference = weakref.ref(closed)
+    del closed
+    loop = asyncio.new_event_loop()
+    results.settle([Call(lambda: None, True, 0.0, loop, loop.create_future())])
+    gc.collect()
+    assert reference() is None
     loop.close()
