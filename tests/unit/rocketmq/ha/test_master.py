@@ -271,6 +271,19 @@ async def test_a_stranger_that_took_something_keeps_its_place(house: House) -> N
     assert [status.acked for status in master.port.status()] == [3]
 
 
+async def test_a_stranger_that_only_reports_again_and_again_gives_its_place_to_the_next(house: House) -> None:
+    master = await house.master(MemoryLog(b"old"), max_strangers=1)
+    idle = await house.peer(master.address)
+    idle.report(3)
+    await until(lambda: master.waits.core.in_sync(3) == 1)
+    idle.report(3)
+    await until(lambda: master.waits.core.replicated == 3)
+    late = await house.peer(master.address)
+    late.report(3)
+    await idle.closed()
+    assert await late.frame() == (3, b"")
+
+
 async def test_an_original_slave_is_warned_about_once(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     for _ in range(2):
