@@ -114,6 +114,32 @@ async def test_others_have_turns_while_very_much_is_decided(
     await looks.close()
 
 
+async def test_what_comes_while_a_ledgers_requests_go_on_goes_on_behind_them(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, reserved_sizes = list[int](), list[int]()
+    looks, loop = looks_at(driver, []), asyncio.get_running_loop()
+    looks._reserve = reserved_sizes.append
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S)  # each ends its turn
+
+    def hold(number: int) -> None:
+        def go_on(_: Verdict) -> None:
+            answered.append(number)
+            if number == 0:
+                loop.call_soon(hold, 8)
+
+        looks.hold(7, 1, go_on)
+
+    for number in range(8):
+        hold(number)
+    for _ in range(100):  # turns of the loop, whose time stands still
+        await asyncio.sleep(0)
+    assert answered == [*range(9)]
+    assert sum(reserved_sizes) == 0
+    await looks.close()
+
+
 async def test_another_host_waits_for_no_more_than_a_part_of_what_waits_for_a_look(
     driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
