@@ -97,6 +97,7 @@ async def test_q12_a_fence_is_not_settled_by_the_response_to_a_plain_read_of_the
     assert [report[0] for report in connection.told] == [run, plain], "the fence is not durable yet"
     connection.hear(found(1, -1, b"3" * 40))
     assert connection.told[2] == (fence, Code.OK, [-1], [b"3" * 40])
+    assert not connection.wire._fences, "a client that recovers ledgers all day keeps nothing of them"
     connection.ask(ReadRequest(1, -1))
     connection.hear(found(1, -1, b"4" * 40))
     with pytest.raises(RemoteProtocolError):
