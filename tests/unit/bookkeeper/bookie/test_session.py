@@ -226,6 +226,7 @@ async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer(
     while bench.go_on:
         bench.go_on.pop(0)(Verdict.ADMIT)
     assert bench.kept[-1] == 0
+    assert bench.session._held_bytes == 0, "less than none would be room for others that are not taken"
 
 
 @pytest.mark.rule("P1")
