@@ -57,6 +57,14 @@ def test_commits_are_replayed_over_several_segments() -> None:
     assert desk.replay(mark=41) == commits[41:]
 
 
+@pytest.mark.parametrize("size", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES])
+def test_commits_are_replayed_wherever_in_a_block_they_end(size: int) -> None:
+    desk = Desk()
+    commits = desk.fill(9, size - COMMIT_BYTES)
+    desk.disk.power_loss()
+    assert desk.replay() == commits
+
+
 def test_one_write_and_one_sync_a_commit() -> None:
     desk = Desk()
     desk.fill(1)
