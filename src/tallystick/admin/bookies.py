@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
-from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
 from tallystick.bookkeeper.wire import cookie
@@ -57,12 +58,14 @@ class BookieStatus:
 
 @dataclass(frozen=True)
 class BookieDetails:
-    """``answers_ms`` is how long one response took; None when none came, and ``problem`` says why."""
+    """``answers_ms`` is how long one response took; None when none came, and ``problem`` says why. ``space`` is that of
+    its disks; None when it did not say."""
 
     bookie: BookieStatus
     cookie: Cookie | None
     answers_ms: float | None
     problem: str | None
+    space: BookieSpace | None = None
 
     @property
     def deletions_waiting(self) -> int:
@@ -90,12 +93,13 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
     cookie_node = await driver.read_cookie(name)
     if cookie_node is None and bookie.registered is BookiePresence.DOWN:
         raise NotFound(await _unknown(driver, name))
-    answers_ms, problem = await _probe(bookie)
+    answers_ms, problem, space = await _probe(bookie)
     if problem is None and bookie.registered is BookiePresence.READ_ONLY:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
         problem = _AHEAD
-    return BookieDetails(bookie, cookie.decode(cookie_node.value) if cookie_node else None, answers_ms, problem)
+    stored_cookie = cookie.decode(cookie_node.value) if cookie_node else None
+    return BookieDetails(bookie, stored_cookie, answers_ms, problem, space)
 
 
 async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
@@ -152,11 +156,11 @@ def order_collection(ledger_dir: str, *, now: bool) -> None:
     OrderFile(OsDisk(), ledger_dir).place(order, SystemClock().wall_ms() // 1000)
 
 
-async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:
+async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, BookieSpace | None]:
     """A connection proves little (the kernel accepts for a frozen process): read an entry that cannot exist instead."""
     address = bookie.info.address if bookie.info else None
     if address is None:
-        return None, "it has no registered address"
+        return None, "it has no registered address", None
 
     async def resolve(name: BookieId) -> tuple[str, int]:
         return address
@@ -167,8 +171,12 @@ async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None]:
     try:
         async with asyncio.timeout(2 * PROBE_TIMEOUT_S):
             await client.read(bookie.id, MAX_ID, 0)
+        answers_ms, space = (time.monotonic() - start_s) * 1000, None
+        with contextlib.suppress(Unavailable, TimeoutError):  # an older bookie does not know that request
+            async with asyncio.timeout(2 * PROBE_TIMEOUT_S):
+                space = await client.bookie_space(bookie.id)
+        return answers_ms, None, space
     except (Unavailable, TimeoutError) as error:
-        return None, str(error) or str(BookieUnavailable())
+        return None, str(error) or str(BookieUnavailable()), None
     finally:
         await client.close()
-    return (time.monotonic() - start_s) * 1000, None

@@ -64,7 +64,7 @@ def info(
     service: MetadataOption = SERVICE,
     json: Json = False,
 ) -> int:
-    """Show one bookie: registration, cookie, and whether it answers.
+    """Show one bookie: registration, cookie, whether it answers, and the space of its disks.
 
     Example: `tally bookie info bookie-2`
     """
@@ -84,6 +84,8 @@ def info(
     if details.bookie.ledgers_ahead:
         row["ledgers_ahead"] = details.bookie.ledgers_ahead
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
+    if details.space is not None:
+        row["free_bytes"], row["total_bytes"] = details.space.free_bytes, details.space.total_bytes
     if details.problem:
         row["problem"] = details.problem
     if details.bookie.info:

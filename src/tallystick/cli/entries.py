@@ -12,7 +12,7 @@ import tallystick
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
@@ -27,9 +27,10 @@ Show = Callable[[Entry], None]
 
 @dataclass(frozen=True)
 class Ending:
-    """How ``append`` ends and what it prints."""
+    """How ``append`` ends and what it prints. ``deferred``: entries are durable, all together, at the end."""
 
     keep_open: bool
+    deferred: bool
     quiet: bool
     json: bool
 
@@ -48,7 +49,7 @@ def _warn(event: Event) -> None:
         print(f"tally: {event}", file=sys.stderr)
 
 
-async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter:
+async def _create(bk: BookKeeper, shape: Shape, password: bytes, *, deferred: bool = False) -> LedgerWriter:
     custom = {name: value.encode() for name, value in pairs("--custom", "name=value", shape.custom).items()}
     return await bk.create_ledger(
         ensemble=shape.ensemble,
@@ -59,6 +60,7 @@ async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter
         custom_metadata=custom,
         ledger_id=shape.id,
         accept_silent_bookies=shape.accept_silent_bookies,
+        deferred_sync=deferred,
     )
 
 
@@ -72,15 +74,19 @@ async def append(
 ) -> None:
     """Append ``payloads``, or the lines of stdin when there are none, to a new ledger."""
     async with _connect(uri, explain) as bk:
-        writer = await _create(bk, shape, password)
+        writer = await _create(bk, shape, password, deferred=ending.deferred)
         try:
             with output.progress("entries", is_shown=ending.quiet) as count:
                 batches = _batch_of(payloads) if payloads else _lines(writer)
                 async for some in batches:
                     ids = await writer.append_batch(some)
                     count(len(ids))
-                    if not ending.quiet:
+                    if not (ending.quiet or ending.deferred):
                         _print_ids(writer.id, ids, json=ending.json)
+            if ending.deferred:
+                last = await writer.force()
+                if not ending.quiet:
+                    _print_ids(writer.id, range(last + 1), json=ending.json)
         except BaseException:
             # What was confirmed stays readable; the first failure is the one to tell of.
             with contextlib.suppress(TallyError):
@@ -139,6 +145,19 @@ async def tail(
         async for entry in reader.follow(start):
             show(entry)
             sys.stdout.flush()
+
+
+async def stored(uri: str, ledger: LedgerId, bookie: BookieId, *, json: bool) -> None:
+    """Print which entries a bookie has, a range of ids a line."""
+    async with _connect(uri, False) as bk:
+        await bk.ledger_metadata(ledger)  # an id that there is not is told as such
+        listed = await bk.context.bookies.entry_list(bookie, ledger)
+        for first, last in listed.runs():
+            if json:
+                output.json_line({"ledger": ledger, "bookie": bookie, "first": first, "last": last})
+            else:
+                print(f"{first}-{last}" if last > first else first)
+        print(f"{bookie} has {_entries(listed.count - 1)} of ledger {ledger}", file=sys.stderr)
 
 
 async def recover(uri: str, ledger: LedgerId, password: bytes, *, explain: bool, json: bool) -> None:

@@ -44,6 +44,12 @@ def append(
     keep_open: Annotated[
         bool, Parameter(help="Leave the ledger open at the end, as a writer that crashed would.")
     ] = False,
+    deferred: Annotated[
+        bool,
+        Parameter(
+            help="Let bookies acknowledge entries before they are on disk, and force all of them there at the end."
+        ),
+    ] = False,
     quiet: Annotated[bool, Parameter(help="Print no entry ids.")] = False,
     explain: Explain = False,
     service: MetadataOption = SERVICE,
@@ -52,13 +58,16 @@ def append(
 ) -> None:
     """Create a ledger, append entries, close it. Prints ledger:entry of each entry once it is confirmed.
 
+    With --deferred none is confirmed before the end, when all are forced onto the disks, and a bookie that fails
+    on the way ends the ledger.
+
     Example: `seq 1 1000 | tally ledger append --quiet`
     """
     import asyncio
 
     from tallystick.cli import entries
 
-    ending = entries.Ending(keep_open, quiet, json)
+    ending = entries.Ending(keep_open, deferred, quiet, json)
     asyncio.run(entries.append(service.resolve(), shape, password.read(), payloads, ending, explain=explain))
 
 
@@ -105,8 +114,8 @@ def tail(
 ) -> None:
     """Follow a ledger until it is closed and read to its end. Never fences.
 
-    While the ledger is open, a tail can end before the last entry that the writer has confirmed: in version 2 of the
-    protocol bookies learn that an entry is confirmed from the next one. So the newest entries of an idle open ledger
+    Entries appear as they are confirmed; the last one of an idle writer a moment later, when it tells bookies by itself
+    that it is. Where bookies or the writer lack version 3 of the protocol, the newest entries of an idle open ledger
     appear when the writer appends again or closes.
 
     Example: `tally ledger tail 7`
@@ -117,6 +126,26 @@ def tail(
 
     show = entries.printer(ids=ids, hex_=hex_, json=json)
     asyncio.run(entries.tail(service.resolve(), ledger, password.read(), first, show, explain=explain))
+
+
+@app.command(name="entries")
+def entries_(
+    ledger: LedgerArgument,
+    /,
+    *,
+    on: Annotated[str, Parameter(help="The bookie's id, as in: tally bookie list")],
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> None:
+    """List which entries of a ledger a bookie has, as ranges of ids. Reads none of them.
+
+    Example: `tally ledger entries 7 --on bookie-2`
+    """
+    import asyncio
+
+    from tallystick.cli import entries
+
+    asyncio.run(entries.stored(service.resolve(), ledger, on, json=json))
 
 
 @app.command

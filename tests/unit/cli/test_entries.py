@@ -23,6 +23,7 @@ class Writer:
     def __init__(self, failure: Exception | None = None, close_failure: Exception | None = None) -> None:
         self.failure, self.close_failure = failure, close_failure
         self.appended: list[bytes] = []
+        self.forced = 0
         self.closed = False
 
     @property
@@ -39,6 +40,10 @@ class Writer:
         first = len(self.appended)
         self.appended += payloads
         return range(first, len(self.appended))
+
+    async def force(self) -> int:
+        self.forced = len(self.appended)
+        return self.forced - 1
 
     async def close(self) -> None:
         self.closed = True
@@ -86,9 +91,15 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 async def append(
-    payloads: list[str], *, keep_open: bool = False, quiet: bool = False, json: bool = False, shape: Shape | None = None
+    payloads: list[str],
+    *,
+    keep_open: bool = False,
+    deferred: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+    shape: Shape | None = None,
 ) -> None:
-    ending = Ending(keep_open, quiet, json)
+    ending = Ending(keep_open, deferred, quiet, json)
     await entries.append("memory://x", shape or Shape(), b"", payloads, ending, explain=False)
 
 
@@ -98,6 +109,27 @@ async def test_append_prints_positions_and_closes(client: Client, capsys: pytest
     assert client.writer.appended == [b"a", "é".encode()]
     assert (printed.out, printed.err) == ("5:0\n5:1\n", "ledger 5 closed: 2 entries, 3 bytes\n")
     assert client.writer.closed
+
+
+async def test_deferred_entries_are_told_when_they_were_forced(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await append(["a", "b"], deferred=True)
+    assert client.writer.forced == 2 and client.writer.closed
+    assert capsys.readouterr().out == "5:0\n5:1\n"
+    assert isinstance(client.asked[0], dict) and client.asked[0]["deferred_sync"] is True
+
+
+async def test_a_failed_force_prints_no_entry(
+    client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def force(writer: Writer) -> int:
+        raise NotEnoughBookies()
+
+    monkeypatch.setattr(Writer, "force", force)
+    with pytest.raises(NotEnoughBookies):
+        await append(["a"], deferred=True)
+    assert capsys.readouterr().out == ""
 
 
 async def test_arguments_that_are_not_text_keep_their_bytes(client: Client) -> None:
@@ -166,6 +198,7 @@ async def test_the_shape_of_a_new_ledger_reaches_the_client(client: Client) -> N
             "custom_metadata": {"k": b"v=w", "empty": b""},
             "ledger_id": 9,
             "accept_silent_bookies": True,
+            "deferred_sync": False,
         }
     ]
 

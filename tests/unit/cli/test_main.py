@@ -234,7 +234,7 @@ def test_completion_knows_the_commands(shell: str, capsys: pytest.CaptureFixture
 def test_the_help_of_tail_tells_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ledger", "tail", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "a tail can end before the last entry that the writer has confirmed" in text
+    assert "the newest entries of an idle open ledger appear when the writer appends again or closes" in text
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
