@@ -258,6 +258,15 @@ def test_those_that_came_back_in_between_wait_anew() -> None:
     assert finish.waiting == 50
 
 
+def test_the_wait_begins_with_the_proof_however_long_ago_the_last_run_was() -> None:
+    service, core = Service(*MANY), core_of()
+    assert service.run(core, MANY) == Finish()
+    service.have()
+    service.now = 2 * DAY_S  # no run had a proof meanwhile: the metadata could not be reached
+    finish = service.run(core, MANY)
+    assert (finish.delete, finish.waiting, finish.waits_s) == ((), 200, DAY_S)
+
+
 def test_an_operator_ends_the_wait_and_not_the_proof() -> None:
     service, core = Service(), core_of()
     assert service.run(core, MANY).waiting == 200
