@@ -137,6 +137,18 @@ def test_what_no_broker_takes_is_delivered_here_again_before_all_others() -> Non
     assert queue.committable == 1
 
 
+def test_what_no_broker_takes_of_before_a_seek_is_not_delivered_here_again() -> None:
+    one = core()
+    queue = assign(one, messages=3)
+    one.nack(one.take(), 0.0)
+    one.finish()
+    [action] = one.due(1.0)
+    one.seek(queue, 0)
+    assert offsets(one) == []
+    one.not_given_back(action)
+    assert offsets(one) == [], "it is pulled again"
+
+
 def test_a_queue_that_gives_nothing_back_repeats_here_later_each_time() -> None:
     one = core()
     queue = assign(one, messages=1, gives_back=False)

@@ -67,6 +67,30 @@ async def test_a_wait_for_many_ends_when_no_more_can_come() -> None:
     await waiting
 
 
+async def test_a_wait_for_many_ends_with_a_failure() -> None:
+    delivery = core()
+    ready = ReadyMessages(Events(), "g", delivery)
+    assign(delivery, messages=1)
+    waiting = asyncio.create_task(ready.wait_for(2))
+    await turns()
+    ready.fail(ValueError("refused"))
+    await turns()
+    assert waiting.done()
+
+
+async def test_an_acknowledgement_from_elsewhere_wakes_the_loop_that_waits_for_the_next_message_of_its_queue() -> None:
+    delivery = core(ordered=True)
+    ready = ReadyMessages(Events(), "g", delivery)
+    assign(delivery, messages=2)
+    [message] = take(delivery, 1)
+    waiting = asyncio.create_task(ready.wait())
+    await turns()
+    assert not waiting.done()
+    ready.acknowledged(delivery.ack(message), message)
+    await turns()
+    assert waiting.done() and waiting.result()
+
+
 async def test_an_acknowledgement_of_a_message_that_is_not_here_is_an_event() -> None:
     events: list[Event] = []
     delivery = core()
