@@ -30,6 +30,15 @@ def test_they_rise_whatever_comes() -> None:
     assert (list(table.offsets), table.forgotten_up_to) == (["c", "a"], 0)
 
 
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize(("master", "end", "left"), [("a", 10, 20), ("b", 10, 10), ("", 10, 10), ("a", 0, 0)])
+def test_what_was_told_ahead_holds_for_a_log_of_who_told_it(master: str, end: int, left: int) -> None:
+    """A slave without a byte takes tables of whoever is there, so nothing says that they are of this log."""
+    table = DeletedTopics({"T": 20}, told_by="a")
+    assert table.follow(master, end) == table.cuts == (left < 20)
+    assert (table.get("T"), table.last, table.told_by) == (left, left, master)
+
+
 @pytest.mark.usefixtures("few")
 def test_of_many_the_oldest_go_once_nothing_dispatches_their_records_again() -> None:
     table = DeletedTopics({str(number): number for number in range(1, 9)})
