@@ -227,6 +227,36 @@ def test_what_is_no_part_of_a_record_is_not_cut_off(monkeypatch: pytest.MonkeyPa
     assert slave.store.end == master.store.end and slave.log() == master.log()
 
 
+@pytest.mark.rule("H8")
+@pytest.mark.parametrize("size", [4, 8, 27])
+def test_a_part_of_a_blank_is_cut_off_as_one_of_a_record(size: int) -> None:
+    """The master's next message did not fit into its file, and is not here."""
+    master, slave = copied()
+    master.send(b"the next one")
+    whole = master.store.end
+    assert whole == SMALL.commit_log_file_bytes - 28
+    master.send(b"begins a file")
+    at = slave.store.end
+    slave.store.append_raw(at, bytes(master.store.slice(at, whole + size - at)))
+    take_over(slave)
+    assert slave.store.end == whole
+    assert slave.send(b"new")[0].queue_offset == len(BODIES) + 1
+    slave.settle()
+    assert slave.bodies() == [*BODIES, b"the next one", b"new"]
+
+
+def test_a_record_whose_size_is_damaged_is_no_part_of_one_that_would_reach_beyond_its_file() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*BODIES)
+    log = bytearray(master.log())
+    log[len(log) // 2 : len(log) // 2 + 2] = b"\1\0"  # the size of the middle one
+    slave.store.append_raw(0, bytes(log))
+    slave.store.flush()
+    with pytest.raises(StorageError, match="cannot be a master's now"):
+        slave.store.promote()
+    assert slave.store.end == master.store.end and slave.log() == log
+
+
 def test_a_deletion_that_the_log_did_not_reach_takes_nothing_new() -> None:
     master, slave = copied()
     master.send(b"more")
