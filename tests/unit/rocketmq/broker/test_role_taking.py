@@ -15,7 +15,7 @@ from support.brokers import TOPIC, Bench, benched, fill, send_command
 from support.waiting import until
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.broker.broker import Broker
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, LOCKS
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, LOCKS, RESETS
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.rounds import RoundsCore
 from tallystick.rocketmq.ha.master import HaMaster
@@ -107,25 +107,30 @@ async def test_h13_an_offset_beyond_the_log_is_cut_on_the_disk_too_before_sends_
 
 
 class FullDisk(OsDisk):
-    """The file of consumer offsets cannot be written."""
+    """A file of tables cannot be written."""
 
-    is_full = True
+    def __init__(self, file: str = CONSUMER_OFFSETS) -> None:
+        self.file, self.is_full = file, True
 
     def open(self, path: str, **how: bool) -> File:
-        if self.is_full and path.endswith(f"{CONSUMER_OFFSETS}.new"):
+        if self.is_full and path.endswith(f"{self.file}.new"):
             raise DiskFull("no space left on device", path=path)
         return super().open(path, **how)
 
 
 @pytest.mark.rule("H13")
-async def test_h13_a_broker_is_no_master_before_the_offsets_that_its_log_cut_are_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", [CONSUMER_OFFSETS, RESETS])
+async def test_h13_a_broker_is_no_master_before_the_offsets_that_its_log_cut_are_saved(
+    tmp_path: Path, file: str
+) -> None:
     """Sends need no room on a full disk, for the log's file is there: a kill brought an offset back among them."""
     async with benched(tmp_path) as bench:
-        disk, settings = FullDisk(), bench.settings("a")
+        disk, settings = FullDisk(file), bench.settings("a")
         disk.is_full = False
         broker = await bench.broker(settings, disk=disk)
         await fill(await bench.peer(broker), 5)
         broker.tables.offsets.commit(TOPIC, "G", 0, 9)
+        broker.tables.offsets.resets.pending.put(f"{TOPIC}@G", {0: 9})
         await broker.stop()
         disk.is_full = True
         with pytest.raises(StorageError, match="no messages as a master before the consumer offsets are saved"):
@@ -133,6 +138,7 @@ async def test_h13_a_broker_is_no_master_before_the_offsets_that_its_log_cut_are
         disk.is_full = False
         broker = await bench.broker(settings, disk=disk)
         assert broker.tables.offsets.get(TOPIC, "G", 0) == 5
+        assert broker.tables.offsets.resets.pending.table() == {f"{TOPIC}@G": {0: 5}}
 
 
 @pytest.mark.rule("H13")
