@@ -97,6 +97,8 @@ class Upkeep:
     def note(self, **fields: object) -> None:
         """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""
         with self._noting:
+            if "ends" in fields:  # of another master, or of what this one was: no checkpoint has those queues
+                self._parts.has_told_ends = False
             if not self._closed:
                 self._append(**fields)
 

@@ -258,11 +258,18 @@ def test_a_master_that_was_a_slave_in_between_gives_no_queue_offset_out_again(ru
     assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
 
 
-def test_a_store_that_was_opened_as_a_masters_and_is_a_slaves_again_gives_no_queue_offset_out_again() -> None:
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_store_that_was_opened_as_a_masters_and_is_a_slaves_again_gives_no_queue_offset_out_again(
+    noted: bool, full: bool
+) -> None:
     _, slave = lagging()
     promote(slave, runs=False)
-    slave.settle()  # that is the checkpoint for which the ends were told
+    if noted:
+        slave.settle()  # that is the checkpoint for which the ends were told
+    slave.disk.capacity = 0 if full else PLENTY
     give_back(slave, runs=True)
+    slave.disk.capacity = PLENTY
     slave.settle()
     promote(slave)
     assert [slave.send(b"new", topic=topic)[0].queue_offset for topic in ("Topic", "Other")] == [10, 10]
