@@ -34,7 +34,7 @@ class Index:
         for name in self._disk.listdir(self._directory):
             path = os.path.join(self._directory, name)
             file = IndexFile(self._handles, path, self._settings)
-            late = _is_late(file, discard_after_ms) or file.header.begin_offset >= dispatched
+            late = _is_late(file, discard_after_ms) or file.header.begin_offset >= dispatched or file.room < 0
             if not late:
                 file.cut(dispatched)
             if late or file.header.count == 1:
@@ -56,7 +56,8 @@ class Index:
 
     def adopt(self, rows: Mapping[str, IndexRow], lost_names: Collection[str], dispatched: int) -> None:
         """Take the files that a checkpoint noted, and no others. Only the newest is read, as it may have later entries.
-        Those that are missing or short, and those of ``lost_names``, are made anew, for ``Rebuild`` to fill."""
+        Those that are missing, short or of a damaged header, and those of ``lost_names``, are made anew, for ``Rebuild``
+        to fill."""
         sizes, size = self._disk.sizes(self._directory), IndexFile.size_of(self._settings)
         names = sorted(rows)
         for name in sizes:
@@ -65,16 +66,19 @@ class Index:
         for name in names:
             path, row = os.path.join(self._directory, name), rows[name]
             header = IndexHeader(row.begin_ms, row.end_ms, row.begin_offset, row.end_offset, row.used_slots, row.count)
-            if name in lost_names or sizes.get(name) != size:
+            is_lost, has_later = name in lost_names or sizes.get(name) != size, name == names[-1]
+            if not is_lost:
+                known_header = None if has_later or row.end_offset >= dispatched else header
+                file = IndexFile(self._handles, path, self._settings, known_header)
+                if is_lost := not file.goes_on_from(header):
+                    file.close()
+                elif known_header is None:
+                    file.cut(dispatched)
+            if is_lost:
                 if name in sizes:
                     self._disk.unlink(path)
                 file = IndexFile(self._handles, path, self._settings)
                 file.lost_records = range(row.begin_offset, min(row.end_offset + 1, dispatched))
-            elif name == names[-1] or row.end_offset >= dispatched:
-                file = IndexFile(self._handles, path, self._settings)
-                file.cut(dispatched)
-            else:
-                file = IndexFile(self._handles, path, self._settings, header)
             if file.header.count == 1 and not file.lost_records:
                 file.close()
                 self._disk.unlink(path)

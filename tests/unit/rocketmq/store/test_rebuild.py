@@ -129,6 +129,20 @@ def test_lost_index_files_are_built_again(number: int) -> None:
     assert len(shelf.store.query("Topic", "key7", 10, 0, 1 << 60)) == 1
 
 
+@pytest.mark.parametrize("damage", [b"\x7f" * 40, b"\xff" * 40, bytes(40)])
+def test_an_index_file_of_a_damaged_header_is_built_again(damage: bytes) -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    newest = shelf.disk.open(f"{ROOT}/index/{shelf.disk.listdir(f'{ROOT}/index')[-1]}")
+    newest.write([damage], 0)
+    newest.sync()
+    newest.close()
+    shelf.open()
+    rebuild(shelf)
+    for number in range(100):
+        assert len(shelf.store.query("Topic", f"key{number}", 10, 0, 1 << 60)) == 1, number
+
+
 def test_what_a_deletion_took_does_not_come_back_from_the_log() -> None:
     shelf = filled()
     shelf.store.delete_topics(["Topic"]).run()
