@@ -5,7 +5,7 @@
 Both clusters are up all the time and take turns (ours, original, ours, original …), on the same disk, with synced
 journals, CRC32C, fresh ledgers, and the same number of requests in flight; docs/benchmarks.md has the method. A round
 in which others used more than 0.3 of a core is left out of the medians where two quiet rounds remain; all rounds are
-in the JSON. Needs Java and Maven. Ends within its time: five minutes, or 90 seconds with --quick.
+in the JSON. Needs Java and Maven. Ends within its time: six minutes, or 110 seconds with --quick.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the
 
 import command
 from beside import Bench, beside_original
-from ledger_plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
+from ledger_plan import ADDS, FOLLOWS, FORCE, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
 from ledger_report import markdown
-from ledger_sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, THEIR_CLIENT, Field, Side
+from ledger_sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, THEIR_CLIENT, VERSION_3, Field, Side
 from machine import Meter
 from report import OURS
 
@@ -47,6 +47,9 @@ class LedgerBench(Bench):
         await self._recoveries()
         for load in READS:
             await self._reads(load)
+        for load in FOLLOWS:
+            await self._in_turn_by(load, "load-follow", pause=load.window)
+        await self._in_turn_by(FORCE, "load-force", deferred="yes", window=FORCE.window)
 
     def _sides(self, load: Load) -> list[str]:
         """The other sides stand beside the comparison of the main two, each where it says something."""
@@ -54,14 +57,14 @@ class LedgerBench(Bench):
         if load.window > 1:
             others.insert(0, BATCHES)
         if load.window > 1 and load.quorums == (3, 3, 2):
-            others += [OUR_CLIENT, THEIR_CLIENT]
+            others += [VERSION_3, OUR_CLIENT, THEIR_CLIENT]
         return [name for name in (*MAIN, *others) if name in self.field.sides]
 
     async def _warm(self) -> None:
         for name, side in self.field.sides.items():
             if name == BATCHES:
                 continue  # the processes of another side
-            seconds = self.plan.warm_ours if name in (OURS, OUR_CLIENT) else self.plan.warm_java
+            seconds = self.plan.warm_ours if name in (OURS, VERSION_3, OUR_CLIENT) else self.plan.warm_java
             if name in (DEFAULT, THEIR_CLIENT):
                 seconds /= 2  # fewer rounds follow
             await self.attempt(name, "warming", self._warm_side(side, seconds))
@@ -101,7 +104,7 @@ class LedgerBench(Bench):
 
     async def _reads(self, load: Load) -> None:
         """Each side reads a closed ledger of its own; the first round of each warms."""
-        names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
+        names = [name for name in (*MAIN, VERSION_3, DEFAULT) if name in self.field.sides]
         ledgers: dict[str, str] = {}
         await self.each(load.name, names, lambda name: self._fill(self.field.sides[name], load, ledgers))
         for number in range(self.plan.rounds + 1):
@@ -157,6 +160,22 @@ class LedgerBench(Bench):
         if not warm:
             self._record(RECOVERY, side, meter, outcome)
 
+    async def _in_turn_by(self, load: Load, verb: str, *, deferred: str = "no", **given: object) -> None:
+        """Rounds of what only version 3 of the protocol has; the original's client speaks it at its defaults."""
+
+        async def round_of(name: str) -> None:
+            side = self.field.sides[name]
+            ledger = (await side.client.ask("create-mode", e=3, qw=3, qa=2, deferred=deferred))["ledger"]
+            meter = Meter(side.pids)
+            outcome = await side.client.ask(verb, ledger=ledger, size=load.size, seconds=self.plan.follow, **given)
+            meter.stop()
+            await side.client.ask("close", ledger=ledger)
+            self._record(load, side, meter, outcome)
+
+        names = [name for name in (OURS, DEFAULT) if name in self.field.sides]
+        for _ in range(self.plan.rounds):
+            await self.each(load.name, names, round_of)
+
     async def restarts(self) -> dict[str, dict[str, float]]:
         """Kill one bookie a side and start it again: the seconds until it answers, and how many entries it holds."""
         restarts: dict[str, dict[str, float]] = {}
@@ -185,7 +204,7 @@ async def measure(plan: Plan) -> command.Results:
 def main() -> int:
     return command.run(
         __doc__,
-        "fewer and shorter rounds, no third side: within 90 s",
+        "fewer and shorter rounds, no third side: within 110 s",
         lambda quick: asyncio.run(measure(QUICK if quick else FULL)),
         markdown,
         missing=missing(),

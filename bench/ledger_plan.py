@@ -29,6 +29,15 @@ READS = (Load("read 1 KB, 3/3/2", 1024, window=4), Load("read 1 KB, 3/2/2", 1024
 RECOVERY = Load(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB, 3/3/2", 1024)
 
 
+# To one who follows the open ledger; ``window`` is the pause in ms. Where appends are rare nothing but the writer's own
+# word, 100 ms later, says that an entry is confirmed.
+FOLLOWS = (
+    Load("follow 1 KB, an entry each ms", 1024, window=1),
+    Load("follow 1 KB, an entry each 300 ms", 1024, window=300),
+)
+FORCE = Load("1,000 deferred adds of 1 KB and a force", 1024)
+
+
 @dataclass(frozen=True)
 class Plan:
     """How long and how often; seconds unless the name says otherwise."""
@@ -42,6 +51,7 @@ class Plan:
     fill: float  # writing those entries, at most
     latency: float
     recoveries: int
+    follow: float  # and force
     warm_java: float  # at each payload size: a JVM's first ten seconds cost up to twice the CPU
     warm_ours: float
     default: bool  # the original with its default settings as a third side
@@ -49,7 +59,7 @@ class Plan:
 
 
 FULL = Plan(
-    limit=300,
+    limit=360,
     reserve=25,
     rounds=3,
     add=2.2,
@@ -58,13 +68,14 @@ FULL = Plan(
     fill=8.0,
     latency=1.5,
     recoveries=5,
+    follow=3.0,
     warm_java=9.0,
     warm_ours=2.0,
     default=True,
     mixes=True,
 )
 QUICK = Plan(
-    limit=90,
+    limit=110,
     reserve=18,
     rounds=2,
     add=1.0,
@@ -73,6 +84,7 @@ QUICK = Plan(
     fill=4.0,
     latency=1.0,
     recoveries=2,
+    follow=2.0,
     warm_java=4.0,
     warm_ours=1.0,
     default=False,

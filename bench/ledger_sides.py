@@ -13,7 +13,7 @@ from report import OURS
 from support.java import Java
 from support.peers import Bookie, Driver, ZooKeeper
 
-BATCHES = "tallystick, in batches"
+BATCHES, VERSION_3 = "tallystick, in batches", "tallystick, version 3"
 BEST, DEFAULT = "original, best", "original, default"
 OUR_CLIENT, THEIR_CLIENT = "our client, original bookies", "original client, our bookies"
 
@@ -31,7 +31,8 @@ BEST_BOOKIE = {
 }
 DEFAULT_BOOKIE = {"journalMaxBackups": 0}  # or some minutes fill the disk
 BEST_CLIENT = {"useV2WireProtocol": "true", "throttle": 0, "numIOThreads": 1, "numWorkerThreads": 1}
-DEFAULT_CLIENT = {"throttle": 0}  # its default caps a writer at 5,000 adds a second
+# Its defaults cap a writer at 5,000 adds a second, and never tell a LAC by themselves.
+DEFAULT_CLIENT = {"throttle": 0, "explicitLacInterval": 100}
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Field(Peers):
         best = await self._bookies(BEST, [self._original(best_uri, BEST_BOOKIE, BIG_HEAP) for _ in range(3)])
         self._side(OURS, await Driver.ours(ours_uri, self.folder), ours)
         self.sides[BATCHES] = replace(self.sides[OURS], name=BATCHES, batch_adds=True)
+        self._side(VERSION_3, await Driver.ours(ours_uri, self.folder, wire="v3"), ours, batch_reads=False)
         self._side(BEST, await self._client(best_uri, BEST_CLIENT, BIG_HEAP), best)
         if self._default:
             uri = await service.cluster("default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Protocol
 
 import tallystick
@@ -75,6 +76,40 @@ class TallyModes:
             answer[bookie] = f"{space.free_bytes}/{space.total_bytes}"
         return answer
 
+    async def load_follow(self, given: Arguments) -> Answer:
+        """Append an entry each ``pause`` milliseconds, and follow: how long after its append each one came."""
+        ledger, pause_s = int(given["ledger"]), int(given["pause"]) / 1000
+        writer, count = self._driver.writers[ledger], int(float(given["seconds"]) / pause_s)
+        sent_at, latencies = dict[int, float](), list[float]()
+
+        async def follow() -> None:
+            async with self._client.open_ledger(ledger) as reader, contextlib.aclosing(reader.follow(0)) as entries:
+                async for entry in entries:
+                    latencies.append(time.perf_counter() - sent_at[entry.id])
+                    if entry.id == count - 1:
+                        return
+
+        following, data = asyncio.ensure_future(follow()), payload(1, 0, int(given["size"]))
+        started = time.perf_counter()
+        for entry in range(count):
+            sent_at[entry] = time.perf_counter()
+            await writer.append(data)
+            await asyncio.sleep(pause_s)
+        await following
+        return _measured(count, started, latencies)
+
+    async def load_force(self, given: Arguments) -> Answer:
+        """Add entries without a sync and force them, again and again: how long one such round takes."""
+        writer, data = self._driver.writers[int(given["ledger"])], payload(1, 0, int(given["size"]))
+        window, count, latencies = int(given["window"]), 0, list[float]()
+        started = time.perf_counter()
+        while (began := time.perf_counter()) < started + float(given["seconds"]):
+            await asyncio.gather(*(writer.append_nowait(data) for _ in range(window)))
+            await writer.force()
+            latencies.append(time.perf_counter() - began)
+            count += window
+        return _measured(count, started, latencies)
+
     def verbs(self) -> Verbs:
         return {
             "create-mode": self.create,
@@ -84,4 +119,13 @@ class TallyModes:
             "poll": self.poll,
             "stored": self.stored,
             "space": self.space,
+            "load-follow": self.load_follow,
+            "load-force": self.load_force,
         }
+
+
+def _measured(count: int, started: float, latencies: list[float]) -> Answer:
+    seconds = time.perf_counter() - started
+    latencies.sort()
+    half, most = latencies[len(latencies) // 2], latencies[int(len(latencies) * 0.99)]
+    return {"count": count, "seconds": seconds, "p50": half * 1e3, "p99": most * 1e3}

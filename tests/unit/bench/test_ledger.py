@@ -62,7 +62,7 @@ def test_a_whole_run_has_every_load_and_no_round_that_only_warmed() -> None:
         load: sum(one.load == load and one.side == OURS for one in bench.rounds)
         for load in {o.load for o in bench.rounds}
     }
-    assert len(counts) == 8 and sorted(counts.values()) == [2, 3, 3, 3, 3, 3, 3, 3]
+    assert len(counts) == 11 and sorted(counts.values()) == [2, *[3] * 10]
     assert bench.failures == [] and bench.skipped_rounds == 0
 
 
@@ -74,7 +74,7 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on(verb: str) ->
     assert bench.failures[0].why == "RuntimeError: the process ended with 137"
     assert bench.left_out(BEST) and not bench.left_out(OURS)
     assert sum(call == (BEST, verb) for call in asked) == turns.MAX_FAILURES
-    assert len([one for one in bench.rounds if one.side == OURS]) == 23
+    assert len([one for one in bench.rounds if one.side == OURS]) == 32
 
 
 def test_one_failed_turn_is_one_round_less() -> None:

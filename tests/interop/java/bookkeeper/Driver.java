@@ -63,6 +63,7 @@ final class Driver {
         verbs.put("bookies", driver::bookies);
         Loads.verbs(client, driver.writers, verbs);
         Modes.verbs(client, driver.writers, driver.readers, verbs);
+        Follows.verbs(client, driver.writers, verbs);
         return verbs;
     }
 
