@@ -84,12 +84,28 @@ class ConsumeQueue:
         if row.start < 0:
             return
         self._files.adopt(row.start * UNIT.size, self._synced_bytes)
-        lost_files = self._files.lacking(self._synced_bytes)
+        self._files.lacking(self._synced_bytes)
+        self._drop_lost_expired()
+        lost_files = self._files.absent
         self._is_named = not lost_files
         if lost_files:
             in_file = self._units.in_file
             start = max(self.first, lost_files[0].start // UNIT.size)
             self.open_hole(start, max(start, min(self.filled, lost_files[-1].start // UNIT.size + in_file)))
+
+    def _drop_lost_expired(self) -> None:
+        """Do without lost files that have expired messages alone: nobody reads these, and nothing brings them back."""
+        in_file = self._units.in_file
+        stops = [min(file.start // UNIT.size + in_file, self.filled) for file in self._files.absent]
+        stop = max((stop for stop in stops if stop <= self.first), default=0)
+        if not stop:
+            return
+        nothing_is_left = stop == self.filled
+        detached = self._files.detach_before(self._files.limit if nothing_is_left else stop * UNIT.size)
+        self._detached += detached
+        self._files.absent = [file for file in self._files.absent if file not in detached]
+        if nothing_is_left:  # the next message begins a new file
+            self.first, self._units.filled, self._synced_bytes = self.end, 0, 0
 
     def distrust(self) -> None:
         """After power loss: files may be those of a topic that was made anew, which the log lost, under the names of
@@ -265,6 +281,11 @@ class ConsumeQueue:
             stop = min(stop, self.hole_next)
         units, missing = self._units.read(queue_offset, min(stop, self.filled)), stop - max(queue_offset, self.filled)
         return units + FILLER * missing if missing > 0 else units
+
+    def last_message(self, low: int, last: int) -> int | None:
+        """Returns the last queue offset from ``low`` to ``last`` that has a message; None if none has."""
+        last = min(last, self.filled - 1)
+        return self._units.last_message(low, last) if low <= last else None
 
     def unit(self, queue_offset: int) -> Unit:
         """Physical offset, size and tags code; the queue must have it."""

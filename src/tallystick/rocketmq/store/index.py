@@ -56,8 +56,8 @@ class Index:
 
     def adopt(self, rows: Mapping[str, IndexRow], lost_names: Collection[str], dispatched: int) -> None:
         """Take the files that a checkpoint noted, and no others. Only the newest is read, as it may have later entries.
-        Those that are missing, short or of a damaged header, and those of ``lost_names``, are made anew, for ``Rebuild``
-        to fill."""
+        Those that are missing, short or of a damaged header, and those of ``lost_names``, are made anew, for
+        ``Rebuild`` to fill."""
         sizes, size = self._disk.sizes(self._directory), IndexFile.size_of(self._settings)
         names = sorted(rows)
         for name in sizes:

@@ -106,7 +106,7 @@ class IndexFile:
         return HEADER_BYTES + settings.index_slots * SLOT_BYTES + settings.index_entries * ENTRY.size
 
     def goes_on_from(self, noted: IndexHeader) -> bool:
-        """Returns whether the header may be that of the file that was noted, which may have grown: else it is damaged."""
+        """Returns whether the header may be a later one of the file that was noted; else it is damaged."""
         header = self.header
         same_begin = (header.begin_ms, header.begin_offset) == (noted.begin_ms, noted.begin_offset)
         return noted.count <= header.count <= self._capacity and (same_begin or noted.count == 1)

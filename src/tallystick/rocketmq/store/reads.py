@@ -125,7 +125,10 @@ class Reads:
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
         """Returns the queue offset of a store time, from the queue's first to its end; 0 without a queue. Raises
-        QueueRebuilding."""
+        QueueRebuilding.
+
+        Fillers, which have no time, may be anywhere, as in ``UnitFiles.search``.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.end == queue.first:
             return queue.end if queue else 0
@@ -135,11 +138,15 @@ class Reads:
         low, high = queue.first, queue.end
         while low < high:
             middle = (low + high) // 2
-            if self._stored_at(queue, middle) < later:
+            message = queue.last_message(low, middle)
+            if message is None or self._stored_at(queue, message) < later:
                 low = middle + 1
             else:
-                high = middle
-        return low if boundary is TimeBoundary.LOWER else max(low - 1, queue.first)
+                high = message
+        if boundary is TimeBoundary.LOWER:
+            return low
+        message = queue.last_message(queue.first, low - 1)
+        return queue.first if message is None else message
 
     def look_for(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType
