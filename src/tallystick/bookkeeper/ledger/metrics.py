@@ -27,12 +27,12 @@ class _Family:
 
 def numbers(client: BookKeeper) -> dict[str, float]:
     """Return all samples by their names, with the label where there is one: ``…_total{code="FENCED"}``."""
-    found: dict[str, float] = {}
+    numbers_by_name: dict[str, float] = {}
     for family in _families(client):
         for end, labels, value in family.samples:
             label = "".join(f'{{{name}="{text}"}}' for name, text in labels.items())
-            found[f"{family.name}{end}{label}"] = value
-    return found
+            numbers_by_name[f"{family.name}{end}{label}"] = value
+    return numbers_by_name
 
 
 def register(client: BookKeeper, registry: CollectorRegistry) -> None:

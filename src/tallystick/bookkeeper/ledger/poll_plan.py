@@ -33,9 +33,9 @@ class PollPlanCore:
 
     def take_due(self, now: float) -> list[Slot]:
         """Take the bookies to ask now."""
-        wanted = self._least + int((now - self._quiet_since) / SPECULATIVE_S + 1e-9)
+        most = self._least + int((now - self._quiet_since) / SPECULATIVE_S + 1e-9)
         due = [slot for slot in self._order if slot not in self._held and self._again_at.get(slot, now) <= now]
-        due = due[: max(0, wanted - len(self._held))]
+        due = due[: max(0, most - len(self._held))]
         self._held.update(dict.fromkeys(due))
         return due
 

@@ -61,9 +61,10 @@ def test_a_response_comes_as_it_was_sent(response: responses.Response) -> None:
 def test_bytes_of_a_stranger_are_a_message_or_refused(body: bytes) -> None:
     for decode in (v3.decode_request, responses.decode_response):
         try:
-            decode(body)
+            message = decode(body)
         except RemoteProtocolError:
             continue
+        assert isinstance(message, v3.Request | responses.Response)
 
 
 def test_a_refusal_has_no_message_of_its_operation() -> None:
