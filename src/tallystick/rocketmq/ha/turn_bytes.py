@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 class TurnBytes:
     """Links spend the bytes of a turn. One that finds none left, or has more to send, waits: its ``pump`` is called in
-    the next turn, behind those that waited before and ahead of all others."""
+    the next turn, ahead of all others. Of those that wait, who found none left comes before who was served."""
 
     def __init__(self, most: int) -> None:
         """``most``: bytes of one turn."""
@@ -41,5 +41,13 @@ class TurnBytes:
     def _next_turn(self) -> None:
         self._next, self._left = None, self._most
         waiting, self._waiting = self._waiting, {}
+        served_pumps = []
         for pump in waiting:
+            left = self._left
             pump()
+            if self._left < left:
+                served_pumps.append(pump)
+        for pump in served_pumps:
+            if pump in self._waiting:
+                del self._waiting[pump]
+                self._waiting[pump] = None

@@ -46,3 +46,15 @@ async def test_a_closed_one_calls_nobody() -> None:
     turn_bytes.close()
     await asyncio.sleep(0)
     assert sent == ["a10"]
+
+
+async def test_who_takes_whole_turns_keeps_nobody_from_having_some() -> None:
+    """A slave that catches up may use up each turn."""
+    turn_bytes, sent = TurnBytes(10), list[str]()
+    links = [Link(turn_bytes, count, sent, name) for count, name in ((10_000, "a"), (30, "b"), (30, "c"))]
+    for link in links:
+        link.pump()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert sent == ["a10", "a10", "b10", "c10", "a10", "b10", "c10", "a10", "b10", "c10"]
+    turn_bytes.close()
