@@ -84,7 +84,7 @@ class DevCluster:
         return replace(state, nodes=tuple(self._with_ports(node) for node in state.nodes))
 
     def up(self, bookies: int | None = None, brokers: str | None = None, *, sync_flush: bool | None = None) -> DevState:
-        """Start what does not run. Running ones stay as they are; that more run than are named is reported.
+        """Start what does not run. Running ones stay as they are; that there are more than are named is reported.
 
         ``bookies``: how many; ``brokers``: masters+slaves of each. What is not named is as it was; a new cluster for
         which nothing is named has four bookies; ``sync_flush``: whether brokers that are started now sync before
@@ -99,13 +99,15 @@ class DevCluster:
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
             state = state.with_order(named_ids if named_ids or state.nodes else dev_nodes.bookie_ids(DEFAULT_BOOKIES))
             self._report_others(state, named_ids)
-            brokers_to_start = [node for node in state.of(NodeKind.BROKER) if not node.runs]
+            named_kinds = {dev_nodes.kind_of(node) for node in named_ids}
+            nodes = [node for node in state.nodes if node.id in named_ids or node.kind not in named_kinds]
+            brokers_to_start = [node for node in nodes if node.kind is NodeKind.BROKER and not node.runs]
             if sync_flush is not None:
                 if not brokers_to_start:
                     self._report_flush(sync_flush)
                 for node in brokers_to_start:
                     state = state.with_node(replace(node, sync_flush=sync_flush))
-            return self._start(state, state.nodes)
+            return self._start(state, nodes)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
@@ -200,14 +202,16 @@ class DevCluster:
         return [node.id for node in nodes]
 
     def _report_others(self, state: DevState, named_ids: Sequence[str]) -> None:
-        """Report the nodes that run and were not named: nothing here stops them, and the caller may not expect them."""
+        """Report the nodes beyond those that were named: nothing here stops or starts them."""
         for kind in (NodeKind.BOOKIE, NodeKind.BROKER):
             named_nodes = [node for node in named_ids if dev_nodes.kind_of(node) is kind]
-            others = [node.id for node in state.of(kind) if node.runs and node.id not in named_nodes]
-            if named_nodes and others:
+            others = [node for node in state.of(kind) if node.id not in named_nodes] if named_nodes else []
+            if running := [node.id for node in others if node.runs]:
                 self._report(
-                    f"{', '.join(others)} running already, and left so: stop with `tally dev kill {' '.join(others)}`"
+                    f"{', '.join(running)} running already, and left so: stop with `tally dev kill {' '.join(running)}`"
                 )
+            if dead := [node.id for node in others if not node.runs]:
+                self._report(f"{', '.join(dead)} dead, and left so: start with `tally dev restart {' '.join(dead)}`")
 
     def _report_flush(self, sync_flush: bool) -> None:
         self._report(

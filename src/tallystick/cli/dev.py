@@ -67,7 +67,7 @@ def up(
     from tallystick.cli import output
 
     state = _cluster(dir).up(bookies, brokers, sync_flush=None if flush is None else flush == "sync")
-    stores, servers = ([node.id for node in state.of(kind)] for kind in (NodeKind.BOOKIE, NodeKind.BROKER))
+    stores, servers = ([node.id for node in state.of(kind) if node.runs] for kind in (NodeKind.BOOKIE, NodeKind.BROKER))
     if json:
         output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})
         return

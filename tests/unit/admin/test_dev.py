@@ -210,6 +210,23 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monk
     ]
 
 
+def test_dead_ones_beyond_those_that_are_asked_for_are_named_and_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: ProcessId
+) -> None:
+    told: list[str] = []
+    cluster = DevCluster(str(tmp_path / "dev"), told.append)
+    alive = running(os.getpid())
+    names = (("bookie-1", alive), ("bookie-2", ended), ("nameserver", alive), ("broker-a", alive), ("broker-b", ended))
+    nodes = tuple(DevNode(name, process) for name, process in names)
+    save(cluster, DevState("sqlite:///x", nodes))
+    monkeypatch.setattr(dev, "spawn", lambda arguments, *, log: pytest.fail(f"started {arguments}"))
+    assert cluster.up(1, "1").nodes == nodes
+    assert told == [
+        "bookie-2 dead, and left so: start with `tally dev restart bookie-2`",
+        "broker-b dead, and left so: start with `tally dev restart broker-b`",
+    ]
+
+
 @pytest.mark.parametrize(("earlier", "asked", "then"), [(False, True, True), (True, None, True), (True, False, False)])
 def test_how_a_broker_syncs_is_kept_from_start_to_start(
     cluster: DevCluster,
