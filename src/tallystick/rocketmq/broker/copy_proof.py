@@ -44,7 +44,7 @@ def objection(proof: Proof, status: FollowStatus, master_end: int | None) -> str
     ``master_end`` is where the master's log ends, asked after the table came; None if the proof does not need it.
     """
     if not proof.link and status.end:
-        return "the first messages came while the tables did: whose they are is to be proven first"
+        return "the first messages came while the tables did: tables are copied in seconds, once the log is proven"
     if proof.link and status.link != proof.link:
         return "the master's log was lost sight of while its tables came"
     if master_end is not None and master_end < status.end:

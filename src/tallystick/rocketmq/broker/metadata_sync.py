@@ -67,8 +67,12 @@ class SyncStatus:
 
     @property
     def why(self) -> str:
-        """Why a table is not copied, or the master lacks commits that were made here; empty if all is well."""
-        why = [f"{part}: {reason}" for part, reason in self.failures.items()]
+        """Why tables are not copied, those with one reason together, or the master lacks commits that were made here;
+        empty if all is well."""
+        parts_by_reason: dict[str, list[str]] = {}
+        for part, reason in self.failures.items():
+            parts_by_reason.setdefault(reason, []).append(part)
+        why = [f"{', '.join(parts)}: {reason}" for reason, parts in parts_by_reason.items()]
         return "; ".join([*why, self.refused_commits] if self.refused_commits else why)
 
 

@@ -417,3 +417,10 @@ async def test_h12_never_two_rounds_at_a_time(master: Master, slave: Slave, monk
     await until(lambda: len(master.asked) >= 20)
     await slave.sync.close()
     assert master.asked[:20] == [21, 31001, 45, 201] * 5
+
+
+def test_parts_that_fail_for_one_reason_are_named_together() -> None:
+    status = metadata_sync.SyncStatus(failures={"topics": "cut off", "groups": "too many", "queue ends": "cut off"})
+    assert status.why == "topics, queue ends: cut off; groups: too many"
+    status.refused_commits = "the master does not take 2 offsets"
+    assert status.why == "topics, queue ends: cut off; groups: too many; the master does not take 2 offsets"
