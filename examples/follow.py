@@ -9,10 +9,9 @@ closed
 import asyncio
 
 import tallystick
-from tallystick.bookkeeper.wire.values import LedgerId
 
 
-async def follow(uri: str, ledger: LedgerId) -> None:
+async def follow(uri: str, ledger: int) -> None:
     # A reader never fences: the writer does not notice.
     async with tallystick.connect(uri) as bk, bk.open_ledger(ledger) as reader:
         async for entry in reader.follow(0):

@@ -13,7 +13,6 @@ import tallystick
 from examples.flights.acks import read_log
 from examples.flights.processes import WriterProcess
 from examples.flights.story import Run, Stage
-from tallystick.runtime.events import Event, Events
 
 
 @dataclass
@@ -29,9 +28,9 @@ async def ensemble(uri: str, ledger: int) -> tuple[str, ...]:
         return (await client.ledger_metadata(ledger)).ensemble
 
 
-async def recover(uri: str, ledger: int, explain: Callable[[Event], None]) -> int:
+async def recover(uri: str, ledger: int, explain: Callable[[tallystick.Event], None]) -> int:
     """Fence and close the ledger of a dead writer (Q10 to Q16); the highest row in it, or -1."""
-    async with tallystick.connect(uri, events=Events(explain)) as client:
+    async with tallystick.connect(uri, events=tallystick.Events(explain)) as client:
         reader = await client.open_ledger(ledger, recover=True)
         if reader.last_entry < 0:
             return -1
@@ -101,7 +100,7 @@ class LedgerStory:
         ledger = content.parts[-1]
         started = time.time()
 
-        def explain(event: Event) -> None:
+        def explain(event: tallystick.Event) -> None:
             run.steps.append(f"+{(time.time() - started) * 1000:6.1f} ms  {event}")
             stage.tell(f"  {run.steps[-1]}")
 

@@ -16,9 +16,6 @@ import tallystick
 from examples.flights.acks import AckLog
 from examples.flights.data import load, payloads
 from examples.flights.leash import Leash
-from tallystick.errors import TallyError
-from tallystick.rocketmq.client.sending import SendStatus
-from tallystick.rocketmq.client.settings import BrokerClientSettings
 
 BATCHES_PER_S = 20
 LOST_BROKER = 3  # the exit code when a batch has no good answer
@@ -29,16 +26,16 @@ async def send(name_server: str, topic: str, first_row: int, rows: int, rate: fl
     """Send rows ``first_row`` … ``rows`` - 1 at ``rate`` a second at most, and as the leash allows; the exit code."""
     table = load(rows)
     started, row = time.monotonic(), first_row
-    async with tallystick.topics(name_server, settings=BrokerClientSettings(send_retries=0)) as mq:
+    async with tallystick.topics(name_server, settings=tallystick.BrokerClientSettings(send_retries=0)) as mq:
         queues, producer = (await mq.topic(topic)).writable, mq.producer(GROUP)
         for number, batch in enumerate(payloads(table, first_row, batch_rows=max(1, int(rate / BATCHES_PER_S)))):
             await leash.reach(row)
             try:
                 result = await producer.send_batch(topic, batch, queue=queues[number % len(queues)])
-            except TallyError as error:
+            except tallystick.TallyError as error:
                 print(error, file=sys.stderr)
                 return LOST_BROKER
-            if result.status is not SendStatus.SEND_OK:  # it is at the master alone, which may die
+            if result.status is not tallystick.SendStatus.SEND_OK:  # it is at the master alone, which may die
                 print(result.status.name, file=sys.stderr)
                 return LOST_BROKER
             log.write("acked", result.queue.queue_id, result.queue_offset, row, len(batch), time.time())

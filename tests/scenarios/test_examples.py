@@ -35,6 +35,20 @@ def test_the_examples_print_what_they_say(shell: Shell) -> None:
     assert not failures, "\n".join(failures)
 
 
+def test_the_examples_import_what_the_python_api_names() -> None:
+    public = {"tallystick", "tallystick.errors", "tallystick.sync", "tallystick.spark"}
+    for program in [*EXAMPLES, *(EXAMPLES[0].parent / "flights").glob("*.py")]:
+        imported = set()
+        for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+        # The demo is an operator too: it asks for the cluster's addresses and how near the slave is.
+        own = {name for name in imported if name.startswith("tallystick") and not name.startswith("tallystick.admin.")}
+        assert own <= public, program.name
+
+
 def test_the_list_of_the_examples_is_complete() -> None:
     page = (EXAMPLES[0].parent / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[(\w+\.py)\]", page, re.MULTILINE)
