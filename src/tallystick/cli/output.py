@@ -24,7 +24,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",
-    errors.Unauthorized: "Give the ledger's password, or none if it has none, with --password-file or TALLY_PASSWORD.",
+    errors.Unauthorized: "Passwords come from --password-file or the variable TALLY_PASSWORD.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
     errors.BrokerUnavailable: "See `tally ha status`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
