@@ -20,8 +20,8 @@ class Peer(Protocol):
     """A bookie, as the channels to it see it."""
 
     @property
-    def links(self) -> int:
-        """How many connections were made: the number of the newest."""
+    def connection(self) -> int:
+        """The number of the newest connection: later ones have higher numbers."""
         ...
 
     def link(self) -> BookieLink:
@@ -92,7 +92,7 @@ class AddChannel:
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:
-            self._link, self._lane, self.connection = link, link.add_lane(self._ledger, self), self._peer.links
+            self._link, self._lane, self.connection = link, link.add_lane(self._ledger, self), self._peer.connection
             self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(

@@ -1,4 +1,6 @@
-"""The bookies as a client talks to them: one connection each, made when first needed.
+"""The bookies as a client talks to them: one connection each, or some, made when first needed.
+
+Of several a ledger's id says which is its own: what needs the order of two requests goes over one.
 
 By default a second one speaks version 3, for what version 2 lacks: made, too, when that is first needed.
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -55,6 +57,7 @@ from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
 from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
 
+PeerKey = tuple[BookieId, int]  # a bookie, and which of the connections to it
 Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
 
 FIRST_BACKOFF_S = 0.05
@@ -90,8 +93,9 @@ class BookieClient:
         self.counts = ClientCounts()
         self._outside, self._resolve = outside, resolve
         self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self.heard_lacs.note)
-        self._peers: dict[BookieId, _BookiePeer] = {}
-        self._v3_peers = self._peers if settings.wire == "v3" else dict[BookieId, _BookiePeer]()
+        self._numbers = itertools.count(1)  # of connections
+        self._peers: dict[PeerKey, _BookiePeer] = {}
+        self._v3_peers = self._peers if settings.wire == "v3" else dict[PeerKey, _BookiePeer]()
         self._closed = False
 
     async def read(
@@ -115,7 +119,7 @@ class BookieClient:
 
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
         """Send plain reads of many entries. Close the ReadRun when leaving before it is done."""
-        run, link = ReadRun(entries), self._peer(bookie).link()
+        run, link = ReadRun(entries), self._peer(bookie, ledger).link()
         lane = link.send_reads(ledger, entries, run, self.settings.read_timeout_s)
         run.leave = lambda: link.forget(lane)
         return run
@@ -176,7 +180,7 @@ class BookieClient:
     ) -> AddChannel:
         """Open a channel as ``adds`` does, for frames with DEFERRED_FLAG: by version 3, and before ``force``."""
         return AddChannel(
-            self._v3_peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
+            self._v3_peer(bookie, ledger), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
         )
 
     def require_v3(self) -> None:
@@ -184,17 +188,18 @@ class BookieClient:
         if self.settings.wire == "v2":
             raise UsageError('this needs version 3 of the protocol, and the client was told to speak "v2" alone')
 
-    def lacks_v3(self, bookie: BookieId) -> bool:
+    def lacks_v3(self, bookie: BookieId, ledger: LedgerId) -> bool:
         """Whether the bookie closed a connection on a request of version 3 a while ago: version 2 serves it all the
         same. Never of a client that speaks one version alone."""
-        peer = self._v3_peers.get(bookie)
+        peer = self._v3_peers.get(self._key(bookie, ledger))
         return peer is not None and peer.lacks_v3
 
-    def v3_connection(self, bookie: BookieId) -> int:
-        """Return the number of the connection that the next request of version 3 goes over, counted from 1."""
-        peer = self._v3_peer(bookie)
+    def v3_connection(self, bookie: BookieId, ledger: LedgerId) -> int:
+        """Return the number of the connection that a ledger's next request of version 3 goes over, as ``connection``
+        does."""
+        peer = self._v3_peer(bookie, ledger)
         peer.link()
-        return peer.links
+        return peer.connection
 
     @staticmethod
     def _expect_ok(response: BookieResponse, bookie: BookieId, what: str) -> None:
@@ -205,11 +210,12 @@ class BookieClient:
         """Return the time of this client's clock."""
         return self._outside.clock.now()
 
-    def connection(self, bookie: BookieId) -> int:
-        """Return the number of the connection that the next request to this bookie goes over, counted from 1."""
-        peer = self._peer(bookie)
+    def connection(self, bookie: BookieId, ledger: LedgerId) -> int:
+        """Return the number of the connection that a ledger's next request to this bookie goes over: later ones of the
+        client have higher numbers."""
+        peer = self._peer(bookie, ledger)
         peer.link()
-        return peer.links
+        return peer.connection
 
     def adds(
         self,
@@ -220,7 +226,9 @@ class BookieClient:
         belief: Belief | None = None,
     ) -> AddChannel:
         """Open a channel for many ADDs of one ledger to one bookie; ``belief`` is that of an earlier channel to it."""
-        return AddChannel(self._peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief())
+        return AddChannel(
+            self._peer(bookie, ledger), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
+        )
 
     @property
     def is_closed(self) -> bool:
@@ -234,28 +242,40 @@ class BookieClient:
             await peer.close()
 
     def _ask(self, bookie: BookieId, request: BookieRequest) -> Waiter:
-        return self._peer(bookie).link().ask(request, self.settings.read_timeout_s)
+        return self._peer(bookie, request.ledger).link().ask(request, self.settings.read_timeout_s)
 
     def _ask_v3(self, bookie: BookieId, request: BookieRequest, timeout_s: float) -> Waiter:
-        return self._v3_peer(bookie).link().ask(request, timeout_s)
+        return self._v3_peer(bookie, request.ledger).link().ask(request, timeout_s)
 
-    def _peer(self, bookie: BookieId) -> _BookiePeer:
-        peer = self._peers.get(bookie)
+    def _key(self, bookie: BookieId, ledger: LedgerId) -> PeerKey:
+        return bookie, ledger % self.settings.connections_per_bookie
+
+    def _peer(self, bookie: BookieId, ledger: LedgerId) -> _BookiePeer:
+        key = self._key(bookie, ledger)
+        peer = self._peers.get(key)
         if peer is None:
-            peer = self._peers[bookie] = self._new_peer(
-                bookie, self._v3 if self.settings.wire == "v3" else ClientWireV2
-            )
+            peer = self._peers[key] = self._new_peer(bookie, self._v3 if self.settings.wire == "v3" else ClientWireV2)
         return peer
 
-    def _v3_peer(self, bookie: BookieId) -> _BookiePeer:
+    def _v3_peer(self, bookie: BookieId, ledger: LedgerId) -> _BookiePeer:
         self.require_v3()
-        peer = self._v3_peers.get(bookie)
+        key = self._key(bookie, ledger)
+        peer = self._v3_peers.get(key)
         if peer is None:
-            peer = self._v3_peers[bookie] = self._new_peer(bookie, self._v3)
+            peer = self._v3_peers[key] = self._new_peer(bookie, self._v3)
         return peer
 
     def _new_peer(self, bookie: BookieId, wire: WireFactory) -> _BookiePeer:
-        peer = _BookiePeer(bookie, self._outside, self._resolve, self.settings, self._identify, wire, self.counts)
+        peer = _BookiePeer(
+            bookie,
+            outside=self._outside,
+            resolve=self._resolve,
+            settings=self.settings,
+            identify=self._identify,
+            wire=wire,
+            numbers=self._numbers,
+            counts=self.counts,
+        )
         peer.is_closed = self._closed
         return peer
 
@@ -266,17 +286,19 @@ class _BookiePeer:
     def __init__(
         self,
         bookie: BookieId,
+        *,
         outside: Outside,
         resolve: Resolve,
         settings: ClientSettings,
         identify: Identify | None,
         wire: WireFactory,
+        numbers: Iterator[int],
         counts: ClientCounts,
     ) -> None:
-        self.bookie, self._wire = bookie, wire
+        self.bookie, self._wire, self._numbers = bookie, wire, numbers
         self.is_closed = False
         self._counts, self._was_connected = counts, False
-        self.links = 0  # made so far
+        self.connection = 0  # the number of the newest link
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
@@ -297,7 +319,7 @@ class _BookiePeer:
         limit = self._settings.max_frame_bytes + RESPONSE_SLACK_BYTES
         link = BookieLink(self.bookie, self._clock, self._events, limit, self._ended, self._wire)
         self._link, self._identity = link, None
-        self.links += 1
+        self.connection = next(self._numbers)
         if self.is_closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
         elif self._clock.now() < self._retry_at:

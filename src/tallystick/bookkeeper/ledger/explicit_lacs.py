@@ -85,7 +85,7 @@ class ExplicitLacs:
 
     def _tell(self, writer: LacWriter, explicit_lac: ExplicitLac, bookie: BookieId) -> None:
         ledger = explicit_lac.ledger
-        if self._bookies.lacks_v3(bookie) or not self._core.tells(writer, bookie, ledger):
+        if self._bookies.lacks_v3(bookie, ledger) or not self._core.tells(writer, bookie, ledger):
             return
         waiter = self._bookies.write_lac(bookie, ledger, explicit_lac.lac, explicit_lac.master_key, explicit_lac.body)
         waiter.add_done_callback(partial(self._answered, bookie, ledger))

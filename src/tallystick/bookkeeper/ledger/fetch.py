@@ -124,7 +124,7 @@ class _RangeReader:
         batch_reads = self._client.batch_reads
         if piece.first == piece.last or not batch_reads.allowed(bookie, self._client.now()):
             return await self._ask_singles(piece, bookie)
-        connection = self._client.connection(bookie)
+        connection = self._client.connection(bookie, piece.ledger)
         try:
             response = await self._client.batch_read(
                 bookie,

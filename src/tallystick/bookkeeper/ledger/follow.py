@@ -93,7 +93,7 @@ class LacFollower:
 
     def _ask(self, plan: PollPlanCore, slot: int, previous_lac: EntryId, now: float) -> None:
         bookie = self._ensemble[slot]
-        if self._client.settings.wire == "v2" or self._client.lacks_v3(bookie):
+        if self._client.settings.wire == "v2" or self._client.lacks_v3(bookie, self._ledger):
             plan.failed(slot, now)
         else:
             waiter = self._client.long_poll(bookie, self._ledger, previous_lac, wait_s=WAIT_S)

@@ -63,11 +63,11 @@ class Forces:
 
     async def _force_slot(self, slot: Slot) -> None:
         bookie, core = self._ensemble[slot], self._core
-        connection = self._bookies.v3_connection(bookie)
+        connection = self._bookies.v3_connection(bookie, self._ledger)
         if runs := core.unproven(slot, connection):
             entries = (entry for run in runs for entry in range(run.first, run.last + 1))
             await self._prove(bookie, (entry for entry in entries if self._striping.stores(slot, entry)))
-            if self._bookies.v3_connection(bookie) != connection:
+            if self._bookies.v3_connection(bookie, self._ledger) != connection:
                 raise BookieUnavailable("its connection ended in a force", bookie=bookie, ledger=self._ledger)
             core.proven(slot, connection)
         runs = core.begin(slot)  # and the request leaves over this connection: nothing is awaited in between

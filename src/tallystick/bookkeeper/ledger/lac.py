@@ -44,7 +44,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
                     raise
                 except TallyError as error:
                     failure = error
-                    if isinstance(error, BookieUnavailable) and client.lacks_v3(ensemble[slot]):
+                    if isinstance(error, BookieUnavailable) and client.lacks_v3(ensemble[slot], ledger):
                         again = client.ask_read(ensemble[slot], ledger, NO_ENTRY)
                         waiters[again] = slot
                         pending.add(again)
@@ -59,7 +59,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
 
 
 def _ask(client: BookieClient, bookie: BookieId, ledger: LedgerId) -> Waiter:
-    speaks_v3 = client.settings.wire != "v2" and not client.lacks_v3(bookie)
+    speaks_v3 = client.settings.wire != "v2" and not client.lacks_v3(bookie, ledger)
     return client.read_lac(bookie, ledger) if speaks_v3 else client.ask_read(bookie, ledger, NO_ENTRY)
 
 

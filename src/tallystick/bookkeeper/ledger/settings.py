@@ -23,6 +23,7 @@ class ClientSettings:
     read_timeout_s: float = 5.0  # readEntryTimeoutSec
     add_quorum_timeout_s: float = 0.0  # an entry without its ack quorum for this long ends its writer; 0: for ever
     connect_timeout_s: float = 10.0
+    connections_per_bookie: int = 1  # of each protocol; a ledger's id says which is its own (numChannelsPerBookie)
     tcp_keep_alive: bool = True  # idle connections are probed (clientSockKeepalive)
     max_frame_bytes: int = 5_242_876  # what an original bookie accepts: its 5 MiB count the length field too
     max_inflight_bytes: int = (

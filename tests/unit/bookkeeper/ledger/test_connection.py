@@ -310,3 +310,29 @@ def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
     factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(scenario())
+
+
+async def test_a_ledgers_id_says_which_of_several_connections_is_its_own(bench: Bench) -> None:
+    (b1,) = await bench.bookie("b1")
+    client = bench.client(connections_per_bookie=3)
+    for ledger in (*range(6), 0, 5):
+        b1.entries[ledger, 0] = bench.entry(ledger, 0, b"x")
+        response = await client.read("b1", ledger, 0)
+        assert response.code == Code.OK
+    assert b1.opened == 3
+    numbers = [client.connection("b1", ledger) for ledger in range(6)]
+    assert numbers[:3] == numbers[3:] and len(set(numbers)) == 3
+    b1.connections[-1].abort()
+    await asyncio.sleep(0.01)
+    lost = [ledger for ledger in range(3) if client.connection("b1", ledger) != numbers[ledger]]
+    assert len(lost) == 1 and client.connection("b1", lost[0]) > max(numbers)
+    assert (await client.read("b1", lost[0], 0)).code == Code.OK
+    assert client.counts.reconnects == 1
+
+
+async def test_with_one_connection_all_ledgers_share_it(bench: Bench) -> None:
+    (b1,) = await bench.bookie("b1")
+    client = bench.client()
+    assert {client.connection("b1", ledger) for ledger in range(6)} == {1}
+    await client.read("b1", 1, 0)
+    assert b1.opened == 1

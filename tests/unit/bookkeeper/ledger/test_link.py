@@ -122,7 +122,7 @@ class Transport(asyncio.Transport):
 class Connected:
     """A link that speaks it, as a channel's peer; and the other end."""
 
-    links = 1
+    connection = 1
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -74,7 +74,7 @@ def has_filled(writer: LedgerWriter) -> bool:
 def queues(writer: LedgerWriter) -> list[list[Any]]:
     """What the connections to its bookies hold."""
     peers = writer._writers.context.bookies._peers
-    links = [peers[bookie]._link for bookie in writer.metadata.ensemble]
+    links = [peers[bookie, 0]._link for bookie in writer.metadata.ensemble]
     return [link._out.parts for link in links if link is not None]
 
 
@@ -104,7 +104,7 @@ async def test_a_striped_ledger_holds_short_payloads_once_too(cluster: SmallClus
     writer = await cluster.client().create_ledger(4, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     stopped = writer.metadata.ensemble[2]
-    link = writer._writers.context.bookies._peers[stopped]._link
+    link = writer._writers.context.bookies._peers[stopped, 0]._link
     assert link is not None
     link.pause_writing()
     payload = bytes(100)

@@ -250,7 +250,7 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
     async def another(bookie: str) -> int:
         return 10_000
 
-    monkeypatch.setattr(bookies._peers[missing_bookie], "_identify", another)
+    monkeypatch.setattr(bookies._peers[missing_bookie, 0], "_identify", another)
     cluster.bookies[missing_bookie].clear()
     slow = next(cluster.bookies[name] for name in writer.metadata.ensemble if name != missing_bookie)
     slow.held = []
