@@ -1,6 +1,7 @@
 """Make docs/conformance.md from the ``rule`` markers of the tests; with ``--check`` only say whether it is up to date.
 
-Fails when a rule has no test: the table is a promise, not a wish.
+Fails when a rule has no test, or a line of ``acceptance.py`` names one that is not there: the tables are a promise, not
+a wish.
 """
 
 from __future__ import annotations
@@ -9,6 +10,11 @@ import ast
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.acceptance import LINES
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "conformance.md"
@@ -90,8 +96,35 @@ def table() -> tuple[str, list[str]]:
     return "\n".join(lines), [rule for rule in RULES if not tests[rule]]
 
 
+def acceptance() -> tuple[str, list[str]]:
+    """The table of what the original's tests assert, and the names in it of which there is no test."""
+    places: dict[str, str] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                places.setdefault(node.name, str(path.relative_to(ROOT)))
+    lines = [
+        "## What the original's tests assert",
+        "",
+        "Of its client and its protocol, in the order of a list of its tests; `tools/acceptance.py` has the words.",
+        "",
+        "| line | what | tests |",
+        "|---|---|---|",
+    ]
+    for number, line in LINES.items():
+        held_by = [f"[{test}](../{places[test]})" for test in line.tests if test in places]
+        lines.append(f"| {number} | {line.what} | {'<br>'.join([*held_by, *filter(None, [line.reason])])} |")
+    missing = [test for line in LINES.values() for test in line.tests if test not in places]
+    return "\n".join([*lines, ""]), missing
+
+
 def main(arguments: list[str]) -> int:
     text, missing = table()
+    more, missing_tests = acceptance()
+    text = f"{text}\n{more}"
+    if missing_tests:
+        print(f"there is no {', '.join(missing_tests)}", file=sys.stderr)
+        return 1
     if missing:
         print(f"no test bears {', '.join(missing)}", file=sys.stderr)
         return 1
