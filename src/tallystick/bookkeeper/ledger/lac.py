@@ -27,6 +27,7 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
     """
     striping, digest = Striping.of(metadata), Digest.of(metadata.digest_type, metadata.password)
     ensemble = metadata.ensemble
+    slots_of_v3 = {slot for slot, bookie in enumerate(ensemble) if _speaks_v3(client, bookie, ledger)}
     waiters = {_ask(client, bookie, ledger): slot for slot, bookie in enumerate(ensemble)}
     responding_slots: set[Slot] = set()
     lac = NO_ENTRY
@@ -44,7 +45,9 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
                     raise
                 except TallyError as error:
                     failure = error
-                    if isinstance(error, BookieUnavailable) and client.lacks_v3(ensemble[slot], ledger):
+                    is_told = isinstance(error, BookieUnavailable) and client.lacks_v3(ensemble[slot], ledger)
+                    if is_told and slot in slots_of_v3:
+                        slots_of_v3.discard(slot)  # by version 2 once: that may fail at once, too
                         again = client.ask_read(ensemble[slot], ledger, NO_ENTRY)
                         waiters[again] = slot
                         pending.add(again)
@@ -59,8 +62,13 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
 
 
 def _ask(client: BookieClient, bookie: BookieId, ledger: LedgerId) -> Waiter:
-    speaks_v3 = client.settings.wire != "v2" and not client.lacks_v3(bookie, ledger)
-    return client.read_lac(bookie, ledger) if speaks_v3 else client.ask_read(bookie, ledger, NO_ENTRY)
+    if _speaks_v3(client, bookie, ledger):
+        return client.read_lac(bookie, ledger)
+    return client.ask_read(bookie, ledger, NO_ENTRY)
+
+
+def _speaks_v3(client: BookieClient, bookie: BookieId, ledger: LedgerId) -> bool:
+    return client.settings.wire != "v2" and not client.lacks_v3(bookie, ledger)
 
 
 def _lac_of(response: BookieResponse, digest: Digest, ledger: LedgerId) -> EntryId:

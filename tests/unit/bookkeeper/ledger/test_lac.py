@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.ledger.owners import Waiter
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
@@ -101,3 +102,29 @@ async def test_bookies_without_version_3_are_asked_by_version_2(cluster: SmallCl
         for _ in range(3):
             assert await reader.refresh() == 3
         assert [bookie.opened for bookie in cluster.bookies.values()] == opened  # it is remembered
+
+
+async def test_a_bookie_that_fails_by_version_2_too_is_not_asked_again_and_again(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests fail at once while a connection is not tried again: the loop went round in them for seconds."""
+    client = cluster.client()
+    writer = await client.create_ledger(3)
+    await writer.append(b"x")
+    for bookie in cluster.bookies.values():
+        bookie.speaks_v3 = False
+    asked = list[str]()
+    async with await client.open_ledger(writer.id) as reader:
+        for name in cluster.bookies:
+            await cluster.down(name)
+        bookies = client.context.bookies
+        ask_read = bookies.ask_read
+
+        def ask(bookie: str, ledger: int, entry: int) -> Waiter:
+            asked.append(bookie)
+            return ask_read(bookie, ledger, entry)
+
+        monkeypatch.setattr(bookies, "ask_read", ask)
+        with pytest.raises(Unavailable):
+            await reader.refresh()
+    assert sorted(asked) == sorted(cluster.bookies)
