@@ -12,7 +12,7 @@ from tallystick.sim import cluster, cluster_budgets, series
 # Without these the promises prove little; each is in a sixth of the lives or more.
 MET = (
     "bookie not believed", "ensemble changed", "ledger degraded", "ledgers deleted", "recovery began", "adds refused",
-    "writer stopped", "strikes", "damaged",
+    "writer stopped", "strikes", "damaged", "forced", "LAC told", "deferred sync",
 )  # fmt: skip
 
 
@@ -73,6 +73,12 @@ def test_a_bookie_whose_id_changes_hands_says_no_more_than_it_keeps(seed: int) -
 def test_a_program_hears_that_its_writer_has_ended() -> None:
     """An append failed for want of an ack quorum, the next was refused, and the judge did not know that error."""
     assert cluster.run(2838792265).violation is None
+
+
+@pytest.mark.rule("P9")
+def test_a_bookie_that_closed_both_connections_is_asked_for_its_lac_once() -> None:
+    """A request of version 2 that failed at once was sent again in the same moment, for ever."""
+    assert cluster.run(1314).violation is None
 
 
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.connection import WITHOUT_V3_S
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import StorageError
 from tallystick.sim import cluster_clients as programs
@@ -27,6 +28,8 @@ from tallystick.sim.cluster_faults import ClusterPlan
 from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld, LedgerClientHost
 from tallystick.sim.cluster_judge import ClusterJudge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
+from tallystick.sim.cluster_wire import WireWatch
+from tallystick.sim.cluster_writer import write
 from tallystick.sim.invariants import Violation
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
@@ -37,6 +40,7 @@ from tallystick.sim.virtual.trace import Trace
 Program = Coroutine[Any, Any, None]
 
 CALM_S = 300.0  # in which all must come to its end
+FOLLOWED_S = 20.0  # in which who follows an open ledger gets its last entry
 MAX_TURNS = 100_000  # over twice the most that a life came to: 160 entries of 3,000 bytes in pieces of 512
 
 
@@ -69,11 +73,14 @@ class ClusterLife:
         self._programs: list[asyncio.Task[None]] = []  # that must come to their end
         self._books: list[programs.Shared] = []
         self._undisturbed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # who writes, and nobody recovers
+        self._followed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # whose writer stays, and tells its LAC
         self._clients: list[LedgerClientHost] = []
+        self._watch = WireWatch(judge)
 
     async def live(self) -> None:
         plan, loop = self._plan, self._loop
         fabric = Fabric(self._random, self._trace)
+        fabric.on_write = self._watch.wrote
         service = MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge)
         self._service = service
         try:
@@ -132,9 +139,14 @@ class ClusterLife:
                 return
             await asyncio.sleep(0.1)
 
-    def _client(self, name: str) -> LedgerClientHost:
-        self._clients.append(LedgerClientHost(self._world, len(self._clients), name))
-        return self._clients[-1]
+    def _client(self, name: str, *, needs_v3: bool = False) -> LedgerClientHost:
+        wire = self._random.choice(self._plan.wires)
+        if needs_v3 and wire == "v2":
+            wire = "auto"
+        client = LedgerClientHost(self._world, len(self._clients), name, wire)
+        self._watch.wires[client.address] = wire
+        self._clients.append(client)
+        return client
 
     # The storm.
 
@@ -154,15 +166,17 @@ class ClusterLife:
     async def _begin(self, shared: programs.Shared) -> None:
         book = shared.plan
         await asyncio.sleep(book.begins)
-        writer = self._client("writer")
-        writing = writer.run(lambda client: programs.write(shared, client))
+        writer = self._client("writer", needs_v3=book.forces)
+        writing = writer.run(lambda client: write(shared, client))
         shared.is_left = lambda: writing.done() or not writer.process.alive
         if book.writer_end == "close":
             self._programs.append(writing)
             if not book.recoverers:
                 self._undisturbed.append((writing, shared))
         if book.tails:
-            self._start("follower", shared, programs.follow)
+            _, follower = self._start("follower", shared, programs.follow)
+            if book.writer_end == "idle" and "v2" not in (writer.wire, follower.wire):
+                self._followed.append((writing, shared))
         if book.looks:
             self._start("looker", shared, programs.look)
         if book.deleted:
@@ -202,11 +216,27 @@ class ClusterLife:
 
     async def _calm(self) -> None:
         """Recover each ledger, whatever became of its writer; then all programs end."""
+        await self._follow()
         for shared in self._books:
             if shared.plan.writer_end != "close" or shared.plan.recoverers:
                 self._start("heir", shared, programs.recover)
         await asyncio.gather(*(self._inherit(*each) for each in self._undisturbed))
         await self._end_programs()
+
+    async def _follow(self) -> None:
+        """Have the idle writers append once more; who follows them gets that while the ledger stays open."""
+        if not any(not writing.done() for writing, _ in self._followed):
+            return
+        await asyncio.sleep(WITHOUT_V3_S)  # who was thought to lack version 3 is asked again
+        for writing, shared in self._followed:
+            shared.one_more.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOWED_S):
+                    while not (writing.done() or _is_followed(shared)):  # noqa: ASYNC110  # judged when it is late
+                        await asyncio.sleep(0.1)
+            if shared.last_appended is not None and not _is_followed(shared) and not shared.book.result().deleted:
+                text = f"who follows ledger {shared.book.result().id} is at {shared.followed}"
+                self._judge.fail("P9", f"{text}: entry {shared.last_appended} is confirmed")
 
     async def _inherit(self, writing: asyncio.Task[None], shared: programs.Shared) -> None:
         """Recover a ledger that its writer may have closed already."""
@@ -236,3 +266,7 @@ class ClusterLife:
         self._judge.at_the_end()
         while self._judge.leftovers():  # noqa: ASYNC110  # until collections are through, or the time is
             await asyncio.sleep(1.0)
+
+
+def _is_followed(shared: programs.Shared) -> bool:
+    return shared.last_appended is not None and shared.followed >= shared.last_appended

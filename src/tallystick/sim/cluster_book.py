@@ -29,7 +29,9 @@ class LedgerHistory:
     plan: BookPlan | None = None
     writer: LedgerWriter | None = None
     appended: int = 0  # entries that its writer was given
-    acked: EntryId = NO_ENTRY
+    written: EntryId = NO_ENTRY  # acknowledged
+    acked: EntryId = NO_ENTRY  # promised to be durable: with deferred sync what was forced
+    is_fenced: bool = False  # its writer was told so
     lengths: list[int] = field(default_factory=lambda: [0])  # up to each entry
     is_length_a_bound: bool = False  # a recovery said so: nobody gave it the last confirmed entry
     deleted: bool = False
@@ -42,6 +44,16 @@ class LedgerHistory:
     def content(self, entry: EntryId) -> bytes:
         assert self.plan is not None
         return content(self.seed, self.id, self.creation, entry, self.plan.largest)
+
+    @property
+    def confirmed(self) -> EntryId:
+        """The last entry that may be read."""
+        end = self.metadata.last_entry if self.metadata.is_closed else NO_ENTRY
+        return end if self.writer is None else max(self.writer.lac, end)
+
+    @property
+    def defers(self) -> bool:
+        return self.plan is not None and self.plan.defers
 
     def length(self, last_entry: EntryId) -> int:
         """Return the payload bytes up to the end of an entry."""

@@ -18,6 +18,7 @@ BUDGETS = {
     "bytes that a bookie holds for its peers": 128 * 1024,
     "connections of a client to a bookie": 2,  # one for each version of the protocol
     "bytes that one end has not sent": 512 * 1024,
+    "polls that a bookie holds": 64,
     TASKS: 600,
     TURN: 500,
 }
@@ -35,6 +36,7 @@ def counts(world: ClusterWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]
                 ("bytes in a bookie's memory", host.bookie.storage.stats().memtable_bytes),
                 ("bytes that a bookie's journal has not written", host.bookie.committer.staged_bytes),
                 ("bytes that a bookie holds for its peers", counters.unsent_bytes + counters.unfinished_bytes),
+                ("polls that a bookie holds", counters.long_polls_waiting),
             ]
     ends = world.fabric.ends()
     links = Counter((end.process, end.peer.process) for end in ends if end.here[1] > FIRST_PORT)

@@ -1,4 +1,4 @@
-"""The programs that use a simulated cluster: each writes, reads, recovers or deletes one ledger, and never gives up.
+"""The programs that use a simulated cluster: each reads, recovers or deletes one ledger, and never gives up.
 
 What a program is told goes to the judge. An error that says that nothing is known is tried again; one that says more is
 judged.
@@ -13,12 +13,8 @@ from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.reader import LedgerReader
-from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId
 from tallystick.errors import (
-    LedgerClosed,
-    LedgerExists,
-    LedgerFenced,
     MetadataError,
     NoSuchLedger,
     NotEnoughBookies,
@@ -45,105 +41,9 @@ class Shared:
         self.book: asyncio.Future[LedgerHistory] = asyncio.get_running_loop().create_future()
         self.appends: list[asyncio.Future[EntryId]] = []
         self.is_left: Callable[[], bool] = lambda: False  # nobody writes it any more
-
-
-async def write(shared: Shared, client: BookKeeper) -> None:
-    """Create the ledger, append to it, and end as the plan says; whoever is killed does not come to that."""
-    writer = await _create(shared, client)
-    book = shared.judge.claimed(shared.plan, writer)
-    shared.book.set_result(book)
-    try:
-        await _append(shared, book, writer)
-        if shared.plan.writer_end == "close":
-            await _close(shared, book, writer)
-        else:  # idle: somebody else ends it
-            await asyncio.sleep(10_000)
-    except LedgerFenced:
-        return
-    except NoSuchLedger:
-        _must_be_deleted(shared, book)
-    except (LedgerClosed, *FUTILE) as error:
-        if isinstance(error, LedgerClosed) and not _has_futile_append(shared):
-            raise
-        if shared.plan.writer_end == "close":
-            await _close(shared, book, writer)
-
-
-def _has_futile_append(shared: Shared) -> bool:
-    """Returns whether an append failed by what may go better later: its writer has ended, and refuses further ones."""
-    failures = (future.exception() for future in shared.appends if future.done() and not future.cancelled())
-    return any(isinstance(failure, FUTILE) for failure in failures)
-
-
-async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
-    plan = shared.plan
-    ensemble, write_quorum, ack_quorum = plan.shape
-    ledger = await _free_id(shared)
-    while True:
-        try:
-            return await client.create_ledger(
-                ensemble,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
-                digest=plan.digest,
-                password=plan.password,
-                ledger_id=ledger,
-                accept_silent_bookies=plan.accepts_silent,
-            )
-        except LedgerExists:
-            assert ledger is not None
-            if not shared.judge.books[ledger].deleted:  # it is our own: the response to its create was lost for good
-                ledger = None
-        except FUTILE:
-            pass
-        await asyncio.sleep(AGAIN_S)
-
-
-async def _free_id(shared: Shared) -> LedgerId | None:
-    """Returns the id of a deleted ledger that nobody writes any more. Returns None for any new id."""
-    before = shared.before
-    if before is None:
-        return None
-    await asyncio.wait([before.book])
-    if before.book.cancelled():
-        return None
-    book = before.book.result()
-    while not (book.deleted and before.is_left()):  # noqa: ASYNC110  # as somebody who looks now and then
-        await asyncio.sleep(AGAIN_S)
-    return book.id
-
-
-async def _append(shared: Shared, book: LedgerHistory, writer: LedgerWriter) -> None:
-    """Append in bursts. Raises what an append raises, and the last entry's future if the plan waits for it."""
-    plan, judge, rng = shared.plan, shared.judge, shared.random
-
-    def acked(future: asyncio.Future[EntryId]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            judge.acknowledged(book, future.result())
-
-    while book.appended < plan.entries:
-        for _ in range(min(rng.choice((1, 2, 8)), plan.entries - book.appended)):
-            future = writer.append_nowait(book.content(book.appended))
-            future.add_done_callback(acked)
-            shared.appends.append(future)
-            book.appended += 1
-        if rng.random() < 0.2:
-            await writer.drain()
-        else:
-            await asyncio.sleep(rng.random() * plan.pause_s)
-    if plan.waits:
-        await shared.appends[-1]
-        if writer.lac != plan.entries - 1:
-            judge.fail("P4", f"{plan.entries} entries of ledger {book.id} are acknowledged, the LAC is {writer.lac}")
-
-
-async def _close(shared: Shared, book: LedgerHistory, writer: LedgerWriter) -> None:
-    try:
-        await writer.close()
-    except TallyError:  # the next recovery finds the end
-        return
-    shared.judge.reported(book, writer.lac, writer.length)
-    await asyncio.wait(shared.appends)  # whose futures all have come to their end, for good or bad (P9)
+        self.followed = NO_ENTRY  # who follows it has it up to here
+        self.one_more = asyncio.Event()  # an idle writer is to append
+        self.last_appended: EntryId | None = None  # that entry, once it is confirmed
 
 
 async def recover(shared: Shared, client: BookKeeper) -> None:
@@ -154,7 +54,7 @@ async def recover(shared: Shared, client: BookKeeper) -> None:
     try:
         reader = await _again(lambda: client.open_ledger(book.id, password=shared.plan.password, recover=True))
     except NoSuchLedger:
-        return _must_be_deleted(shared, book)
+        return must_be_deleted(shared, book)
     except Unauthorized:
         if book.is_replaced:  # meanwhile
             return
@@ -177,10 +77,12 @@ async def follow(shared: Shared, client: BookKeeper) -> None:
                     if entry.id != first:
                         shared.judge.fail("P5", f"a tail of ledger {book.id} got {entry.id} instead of {first}")
                     shared.judge.read(book, entry)
-                    first += 1
+                    shared.judge.readable(book, reader.last_entry)
+                    shared.followed, first = first, first + 1
+                shared.judge.followed(book, first)
                 return
         except NoSuchLedger:
-            return _must_be_deleted(shared, book)
+            return must_be_deleted(shared, book)
         except TallyError as error:
             if _is_lost(shared.judge, book, first, error):
                 return
@@ -204,7 +106,7 @@ async def look(shared: Shared, client: BookKeeper) -> None:
                 if reader.is_closed:
                     return
         except NoSuchLedger:
-            return _must_be_deleted(shared, book)
+            return must_be_deleted(shared, book)
         except TallyError as error:
             if _is_lost(judge, book, highest_entry, error):
                 return
@@ -233,7 +135,7 @@ async def delete(shared: Shared, client: BookKeeper) -> None:
     try:
         await _again(lambda: _delete(book, client))
     except NoSuchLedger:
-        _must_be_deleted(shared, book)
+        must_be_deleted(shared, book)
 
 
 async def _delete(book: LedgerHistory, client: BookKeeper) -> None:
@@ -272,6 +174,6 @@ async def _again(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(AGAIN_S)
 
 
-def _must_be_deleted(shared: Shared, book: LedgerHistory) -> None:
+def must_be_deleted(shared: Shared, book: LedgerHistory) -> None:
     if not book.deleted:
         shared.judge.fail("P8", f"ledger {book.id} is gone, and nobody deleted it")

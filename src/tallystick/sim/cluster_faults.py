@@ -17,6 +17,7 @@ CHAOS = (
     "kill", "power loss", "stop", "pause", "cut in", "cut out", "cut off", "reset", "full disk",
     "crash in an operation", "pause of a client", "cut of a client",
 )  # fmt: skip
+WIRES = (("auto",), ("auto",), ("v3",), ("auto", "v2", "v3"))
 DAMAGE = ("empty disk", "older disk", "rot", "another at its address")
 
 
@@ -39,6 +40,9 @@ class BookPlan:
     deleted: str  # "" | closed | any time
     takes_id_of: int | None = None  # of an earlier one, once that is deleted
     accepts_silent: bool = False  # bookies that may still hold that one
+    gives_ids: bool = False  # in any order, with gaps
+    defers: bool = False  # what is acknowledged is durable once it was forced
+    forces: bool = False  # now and then
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class ClusterPlan:
     sync_s: float  # a sync takes, at most
     storm_s: float
     collect_s: float  # between two collections
+    wires: tuple[str, ...]  # of which each client speaks one
 
     @classmethod
     def draw(cls, rng: random.Random) -> ClusterPlan:
@@ -65,6 +70,7 @@ class ClusterPlan:
         else:
             books = [_book(rng, storm_s) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
             books += _heirs(rng, books, storm_s)
+        books = [_with_modes(rng, book) for book in books]
         spare = rng.choice((0, 0, 1, 1, 2))
         return cls(
             bookies=max(book.shape[0] for book in books) + spare,
@@ -73,11 +79,25 @@ class ClusterPlan:
             books=tuple(books),
             chaos=_chaos(rng, storm_s, is_duel),
             damage=_damage(rng, books, spare, storm_s),
-            dark_at_ack=rng.randrange(4 if is_duel else 40) if rng.random() < 0.25 else None,
+            dark_at_ack=_dark_at_ack(rng, books, is_duel),
             sync_s=rng.choice((0.001, 0.01, 0.05)),
             storm_s=storm_s,
             collect_s=rng.choice((1.0, 4.0) if any(book.deleted for book in books) else (1.0, 30.0, 30.0)),
+            wires=rng.choice(WIRES),
         )
+
+
+def _with_modes(rng: random.Random, book: BookPlan) -> BookPlan:
+    """A ledger as it is, or in modes that version 3 of the protocol has."""
+    defers = rng.random() < 0.25
+    return replace(book, gives_ids=rng.random() < 0.25, defers=defers, forces=defers or rng.random() < 0.1)
+
+
+def _dark_at_ack(rng: random.Random, books: list[BookPlan], is_duel: bool) -> int | None:
+    """Often where something is forced, which no later write makes durable."""
+    if rng.random() >= (0.5 if any(book.defers for book in books) else 0.25):
+        return None
+    return rng.randrange(4 if is_duel else 40)
 
 
 def _links(rng: random.Random, is_duel: bool) -> LinkFaults:
@@ -107,7 +127,7 @@ def _duel(rng: random.Random, storm_s: float) -> BookPlan:
         pause_s=rng.choice((0.0, 0.01, 0.1, storm_s)),
         writer_end=rng.choice(("close", "kill", "kill", "idle")),
         waits=rng.random() < 0.5,
-        tails=False,
+        tails=rng.random() < 0.3,
         looks=rng.random() < 0.1,
         recoverers=tuple(rng.random() * rng.choice((0.05, 0.3, storm_s)) for _ in range(rng.choice((0, 1, 1, 2)))),
         deleted="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
@@ -118,8 +119,13 @@ class BookieHost(Host[ClusterWorld]):
 
 
 class LedgerClientHost(ClientHost[ClusterWorld, BookKeeper]):
-    """A machine on which one program uses the cluster."""
+    """A machine on which one program uses the cluster, by this wire (``ClientSettings.wire``)."""
+
+    def __init__(self, world: ClusterWorld, number: int, name: str, wire: str) -> None:
+        super().__init__(world, number, name)
+        self.wire = wire
+        world.trace.note(name, "speaks", wire)
 
     def _client(self) -> BookKeeper:
         driver = self._world.service.connect(self.process)
-        return BookKeeper(driver, self.outside(self._world.judge.on_event), CLIENT)
+        return BookKeeper(driver, self.outside(self._world.judge.on_event), replace(CLIENT, wire=self.wire))

@@ -1,12 +1,14 @@
 """The promises of a cluster, checked at each acknowledgement, read and change of metadata, and once more at the end.
 
-P1 an acknowledged entry is on an ack quorum of disks where the metadata says. P2 nothing acknowledged lies beyond the
-end, and nothing is acknowledged that was appended after a deletion that fenced all bookies. P3 a closed ledger never
-changes, and whoever closes or recovers it reports that end. P4 acknowledgements come in order. P5 readers get the
-writer's bytes, none of them beyond the LAC, none of another ledger that had the id. P6 a ledger in recovery is never
-open again, and is read when no write set can collect an ack quorum any more. P7 every entry of a closed ledger is on an
-ack quorum. P8 no bookie deletes a ledger that the metadata has. P9 when the faults have ended, all that was begun comes
-to its end, and deleted ledgers give their space back.
+P1 an acknowledged entry, with deferred sync a forced one, is on an ack quorum of disks where the metadata says, which
+does not change for a ledger with deferred sync. P2 nothing acknowledged lies beyond the end, and nothing is
+acknowledged that was appended after a deletion that fenced all bookies. P3 a closed ledger never changes, and whoever
+closes or recovers it reports that end. P4 acknowledgements come in order, without gaps where the caller gives the ids.
+P5 readers get the writer's bytes, none of them beyond the LAC, none of another ledger that had the id, and nobody says
+more of a LAC than its writer confirmed. P6 a ledger in recovery is never open again, is read when no write set can
+collect an ack quorum any more, and its writer, once it knows, says nothing more of it. P7 every entry of a closed
+ledger is on an ack quorum. P8 no bookie deletes a ledger that the metadata has. P9 when the faults have ended, all that
+was begun comes to its end, deleted ledgers give their space back, and who follows a ledger gets what is confirmed.
 
 A bookie that lost its disk, or got an older one, may say "no such entry" of what it had, and is believed (Q15). Of one
 such bookie a ledger may lose what was appended before, if its end was not stored; nothing that came after.
@@ -22,7 +24,7 @@ from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_book import LedgerHistory
 from tallystick.sim.cluster_faults import BookPlan
@@ -84,6 +86,8 @@ class ClusterJudge:
             self.fail("P3", f"closed metadata of ledger {ledger} was replaced")
         if before.state is LedgerState.IN_RECOVERY and metadata.state is LedgerState.OPEN:
             self.fail("P6", f"ledger {ledger} was in recovery and is open again")
+        if book.defers and metadata.state is LedgerState.OPEN and metadata.fragments != before.fragments:
+            self.fail("P1", f"the ensemble of ledger {ledger} changed, whose entries are not all durable")
         if metadata.is_closed:
             self._closed(book)
 
@@ -104,10 +108,26 @@ class ClusterJudge:
         """A writer's caller was told that this entry is safe."""
         assert book.writer is not None
         self._trace.note("acknowledged", book.id, entry)
-        if entry != book.acked + 1:
-            self.fail("P4", f"entry {entry} of ledger {book.id} was acknowledged after {book.acked}")
+        if entry != book.written + 1:
+            self.fail("P4", f"entry {entry} of ledger {book.id} was acknowledged after {book.written}")
+        if entry >= book.appended:
+            self.fail("P4", f"entry {entry} of ledger {book.id} was acknowledged, and {book.appended} is missing")
+        book.written = entry
+        if book.defers:  # and may be lost
+            return
         if entry > book.writer.lac:
             self.fail("P4", f"entry {entry} of ledger {book.id} is acknowledged; its writer's LAC is {book.writer.lac}")
+        self._promised(book, entry)
+
+    def forced(self, book: LedgerHistory, last_entry: EntryId) -> None:
+        """A writer's caller was told that all entries up to this one are durable."""
+        self._trace.note("forced", book.id, last_entry)
+        if last_entry > book.written:
+            self.fail("P4", f"{last_entry} of ledger {book.id} was forced, and {book.written} is acknowledged")
+        while book.acked < last_entry:
+            self._promised(book, book.acked + 1)
+
+    def _promised(self, book: LedgerHistory, entry: EntryId) -> None:
         book.acked = entry
         self.promise_count += 1
         if self.alarm is not None and self.promise_count > self.alarm[0]:
@@ -137,10 +157,8 @@ class ClusterJudge:
 
     def readable(self, book: LedgerHistory, last_entry: EntryId) -> None:
         """A reader was told that it may read so far."""
-        assert book.writer is not None
-        limit = max(book.writer.lac, book.metadata.last_entry if book.metadata.is_closed else NO_ENTRY)
-        if last_entry > limit and not book.is_replaced:
-            self.fail("P5", f"a reader of ledger {book.id} may read up to {last_entry}; {limit} is confirmed")
+        if last_entry > book.confirmed and not book.is_replaced:
+            self.fail("P5", f"a reader of ledger {book.id} may read up to {last_entry}; {book.confirmed} is confirmed")
 
     def read(self, book: LedgerHistory, entry: Entry) -> None:
         """A reader got an entry. Of an id that another ledger has now, nobody can say whose it is."""
@@ -153,6 +171,25 @@ class ClusterJudge:
             self.fail("P5", f"entry {entry.id} of ledger {book.id} says that {entry.length} bytes end with it")
         if entry.lac >= entry.id:
             self.fail("P5", f"entry {entry.id} of ledger {book.id} says that {entry.lac} was confirmed before it")
+
+    def followed(self, book: LedgerHistory, first: EntryId) -> None:
+        """A reader that follows the ledger had all before ``first``, and the ledger has ended."""
+        if book.is_replaced or book.deleted:
+            return
+        if not book.metadata.is_closed or first <= book.metadata.last_entry:
+            self.fail("P8", f"a tail of ledger {book.id} ended before {first}: the metadata is {book.metadata}")
+
+    def told(self, ledger: LedgerId, lac: EntryId, by: str) -> None:
+        """Somebody says that a ledger is confirmed so far. A bookie may mean an earlier one of the id."""
+        books = [self.books[ledger], *(book for book in self._replaced if book.id == ledger)]
+        if lac > (confirmed := max(book.confirmed for book in books)):
+            self.fail("P5", f"{by} says that ledger {ledger} is confirmed up to {lac}: {confirmed} is")
+
+    def told_by_writer(self, ledger: LedgerId) -> None:
+        """A writer says how far it confirmed its ledger."""
+        self._trace.note("LAC told", ledger)
+        if self.books[ledger].is_fenced:
+            self.fail("P6", f"the writer of ledger {ledger} was fenced, and says how far it confirmed it")
 
     def on_event(self, event: Event) -> None:
         """A client has reported an event."""

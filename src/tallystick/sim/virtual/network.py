@@ -52,6 +52,7 @@ class Fabric:
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._dark: dict[str, None] = {}
         self._next_port = FIRST_PORT
+        self.on_write: Callable[[SimTransport, bytes], None] = lambda end, data: None  # settable: who hears everything
 
     # What goes wrong.
 
@@ -174,6 +175,9 @@ class Fabric:
     @property
     def buffer_bytes(self) -> int:
         return self.faults.buffer_bytes
+
+    def wrote(self, source: SimTransport, data: bytes) -> None:
+        self.on_write(source, data)
 
     def send(self, source: SimTransport, data: bytes) -> None:
         if self.random.random() < self.faults.reset:

@@ -35,6 +35,10 @@ class Path(Protocol):
         """Returns the bytes at which a writer is paused, at most."""
         ...
 
+    def wrote(self, source: SimTransport, data: bytes) -> None:
+        """The protocol of this end has written these bytes, which are sent when there is room."""
+        ...
+
     def send(self, source: SimTransport, data: bytes) -> None: ...
 
     def send_end(self, source: SimTransport, error: End) -> None:
@@ -105,8 +109,10 @@ class SimTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or not len(data):
             return
-        self._unsent.append(bytes(data))
-        self._unsent_bytes += len(data)
+        written = bytes(data)
+        self._path.wrote(self, written)
+        self._unsent.append(written)
+        self._unsent_bytes += len(written)
         self._pump()
 
     def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
