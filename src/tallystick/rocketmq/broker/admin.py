@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tallystick.rocketmq.broker.broker_requests import BrokerRequests
+from tallystick.rocketmq.broker.copy_proof import UNPROVEN
 from tallystick.rocketmq.broker.group_requests import GroupRequests
 from tallystick.rocketmq.broker.master_tables import INSTANCE
 from tallystick.rocketmq.broker.message_requests import MessageRequests
@@ -55,8 +56,14 @@ def _of_slaves(handler: Handler, instance: str) -> Handler:
     """Returns the handler for a slave that means this process, and for whoever does not say which."""
 
     def handle(link: Link, command: Command, reply: Reply) -> Command | None:
-        if command.fields.get(INSTANCE, instance) != instance:
-            return command.response(ResponseCode.SYSTEM_ERROR, "another process is the master here by now")
+        named = command.fields.get(INSTANCE, instance)
+        if named != instance:
+            why = (
+                "the logs are to be compared first"
+                if named == UNPROVEN
+                else "another process is the master here by now"
+            )
+            return command.response(ResponseCode.SYSTEM_ERROR, why)
         return handler(link, command, reply)
 
     return handle

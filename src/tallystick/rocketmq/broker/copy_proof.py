@@ -5,7 +5,8 @@ server names by mistake. What it has is taken only
 
 - while the HA link that is up now carries a log that this master proved to be the slave's (it named its process in the
   hello, and answers for tables only to whoever names it);
-- from an original master, which proves nothing, while its log reaches at least as far as the slave's;
+- from an original master, which proves nothing, while its log reaches at least as far as the slave's; a master of ours
+  whose hello came too late is followed as an original is, but refuses requests that name it ``UNPROVEN``;
 - at once, if the slave has no message yet: then nothing is lost.
 
 All of it is looked at before a table is asked for, and again before it replaces anything.
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 
 from tallystick.rocketmq.ha.status import FollowStatus
 
+UNPROVEN = "unproven"  # no process has that name
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -24,7 +27,7 @@ class Proof:
 
     link: int  # of the HA link, 0: none is needed
     by_end: bool  # the end of the master's log is all that can be compared
-    instance: str  # of the master's process; empty: it is not known
+    instance: str  # the name of the master's process in requests; empty: whoever is there may respond
 
 
 def proof_of(status: FollowStatus) -> Proof | str:
@@ -34,8 +37,10 @@ def proof_of(status: FollowStatus) -> Proof | str:
     if not status.link:
         why = status.why or status.state
         return f"the master's log is not known to be this one's continuation: {why}"
-    instance = status.master_hello.instance if status.master_hello is not None and status.proven else ""
-    return Proof(status.link, by_end=not status.proven, instance=instance)
+    if not status.proven:
+        return Proof(status.link, by_end=True, instance=UNPROVEN)
+    instance = status.master_hello.instance if status.master_hello is not None else ""
+    return Proof(status.link, by_end=False, instance=instance)
 
 
 def objection(proof: Proof, status: FollowStatus, master_end: int | None) -> str | None:

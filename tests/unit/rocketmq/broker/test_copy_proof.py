@@ -23,7 +23,7 @@ EMPTY = replace(PROVEN, end=0, link=0, master_hello=None, proven=False)
             replace(PROVEN, master_hello=MasterHello(0, 500, 500)),
             Proof(3, by_end=False, instance=""),
         ),  # an older one of ours
-        (UNPROVEN, Proof(3, by_end=True, instance="")),
+        (UNPROVEN, Proof(3, by_end=True, instance="unproven")),
         (EMPTY, Proof(0, by_end=False, instance="")),
     ],
 )

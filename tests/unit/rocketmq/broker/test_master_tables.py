@@ -9,6 +9,7 @@ import pytest
 
 from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import master_tables, offset_pages, table_parts
+from tallystick.rocketmq.broker.copy_proof import UNPROVEN
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import bodies, dialect
@@ -60,12 +61,27 @@ async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
     body = dialect.write({"table": {"commitLogMaxOffset": str(end)}})
     master.react[28] = lambda command: command.response(0, body=body)
     master.react[31001] = lambda command: command.response(3, "request type 31001 not supported")
+    master.instance = UNPROVEN  # an original passes over the name
+    master.restart()
     slave.link = replace(PROVEN, proven=False, master_hello=None)
     failures = await slave.copy(master)
     assert (slave.tables.topics.get("T") is not None) is taken
     assert (failures == {}) is taken
-    assert master_tables.INSTANCE not in master.fields
     assert taken or "it lost messages" in failures["topics"]
+
+
+@pytest.mark.rule("H12", "H13")
+async def test_h12_a_master_of_ours_whose_hello_came_late_is_not_copied_as_an_original(
+    master: Master, slave: Slave
+) -> None:
+    """Its log had lost its tail, and it took a commit that was of other messages."""
+    master.tables.topics.put(TopicConfig("T"))
+    master.react[28] = lambda command: command.response(0, body=dialect.write({"table": {"commitLogMaxOffset": "900"}}))
+    slave.link = replace(PROVEN, proven=False)
+    failures = await slave.copy(master)
+    assert failures.keys() == {"topics", "consumer offsets", "delay offsets", "groups"}
+    assert "the logs are to be compared first" in failures["topics"]
+    assert slave.tables.topics.get("T") is None
 
 
 @pytest.mark.rule("H12")
