@@ -23,6 +23,14 @@ def test_an_operator_may_set_a_group_where_it_was_before_its_master_lost_its_log
     assert metadata.run(2281624465).violation is None
 
 
+@pytest.mark.rule("H12", "H13")
+@pytest.mark.parametrize("seed", [3441350299, 2192733947])
+def test_what_was_committed_at_a_slave_comes_to_its_own_master(seed: int) -> None:
+    """It was told to a master that had lost its log's tail and greeted too late; and it was forgotten, as the disk of
+    the master was behind the slave."""
+    assert metadata.run(seed).violation is None
+
+
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     runs = fingerprints("metadata", 6)
     assert runs[0] == runs[1] == runs[2]

@@ -79,14 +79,10 @@ class OffsetRequests:
         if not 0 <= header.queue_id < max(config.read_queues, config.write_queues) or header.commit_offset < 0:
             remark = f"No queue {header.queue_id} or no offset {header.commit_offset}, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        if parts.offsets.is_beyond(topic, header.queue_id, header.commit_offset):
-            remark = f"Offset {header.commit_offset} is beyond the end of queue {header.queue_id}, topic is {topic}"
-            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        if header.mark and parts.store.knows_other(topic, header.queue_id, header.mark):
-            remark = f"Queue {header.queue_id} has not the messages that this consumer had of it, topic is {topic}"
-            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        commit = OffsetCommit(topic, group, header.queue_id, header.commit_offset, header.resets or 0)
+        self._check_place(commit, header.mark, is_slave=header.resets is not None)
         if header.resets is not None:
-            return self._take(command, OffsetCommit(topic, group, header.queue_id, header.commit_offset, header.resets))
+            return self._take(command, commit)
         reset_to = parts.offsets.resets.pending.hear(
             f"{topic}@{group}", header.queue_id, header.commit_offset, link.peer, parts.clock.now(), commits=True
         )
@@ -98,13 +94,24 @@ class OffsetRequests:
         resets = parts.offsets.counter(f"{topic}@{group}", header.queue_id)
         return command.response(OK, None, UpdateOffsetResponse(resets=resets or None).to_fields())
 
-    def _take(self, command: Command, commit: OffsetCommit) -> Command:
-        """Take a commit that a slave sends. The slave drops a commit that is overtaken, and keeps one without room
-        here."""
-        offsets = self._parts.offsets
-        if offsets.is_overtaken(commit):
-            remark = f"The offset of group {commit.group} was set since, topic is {commit.topic}"
+    def _check_place(self, commit: OffsetCommit, mark: str | None, *, is_slave: bool) -> None:
+        """Refuse an offset that is not one of the messages here. ``is_slave``: a slave sends it, which forgets it when
+        it is refused with INVALID_PARAMETER, and sends it again else."""
+        parts, topic, queue_id = self._parts, commit.topic, commit.queue_id
+        if is_slave and parts.offsets.is_overtaken(commit):
+            remark = f"The offset of group {commit.group} was set since, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if parts.offsets.is_beyond(topic, queue_id, commit.offset):
+            # A slave may show messages that are not on the disk here yet.
+            code = ResponseCode.SYSTEM_ERROR if is_slave else ResponseCode.INVALID_PARAMETER
+            raise refusal(code, f"Offset {commit.offset} is beyond the end of queue {queue_id}, topic is {topic}")
+        if mark and parts.store.knows_other(topic, queue_id, mark):
+            remark = f"Queue {queue_id} has not the messages that this consumer had of it, topic is {topic}"
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+
+    def _take(self, command: Command, commit: OffsetCommit) -> Command:
+        """Take a commit that a slave sends. It keeps one that finds no room here."""
+        offsets = self._parts.offsets
         if not offsets.take(commit):
             raise self._no_room()
         offset = offsets.get(commit.topic, commit.group, commit.queue_id)

@@ -320,6 +320,35 @@ async def test_h13_a_commit_of_a_group_that_the_master_has_no_room_for_is_kept(
     assert RequestCode.PULL_MESSAGE not in master.asked
 
 
+@pytest.mark.rule("H13")
+async def test_h13_a_commit_behind_what_the_master_has_on_its_disk_is_kept_till_it_has_it(
+    master: Master, slave: Slave
+) -> None:
+    """With a slow disk a slave shows a message before its master does; it forgot the commit, and its consumer went
+    back."""
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    master.ends["T", 0] = 7
+    slave.tables.offsets.commit("T", "g", 0, 8)
+    assert await slave.copy(master) == {}
+    assert (slave.tables.offsets.get("T", "g", 0), master.tables.offsets.get("T", "g", 0)) == (8, None)
+    master.ends["T", 0] = 8
+    assert await slave.copy(master) == {}
+    assert master.tables.offsets.get("T", "g", 0) == 8
+
+
+@pytest.mark.rule("H13")
+async def test_h13_a_commit_to_a_topic_that_was_made_anew_is_forgotten(master: Master, slave: Slave) -> None:
+    """Also where it is beyond the end: there will be messages."""
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    slave.tables.offsets.commit("T", "g", 0, 8)
+    master.tables.offsets.forget_topic("T")
+    master.ends["T", 0] = 7
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.get("T", "g", 0) is None
+
+
 async def test_another_master_is_told_of_all_commits_at_once(master: Master, other: Master, slave: Slave) -> None:
     for each in (master, other):
         each.tables.topics.put(TopicConfig("T", 4, 4))

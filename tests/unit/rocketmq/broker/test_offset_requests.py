@@ -84,7 +84,7 @@ def test_who_went_back_is_counted_and_told_to_clients_of_ours(desk: Desk) -> Non
         ({"queueId": -1}, 29, "No queue -1 or no offset 1, topic is Topic"),
         ({"commitOffset": -1}, 29, "No queue 0 or no offset -1, topic is Topic"),
         ({"commitOffset": 4}, 29, "Offset 4 is beyond the end of queue 0, topic is Topic"),
-        ({"commitOffset": 4, "tallyResets": 0}, 29, "Offset 4 is beyond the end of queue 0, topic is Topic"),
+        ({"commitOffset": 4, "tallyResets": 0}, 1, "Offset 4 is beyond the end of queue 0, topic is Topic"),
     ],
 )
 def test_commits_that_are_refused(desk: Desk, changes: dict[str, Any], code: int, remark: str) -> None:
