@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote_plus
 from support.java import SMALL, Java
 from support.ports import free_port
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 PAUSE_TIMEOUT_S = 30.0
 _ABSENT_LEDGER = 0x7FFF_FFF0
 _READ = struct.Struct(">IIqq")  # length, version 2 and opcode READ, ledger, entry

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from support.admin_desk import SLAVE, Desk
 from support.workers import WorkerAtOnce
+from tallystick.rocketmq.broker.copy_proof import UNPROVEN
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -46,6 +47,11 @@ class Master(Desk):
 
     def closed(self, link: Link) -> None:
         pass
+
+    def become_original(self) -> None:
+        """From now on it passes over the name of a process in a slave's requests."""
+        self.instance = UNPROVEN
+        self.restart()
 
     def refuse(self, code: int) -> None:
         self.react[code] = lambda command: command.response(1, "not now")

@@ -109,7 +109,7 @@ async def test_others_have_turns_while_very_much_is_decided(
     for ledger in range(BATCH_LEDGERS):
         looks.hold(7 if waits_for_one else ledger, 1, answered.append)
     turn()
-    await until(lambda: len(answered) == BATCH_LEDGERS)
+    await until(lambda: len(answered) == BATCH_LEDGERS, pause=0)
     assert max(after - before for before, after in pairwise(turns)) == 4
     await looks.close()
 
@@ -159,7 +159,7 @@ async def test_another_host_waits_for_no_more_than_a_part_of_what_waits_for_a_lo
 
     for ledger in range(BATCH_LEDGERS):
         looks.hold(ledger, 1, go_on, who="stranger")
-    await until(lambda: len(answered) == BATCH_LEDGERS)
+    await until(lambda: len(answered) == BATCH_LEDGERS, pause=0)
     assert writers[0] <= ANSWERING_S / TURN_S + 2
     assert sorted({ledger for batch in driver.looked_up for ledger in batch}) == [*range(BATCH_LEDGERS), 7_000_000]
     await looks.close()
@@ -186,7 +186,7 @@ async def test_other_ledgers_wait_for_no_more_than_a_part_of_what_one_has(
         looks.hold(7, 1, go_on, who="stranger", host="s")
     for ledger, host in ((8, "h"), (9, "s")):
         looks.hold(ledger, 1, lambda _: writers.append(len(answered)), who="writer", host=host)
-    await until(lambda: len(answered) == most)
+    await until(lambda: len(answered) == most, pause=0)
     assert max(writers) <= ANSWERING_S / TURN_S + 2
     assert looks._requests == {}
     await looks.close()
@@ -205,10 +205,10 @@ async def test_what_comes_while_a_verdict_is_given_is_looked_at_again(
 
     for _ in range(5):
         looks.hold(7, 1, answered.append)
-    await until(lambda: answered)
+    await until(lambda: answered, pause=0)
     await driver.create_ledger(METADATA, 7)
     looks.hold(7, 1, later.append)
-    await until(lambda: later)
+    await until(lambda: later, pause=0)
     assert (answered, later) == ([Verdict.GONE] * 5, [Verdict.ADMIT])
     assert driver.looked_up == [(7,), (7,)]
     await looks.close()

@@ -9,7 +9,6 @@ import pytest
 
 from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import master_tables, offset_pages, table_parts
-from tallystick.rocketmq.broker.copy_proof import UNPROVEN
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import bodies, dialect
@@ -61,8 +60,7 @@ async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
     body = dialect.write({"table": {"commitLogMaxOffset": str(end)}})
     master.react[28] = lambda command: command.response(0, body=body)
     master.react[31001] = lambda command: command.response(3, "request type 31001 not supported")
-    master.instance = UNPROVEN  # an original passes over the name
-    master.restart()
+    master.become_original()
     slave.link = replace(PROVEN, proven=False, master_hello=None)
     failures = await slave.copy(master)
     assert (slave.tables.topics.get("T") is not None) is taken

@@ -106,6 +106,7 @@ async def test_an_original_master_is_asked_for_each_topic_every_half_minute_not_
     """A round comes every ten seconds, and there may be thousands of topics."""
     clock = SteppingClock()
     slave.copy_queues(clock)
+    master.become_original()
     slave.link = replace(PROVEN, proven=False, master_hello=None)
     master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.response(3, " request type not supported")
     master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.response(0, body=RUNTIME)
@@ -124,6 +125,7 @@ async def test_what_an_original_master_did_not_tell_is_asked_for_in_the_next_rou
 ) -> None:
     clock = SteppingClock()
     slave.copy_queues(clock)
+    master.become_original()
     slave.link = replace(PROVEN, proven=False, master_hello=None)
     master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.response(3, " request type not supported")
     master.refuse(RequestCode.GET_BROKER_RUNTIME_INFO)
