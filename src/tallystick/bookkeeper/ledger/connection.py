@@ -88,11 +88,12 @@ class BookieClient:
         self.settings = settings
         self._identify = identify
         self.batch_reads = BatchReads(exist=settings.wire != "v3")  # kept by readers
-        self.heard_lacs = HeardLacs()
+        lanes = itertools.count(1)  # of requests by version 3
+        self.heard_lacs = HeardLacs(lanes)
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
         self.counts = ClientCounts()
         self._outside, self._resolve = outside, resolve
-        self._v3 = partial(ClientWireV3, lanes=itertools.count(1), note_lac=self.heard_lacs.note)
+        self._v3 = partial(ClientWireV3, lanes=lanes, note_lac=self.heard_lacs.note)
         self._numbers = itertools.count(1)  # of connections
         self._peers: dict[PeerKey, _BookiePeer] = {}
         self._v3_peers = self._peers if settings.wire == "v3" else dict[PeerKey, _BookiePeer]()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.bookkeeper.ledger.follow import LacFollower
+from tallystick.bookkeeper.ledger.heard_lacs import HeardLac
 from tallystick.bookkeeper.ledger.lac import read_lac
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.ranges import ranges_of
@@ -30,7 +31,7 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun
-from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable, UsageError
+from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, Unavailable, UsageError
 from tallystick.runtime.arguments import whole
 from tallystick.runtime.extras import require
 from tallystick.runtime.loops import check_loop
@@ -48,7 +49,7 @@ class LedgerReader:
         self._context = context
         self._versioned = versioned
         self._last = NO_ENTRY
-        self._heard = context.bookies.heard_lacs.listen(ledger)
+        self._heard = context.bookies.heard_lacs.listen(ledger, versioned.value.ctime_ms)
         self._changed = asyncio.Event()  # the metadata is newer than what we have
         self._watch: Watch | None = None
         self._install(versioned)
@@ -197,7 +198,9 @@ class LedgerReader:
         return Entry(entry, bytes(payload), self.id, header.length, header.lac)
 
     async def close(self) -> None:
-        """Stop watching the ledger. What was read stays valid."""
+        """Stop watching the ledger, and hearing of it. What was read stays valid."""
+        self._last = self.last_entry
+        self._heard = HeardLac(self.metadata.ctime_ms, 0)
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -224,6 +227,8 @@ class LedgerReader:
         self._changed.clear()  # before reading: a change meanwhile sets it again
         before = self.metadata
         versioned = await self._context.driver.read_ledger(self.id)
+        if versioned.value.ctime_ms != before.ctime_ms:
+            raise NoSuchLedger("this ledger was deleted, and its id is another ledger's now", ledger=self.id)
         # The password was checked once; where none is stored the caller's goes on.
         self._install(Versioned(replace(versioned.value, password=before.password), versioned.version))
         return (self.metadata.fragments, self.is_closed) != (before.fragments, before.is_closed)

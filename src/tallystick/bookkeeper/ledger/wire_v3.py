@@ -43,7 +43,7 @@ from tallystick.codec.v3_adds import encode_v3_adds, scan_v3_acks
 from tallystick.codec.v3_reads import encode_v3_reads, scan_v3_reads
 from tallystick.errors import RemoteProtocolError
 
-NoteLac = Callable[[LedgerId, EntryId], None]
+NoteLac = Callable[[LedgerId, EntryId, int], None]
 
 _ADD, _READ = int(Operation.ADD), int(Operation.READ)
 _OPERATION_AT = 9  # in a response: behind its length, and the header's tag, length and version
@@ -56,7 +56,7 @@ _POLL = -_READ  # in names of requests alone: the response to a long poll has th
 
 class ClientWireV3:
     """A ``ClientWire``; see the module. ``lanes`` numbers lanes and lone requests, for all connections of a client;
-    ``note_lac`` hears of each LAC that a bookie knows."""
+    ``note_lac`` hears of each LAC that a bookie knows, and from which lane."""
 
     def __init__(
         self, outstanding: OutstandingCore[Owner], report: ReportResponse, lanes: Iterator[int], note_lac: NoteLac
@@ -118,7 +118,8 @@ class ClientWireV3:
             ids, entries, data, max_lac, stop = scan_v3_reads(buffer, start, end)
             count = self._settle_runs(_READ, ids, entries, data)
             if count == len(ids) and max_lac > NO_ENTRY and _lanes_differ(ids) is None:
-                self._note(int.from_bytes(data[0][:8], "big"), max_lac)  # one lane is about one ledger
+                # One lane is about one ledger.
+                self._note_lac(int.from_bytes(data[0][:8], "big"), max_lac, ids[0] >> _REQUEST_BITS)
         else:
             return start
         return stop if count == len(ids) else _place_behind(buffer, start, count)
@@ -164,7 +165,8 @@ class ClientWireV3:
         data: Sequence[Buffer] = ()
         lac = NO_ENTRY if response.max_lac is None else response.max_lac
         if response.code == Code.OK:
-            self._note(response.ledger, lac)
+            if lac > NO_ENTRY:
+                self._note_lac(response.ledger, lac, response.request_id >> _REQUEST_BITS)
             data = () if response.body is None else (response.body,)
         if self._is_poll(response.request_id):
             self._settle(_POLL, response.request_id, response.code, (pack_lac(lac), *data))
@@ -195,10 +197,6 @@ class ClientWireV3:
 
     def _is_poll(self, request_id: int) -> bool:
         return self._outstanding.has_request(_key(_POLL, request_id))
-
-    def _note(self, ledger: LedgerId, lac: EntryId) -> None:
-        if lac > NO_ENTRY:
-            self._note_lac(ledger, lac)
 
 
 def _key(operation: int, request_id: int) -> RequestKey:
