@@ -52,6 +52,7 @@ class LedgerReader:
         self._heard = context.bookies.heard_lacs.listen(ledger, versioned.value.ctime_ms)
         self._changed = asyncio.Event()  # the metadata is newer than what we have
         self._watch: Watch | None = None
+        self._ended = False  # close() was called
         self._install(versioned)
         if not self.is_closed:
             this = weakref.ref(self)  # a reader that was dropped without close() is not kept alive by its watch
@@ -156,7 +157,7 @@ class LedgerReader:
 
         By version 3 bookies say when there is more. Where that is not spoken they are asked again and again, and the
         newest entries of an idle open ledger stay out until the next append or the close. Raises UsageError at once;
-        when iterated as ``read`` and ``refresh``.
+        when iterated as ``read`` and ``refresh``, and UsageError once this reader is closed.
         """
         self._require_open()
         return self._follow(whole(first, "first"))
@@ -165,6 +166,7 @@ class LedgerReader:
         follower = LacFollower(self._context.bookies, self.id, self._heard, self._changed)
         try:
             while True:
+                self._require_open()  # a closed reader would not hear of the ledger's end
                 is_closed, last = self.is_closed, self.last_entry
                 if first <= last:
                     async with contextlib.aclosing(self._entries(first, last)) as entries:
@@ -198,7 +200,10 @@ class LedgerReader:
         return Entry(entry, bytes(payload), self.id, header.length, header.lac)
 
     async def close(self) -> None:
-        """Stop watching the ledger, and hearing of it. What was read stays valid."""
+        """Stop watching the ledger: the reader takes no more calls, and ``follow`` ends with UsageError. What was read
+        stays valid, and a ``read`` that is under way goes on. Repeated calls are one."""
+        self._ended = True
+        self._changed.set()  # who follows wakes up
         self._last = self.last_entry
         self._heard = HeardLac(self.metadata.ctime_ms, 0)
         if self._watch is not None:
@@ -221,6 +226,8 @@ class LedgerReader:
         check_loop(self._context.loop)
         if self._context.bookies.is_closed:
             raise UsageError("this reader's client is closed", ledger=self.id)
+        if self._ended:
+            raise UsageError("this reader is closed", ledger=self.id)
 
     async def _reread(self) -> bool:
         """Read the metadata again. Returns whether it has changed in a way that matters to a reader."""

@@ -12,6 +12,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import ReadResponse, encode_response
+from tallystick.errors import UsageError
 
 
 @pytest.fixture
@@ -193,6 +194,20 @@ async def test_who_stops_following_leaves_nothing_behind(cluster: SmallCluster) 
         await again.stop()
         await asyncio.sleep(30)  # responses to what nobody waits for
         assert "bookie broke the protocol" not in cluster.kinds()
+
+
+@pytest.mark.parametrize("wire", ["auto", "v2"])
+async def test_whose_reader_is_closed_does_not_wait_for_ever(cluster: SmallCluster, wire: str) -> None:
+    """Without its watch a reader would never hear that the ledger was closed."""
+    writer = await cluster.client().create_ledger(3)
+    await writer.append_batch([b"x", b"y"])
+    reader = await cluster.client(2, wire=wire).open_ledger(writer.id)
+    following = Following(reader)
+    await asyncio.sleep(1)
+    await reader.close()
+    with pytest.raises(UsageError, match="this reader is closed"):
+        await asyncio.wait_for(following.task, 60)
+    await writer.close()
 
 
 async def test_a_read_by_version_3_tells_how_far_the_ledger_goes(cluster: SmallCluster) -> None:

@@ -72,6 +72,26 @@ async def test_a_reader_whose_client_is_closed_says_so(cluster: Cluster) -> None
                 await ask()
 
 
+async def test_a_reader_that_is_closed_says_so(cluster: Cluster) -> None:
+    await cluster.create(quorum=3)
+    cluster.append(0, 4)
+    reader = await LedgerReader.open(cluster.context(), cluster.ledger)
+    read = reader.read(0, 3)
+    assert (await anext(read)).id == 0
+    await reader.close()
+    assert await ids(read) == [1, 2, 3], "what was under way goes on"
+    calls: list[Callable[[], object]] = [
+        lambda: reader.read(0, 0), lambda: reader.read_arrow(0, 0), lambda: reader.follow(0),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(UsageError, match="this reader is closed"):
+            call()
+    for ask in (reader.refresh, lambda: anext(aiter(reader))):
+        with pytest.raises(UsageError, match="this reader is closed"):
+            await ask()
+    await reader.close()
+
+
 @pytest.mark.rule("Q1", "Q17")
 async def test_q17_a_closed_ledger_ends_where_its_metadata_says(cluster: Cluster) -> None:
     await cluster.create(quorum=3)
