@@ -130,6 +130,9 @@ class Producer:
         self._loop, self._producer = loop, wrapped
         self.group = wrapped.group
 
+    def __repr__(self) -> str:
+        return repr(self._producer)
+
     def send(
         self,
         topic: str,

@@ -54,6 +54,11 @@ class BlockingClient(Generic[Client]):
                 self._connected = loop, connected
             return self._connected
 
+    def __repr__(self) -> str:
+        if self._connected is not None:
+            return repr(self._connected[1])
+        return f"<{type(self).__name__} {'closed' if self._closed else 'not connected yet'}>"
+
     def in_child(self) -> None:
         """This process was forked: what is connected belongs to the parent, and stays on the stacks of its threads."""
         self._connected = None

@@ -116,6 +116,9 @@ class LedgerWriter:
     def __init__(self, loop: LoopThread, wrapped: writer.LedgerWriter) -> None:
         self._loop, self._writer = loop, wrapped
 
+    def __repr__(self) -> str:
+        return repr(self._writer)
+
     @property
     def id(self) -> LedgerId:
         """The ledger's id."""
@@ -208,6 +211,9 @@ class LedgerReader:
         self._loop, self._reader = loop, wrapped
         self.id = wrapped.id
 
+    def __repr__(self) -> str:
+        return repr(self._reader)
+
     @property
     def metadata(self) -> LedgerMetadata:
         """As this reader read it last."""
@@ -269,7 +275,7 @@ class LedgerReader:
         return self._loop.iterate(lambda: self._reader.follow(first), alone)
 
     def close(self) -> None:
-        """Stop watching the ledger. What was read stays valid."""
+        """Stop watching the ledger, and take no more calls. What was read stays valid."""
         self._loop.run(self._reader.close())
 
     def __enter__(self) -> Self:

@@ -47,6 +47,11 @@ def test_members_and_arguments_are_the_same(pair: tuple[Any, Any]) -> None:
             assert arguments(blocking[name]) == arguments(member), name
 
 
+@pytest.mark.parametrize("blocking", [blocking for _, blocking in PAIRS])
+def test_each_shows_its_fields(blocking: Any) -> None:
+    assert blocking.__repr__ is not object.__repr__
+
+
 @pytest.mark.parametrize("name", ["connect", "topics"])
 def test_functions_have_the_same_arguments(name: str) -> None:
     assert arguments(getattr(sync, name)) == arguments(getattr(tallystick, name))
