@@ -13,7 +13,7 @@ from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies, Versioned
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
@@ -89,10 +89,7 @@ def _bookie(name: BookieId, bookies: RegisteredBookies) -> BookieStatus:
 
 async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
     """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
-    bookie = _bookie(name, await driver.bookies())
-    cookie_node = await driver.read_cookie(name)
-    if cookie_node is None and bookie.registered is BookiePresence.DOWN:
-        raise NotFound(await _unknown(driver, name))
+    bookie, cookie_node = await _joined(driver, name)
     answers_ms, problem, space = await _probe(bookie)
     if problem is None and bookie.registered is BookiePresence.READ_ONLY:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
@@ -130,6 +127,20 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     if await driver.sync() != began:  # what was read after a reconnect may be old
         raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
     await driver.delete_cookie(name, cookie_node.version)
+
+
+async def require_joined(driver: MetadataDriver, name: BookieId) -> None:
+    """Raises NotFound for an id that never joined this cluster."""
+    await _joined(driver, name)
+
+
+async def _joined(driver: MetadataDriver, name: BookieId) -> tuple[BookieStatus, Versioned[bytes] | None]:
+    """Return how a bookie is registered, and its cookie. Raises NotFound for an id that never joined this cluster."""
+    bookie = _bookie(name, await driver.bookies())
+    cookie_node = await driver.read_cookie(name)
+    if cookie_node is None and bookie.registered is BookiePresence.DOWN:
+        raise NotFound(await _unknown(driver, name))
+    return bookie, cookie_node
 
 
 async def _require_down(driver: MetadataDriver, name: BookieId) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import tallystick
+from tallystick.admin.bookies import require_joined
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -16,7 +17,7 @@ from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import NoSuchLedger, NotFound, TallyError, UsageError
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.opening import Opening
 
@@ -128,7 +129,8 @@ async def read(
     async with _connect(uri, explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         if last is None and first > reader.last_entry:
-            print(f"ledger {ledger} has {_entries(reader.last_entry)} to read", file=sys.stderr)
+            so_far = "" if reader.is_closed else " so far: it is open, and no more are known to be confirmed"
+            print(f"ledger {ledger} has {_entries(reader.last_entry)} to read{so_far}", file=sys.stderr)
             return
         with output.progress("entries", is_shown=not sys.stdout.isatty()) as count:
             async for entry in reader.read(first, reader.last_entry if last is None else last):
@@ -148,10 +150,15 @@ async def tail(
 
 
 async def stored(uri: str, ledger: LedgerId, bookie: BookieId, *, json: bool) -> None:
-    """Print which entries a bookie has, a range of ids a line."""
+    """Print which entries a bookie has, a range of ids a line. Raises NotFound for a bookie that has nothing of it."""
     async with _connect(uri, False) as bk:
-        await bk.ledger_metadata(ledger)  # an id that there is not is told as such
-        listed = await bk.context.bookies.entry_list(bookie, ledger)
+        metadata = await bk.ledger_metadata(ledger)  # an id that there is not is told as such
+        await require_joined(bk.context.driver, bookie)
+        try:
+            listed = await bk.context.bookies.entry_list(bookie, ledger)
+        except NoSuchLedger as error:
+            places = ", ".join(dict.fromkeys(one for fragment in metadata.fragments for one in fragment.bookies))
+            raise NotFound(f"{bookie} has nothing of ledger {ledger}, whose bookies are {places}") from error
         for first, last in listed.runs():
             if json:
                 output.json_line({"ledger": ledger, "bookie": bookie, "first": first, "last": last})

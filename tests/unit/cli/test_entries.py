@@ -52,7 +52,7 @@ class Writer:
 
 
 class Reader:
-    last_entry, length = 2, 3
+    last_entry, length, is_closed = 2, 3, True
 
     async def read(self, first: int, last: int) -> AsyncIterator[Entry]:
         for number in range(first, last + 1):
@@ -223,6 +223,17 @@ def unexpected(entry: Entry) -> None:
 async def test_reading_beyond_the_end_says_where_it_is(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await entries.read("memory://x", 5, b"", 3, None, unexpected, explain=False)
     assert capsys.readouterr().err == "ledger 5 has 3 entries to read\n"
+
+
+async def test_of_an_open_ledger_it_says_that_more_may_come(
+    client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reader, "last_entry", -1)
+    monkeypatch.setattr(Reader, "is_closed", False)
+    await entries.read("memory://x", 5, b"", 0, None, unexpected, explain=False)
+    assert capsys.readouterr().err == (
+        "ledger 5 has 0 entries to read so far: it is open, and no more are known to be confirmed\n"
+    )
 
 
 @pytest.mark.parametrize(("last", "first", "expected"), [(2, None, 0), (14, None, 5), (14, 2, 2)])
