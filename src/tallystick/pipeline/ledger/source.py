@@ -29,7 +29,7 @@ FORMAT = "tally-ledger"
 
 
 class LedgerDataSource(BatchSource):
-    instead_of_following = "Outside of Spark, LedgerReader.tail and tally ledger tail follow a ledger."
+    instead_of_following = "Outside of Spark, LedgerReader.follow and tally ledger tail follow a ledger."
     instead_of_writing = "Write with tallystick.sync.connect(uri).create_ledger() in foreachPartition."
 
     @classmethod
