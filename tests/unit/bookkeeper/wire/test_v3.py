@@ -57,6 +57,18 @@ def test_a_response_comes_as_it_was_sent(response: responses.Response) -> None:
     assert responses.decode_response(responses.encode_response(response)[4:]) == response
 
 
+def test_what_is_zero_or_empty_is_sent_all_the_same() -> None:
+    read = v3.ReadRequest(HEADER, 0, -1, b"", False, 0, 0)
+    assert v3.decode_request(v3.encode_request(read)[4:]) == read
+    for response in (
+        responses.ReadResponse(0, Code.OK, 0, 0, b"", 0, 0),
+        responses.ReadLacResponse(0, Code.OK, 0, b"", b""),
+        responses.BookieInfoResponse(0, Code.OK, 0, 0),
+        responses.EntryListResponse(0, Code.OK, 0, b""),
+    ):
+        assert responses.decode_response(responses.encode_response(response)[4:]) == response
+
+
 @given(st.binary(max_size=200))
 def test_bytes_of_a_stranger_are_a_message_or_refused(body: bytes) -> None:
     for decode in (v3.decode_request, responses.decode_response):
