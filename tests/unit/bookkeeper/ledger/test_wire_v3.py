@@ -149,6 +149,14 @@ async def test_q6_the_lac_of_a_row_is_that_of_its_ledger() -> None:
     entry = (258).to_bytes(8, "big") + bytes(28)
     connection.hear(*(read(lane + at, 258, at, entry, lac) for at, lac in enumerate((4, 9, 9, 4, 4, 4, 4, 4))))
     assert connection.lacs == [(258, 9)]
+    _, other_lane = connection.lane(259, 0)
+    connection.lacs.clear()
+    _, lane = connection.lane(258, 8)
+    connection.hear(
+        read(lane + 8, 258, 8, (258).to_bytes(8, "big") + bytes(28), 4),
+        read(other_lane + 9, 259, 0, (259).to_bytes(8, "big") + bytes(28), 99),
+    )
+    assert set(connection.lacs) <= {(258, 4), (259, 99)}
 
 
 async def test_ids_of_requests_are_their_own_until_their_numbers_begin_anew() -> None:
