@@ -77,10 +77,13 @@ def test_nobody_is_answered_once_they_are_closed(lists: EntryLists, worker: Held
     assert not answers
 
 
-def test_a_bug_of_ours_is_told(worker: HeldWorker, errors: list[Exception]) -> None:
+def test_a_bug_of_ours_is_told(worker: HeldWorker, errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(runs: Iterator[range]) -> bytes:
         raise ValueError("a bug")
 
-    answers = asked(EntryLists(worker, broken, errors.append), 0)
-    worker.do_one()
-    assert not answers and [str(error) for error in errors] == ["a bug"]
+    monkeypatch.setattr(entry_lists, "MOST_WAITING", 1)
+    lists = EntryLists(worker, broken, errors.append)
+    for count in (1, 2):  # and it takes no place of those that wait
+        answers = asked(lists, 0)
+        worker.do_one()
+        assert not answers and [str(error) for error in errors] == ["a bug"] * count

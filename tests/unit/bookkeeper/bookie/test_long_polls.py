@@ -122,6 +122,8 @@ def test_who_ends_while_it_is_to_be_answered_is_answered_no_worse() -> None:
         await asyncio.sleep(0)
         assert [name for name, _ in polls.answered] == ["a"], "the connection drops it"
         polls.poll("closed", ledger=2)
+        polls.poll("moved", ledger=3)
+        polls.move(3, 5)
         polls.close()
         await asyncio.sleep(20)
         assert len(polls.answered) == 1
