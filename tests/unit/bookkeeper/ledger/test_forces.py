@@ -12,6 +12,7 @@ from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.entry_list import EntryList
 from tallystick.bookkeeper.wire.v3_responses import ForceResponse, encode_response
 from tallystick.errors import (
     BookieUnavailable,
@@ -143,6 +144,57 @@ async def test_q5_what_a_bookie_lost_at_its_death_is_not_forced_by_its_next_life
     assert (await cluster.client(2).ledger_metadata(writer.id)).last_entry == 0
 
 
+async def test_q5_what_a_bookie_shows_before_its_connection_ends_is_not_forced_over_the_next(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, deferred_sync=True)
+    await writer.append(b"x")
+    bookie = bookies_of(cluster, writer)[0]
+
+    def lose_connections() -> None:
+        for transport in tuple(bookie.connections):
+            transport.abort()
+
+    lose_connections()
+    await asyncio.sleep(1)
+    entry_list = client.context.bookies.entry_list
+
+    async def shown_before_the_end(name: str, ledger: int) -> EntryList:
+        shown = await entry_list(name, ledger)
+        lose_connections()
+        await asyncio.sleep(1)
+        return shown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client.context.bookies, "entry_list", shown_before_the_end)
+        with pytest.raises(BookieUnavailable, match="ended in a force"):
+            await writer.force()
+    assert (writer.lac, forces(bookie)) == (-1, 0)
+    assert await writer.force() == 0
+
+
+async def test_q5_what_a_force_took_that_was_given_up_is_shown_by_the_next_life(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3, deferred_sync=True)
+    await writer.append(b"x")
+    bookie = bookies_of(cluster, writer)[0]
+    held = hold_forces(bookie)
+    forcing = asyncio.ensure_future(writer.force())
+    await asyncio.sleep(0.1)
+    assert held
+    forcing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await forcing
+    bookie.script_v3 = None
+    await cluster.down(bookie.id)
+    bookie.keep_only({})
+    await cluster.up(bookie.id)
+    await asyncio.sleep(2)
+    with pytest.raises(LedgerError, match="lost entries"):
+        await writer.force()
+    assert writer.lac == -1
+
+
 @pytest.mark.parametrize("how", ["code", "hangs", "closes"])
 async def test_the_first_error_fails_the_force_and_nothing_else(cluster: SmallCluster, how: str) -> None:
     writer = await cluster.client(1, add_timeout_s=0.5).create_ledger(3, deferred_sync=True)
@@ -157,8 +209,10 @@ async def test_the_first_error_fails_the_force_and_nothing_else(cluster: SmallCl
         return answers.get(how, refusal)
 
     bookie.script_v3 = refuse
+    began_at = asyncio.get_running_loop().time()
     with pytest.raises((BookieUnavailable, RequestTimeout)):
         await writer.force()
+    assert asyncio.get_running_loop().time() - began_at < 1, "it is given as long as an add"
     bookie.script_v3 = None
     await asyncio.sleep(2)
     assert await writer.append(b"y") == 1
@@ -205,6 +259,20 @@ async def test_force_on_a_closed_or_stopped_writer(cluster: SmallCluster) -> Non
     for writer in (closed, stopped):
         with pytest.raises(LedgerClosed):
             await writer.force()
+
+
+async def test_a_force_of_a_writer_that_is_stopped_meanwhile_fails(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(3, deferred_sync=True)
+    await writer.append(b"x")
+    bookie = bookies_of(cluster, writer)[0]
+    held = hold_forces(bookie)
+    forcing = asyncio.ensure_future(writer.force())
+    await asyncio.sleep(0.1)
+    writer.abort()
+    bookie.say(encode_response(ForceResponse(held[0].header.request_id, Code.OK, writer.id)))
+    with pytest.raises(LedgerClosed):
+        await forcing
+    assert writer.lac == -1
 
 
 async def test_a_close_waits_for_the_force_that_is_under_way(cluster: SmallCluster) -> None:
@@ -281,5 +349,9 @@ async def test_version_2_alone_and_old_bookies_have_no_deferred_sync(cluster: Sm
     await other.append(b"x")
     with pytest.raises(BookieUnavailable):
         await other.force()
+    opened = [bookie.opened for bookie in cluster.bookies.values()]
+    with pytest.raises(BookieUnavailable, match="older bookies"):
+        await other.force()
+    assert [bookie.opened for bookie in cluster.bookies.values()] == opened, "that is remembered"
     assert await other.append(b"y") == 1
     assert "ensemble changed" not in cluster.kinds()
