@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -282,6 +283,21 @@ async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Bench
             await attempt
 
 
+async def test_close_ends_the_connection_of_version_3_too(bench: Bench) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script_v3 = lambda request: None
+    client = bench.client()
+    await client.read("b1", 1, 0)
+    forced = client.force("b1", 1)
+    await until(lambda: len(bookie.requests_v3) == 1)
+    assert bookie.opened == len(bookie.connections) == 2
+    await client.close()
+    assert forced.done()
+    with pytest.raises(BookieUnavailable, match="closed"):
+        await forced
+    await until(lambda: not bookie.connections)
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
     """Their transports, buffers and joined writes differ; the answers must not."""
@@ -336,3 +352,28 @@ async def test_with_one_connection_all_ledgers_share_it(bench: Bench) -> None:
     assert {client.connection("b1", ledger) for ledger in range(6)} == {1}
     await client.read("b1", 1, 0)
     assert b1.opened == 1
+
+
+async def test_a_bookie_that_was_reached_is_tried_again_soon_once_it_is_lost(bench: Bench) -> None:
+    [bookie] = await bench.bookie("b1")
+    client = bench.client()
+
+    async def tries(seconds: float) -> int:
+        """How many attempts to connect fail in this time."""
+        before = Counter(bench.kinds())["bookie not reached"]
+        for _ in range(round(seconds / 0.01)):
+            with pytest.raises(BookieUnavailable):
+                await client.read("b1", 1, 0)
+            await asyncio.sleep(0.01)
+        return Counter(bench.kinds())["bookie not reached"] - before
+
+    await bookie.stop()
+    first = await tries(1.0)
+    await tries(10.0)
+    assert await tries(1.0) < first
+    await bookie.start()
+    await asyncio.sleep(2)
+    assert (await client.read("b1", 1, 0)).code == Code.NO_LEDGER
+    await bookie.stop()
+    await asyncio.sleep(0.01)
+    assert await tries(1.0) == first
