@@ -39,6 +39,8 @@ async def test_20_an_entry_without_its_quorum_ends_the_writer_and_all_that_wait(
     second = writer.append_nowait(b"c")
     await asyncio.sleep(0.4)
     assert not first.done()
+    await asyncio.sleep(0.4)
+    assert first.done(), "what is sent behind it gives it no more time"
     for future in (first, second):
         with pytest.raises(RequestTimeout, match="no ack quorum in time") as caught:
             await future
@@ -82,7 +84,22 @@ async def test_a_loop_that_stood_still_hears_what_lies_in_its_sockets_first() ->
     assert over == []
     timing.confirmed(0, 1, 0)
     timing.sent(1)
-    clock.time += 1.0
-    await asyncio.sleep(BEAT_S + 1.1)
+    await asyncio.sleep(BEAT_S)
+    clock.time += 30.0  # once more
+    await asyncio.sleep(1.1)
+    assert over == []
+    await asyncio.sleep(BEAT_S)
     assert len(over) == 1
     timing.end()
+
+
+async def test_who_has_ended_is_not_late_any_more(cluster: SmallCluster) -> None:
+    writer = await cluster.client(add_quorum_timeout_s=2.0, add_timeout_s=60.0).create_ledger(3, ack_quorum=2)
+    hang(cluster, *cluster.bookies)
+    future = writer.append_nowait(b"x")
+    await asyncio.sleep(1)
+    writer.abort()
+    with pytest.raises(LedgerClosed):
+        await future
+    await asyncio.sleep(5)
+    assert "writer stopped" not in cluster.kinds()
