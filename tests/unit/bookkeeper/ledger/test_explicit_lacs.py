@@ -121,6 +121,21 @@ async def test_a_bookie_that_takes_none_costs_nothing_else_and_is_named_once(clu
     await writer.close()
 
 
+async def test_a_bookie_that_took_one_since_is_named_again(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(1, write_quorum=1, ack_quorum=1)
+    [bookie] = [cluster.bookies[name] for name in writer.metadata.ensemble]
+
+    def refuse(request: v3.Request) -> bytes:
+        response = v3_responses.WriteLacResponse(request.header.request_id, Code.READ_ONLY, writer.id)
+        return v3_responses.encode_response(response)
+
+    for script in (refuse, refuse, None, refuse):
+        bookie.script_v3 = script
+        await writer.append(b"x")
+        await asyncio.sleep(1)
+    assert cluster.kinds().count("explicit LAC not taken") == 2
+
+
 async def test_thousands_of_idle_writers_tell_theirs_in_turns(cluster: SmallCluster) -> None:
     client = cluster.client()
     writers = [await client.create_ledger(3, write_quorum=2) for _ in range(300)]  # most have no session any more
