@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.ledger.follow import WAIT_S
+from tallystick.bookkeeper.ledger.poll_plan import MAX_PAUSE_S
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
@@ -134,6 +136,44 @@ async def test_a_bookie_that_says_nothing_does_not_keep_the_others_entries(clust
         assert following.entries == list(range(11))
         polls = [one for one in cluster.bookies[asked_first].requests_v3 if isinstance(one, v3.ReadRequest)]
         assert len(polls) == 1  # one at a time
+        await following.stop()
+
+
+async def test_who_waits_for_minutes_asks_once_a_wait_and_keeps_its_connections(cluster: SmallCluster) -> None:
+    writer = await cluster.client(1).create_ledger(3, write_quorum=3)
+    await writer.append(b"x")
+    async with await cluster.client(2, read_timeout_s=1.0).open_ledger(writer.id) as reader:
+        following = Following(reader)
+        await asyncio.sleep(10 * WAIT_S)
+        for bookie in cluster.bookies.values():
+            assert len([one for one in bookie.requests_v3 if isinstance(one, v3.ReadRequest)]) <= 12
+        assert not {"bookie connection ended", "bookie not reached"} & set(cluster.kinds())
+        await writer.append(b"y")
+        await asyncio.sleep(1)
+        assert following.entries == [0, 1]
+        await following.stop()
+
+
+async def test_a_bookie_that_does_not_wait_is_asked_again_after_a_growing_pause(cluster: SmallCluster) -> None:
+    writer = await cluster.client(1).create_ledger(1, write_quorum=1, ack_quorum=1)
+    await writer.append(b"x")
+    await asyncio.sleep(1)
+    [bookie] = [cluster.bookies[name] for name in writer.metadata.ensemble]
+    polls = 0
+
+    def at_once(request: v3.Request) -> bytes:
+        nonlocal polls
+        if not (isinstance(request, v3.ReadRequest) and request.is_long_poll):
+            return bookie.USUAL
+        polls += 1
+        assert polls < 1000, "again and again"
+        return encode_response(ReadResponse(request.header.request_id, Code.OK, writer.id, -1, None, 0))
+
+    bookie.script_v3 = at_once
+    async with await cluster.client(2).open_ledger(writer.id) as reader:
+        following = Following(reader)
+        await asyncio.sleep(10)
+        assert following.entries == [0] and polls <= 10 / MAX_PAUSE_S + 10
         await following.stop()
 
 

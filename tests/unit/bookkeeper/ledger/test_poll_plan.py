@@ -66,3 +66,26 @@ def test_the_lac_is_asked_for_where_a_write_set_has_nobody_who_waits() -> None:
     assert plan.must_ask(3 * FIRST_PAUSE_S + 1e-9)  # more and more seldom
     plan.take_due(1.0)
     assert not plan.must_ask(1.0)
+
+
+def test_who_told_of_a_move_waits_for_no_long_pause_when_it_fails_again() -> None:
+    plan = PollPlanCore(Striping(1, 1, 1), 0, 0.0)
+    for now in (1.0, 2.0, 3.0):
+        assert plan.take_due(now) == [0]
+        plan.failed(0, now)
+    assert plan.take_due(4.0) == [0]
+    plan.moved(0, 4.0)
+    assert plan.take_due(4.0) == [0]
+    plan.failed(0, 4.0)
+    assert plan.take_due(4.0 + FIRST_PAUSE_S) == [0]
+
+
+def test_no_time_to_ask_is_left_once_each_write_set_has_somebody_who_waits() -> None:
+    plan = PollPlanCore(Striping(1, 1, 1), 0, 0.0)
+    assert plan.take_due(0.0) == [0]
+    plan.failed(0, 0.0)
+    assert not plan.must_ask(0.0) and plan.wake_at(0.0) == FIRST_PAUSE_S
+    assert plan.take_due(FIRST_PAUSE_S) == [0] and not plan.must_ask(FIRST_PAUSE_S)
+    assert plan.wake_at(1.0) is None, "a time that is over is no time to wake at"
+    plan.failed(0, 1.0)
+    assert not plan.must_ask(1.0), "that, too, is asked for after a pause"
