@@ -9,6 +9,7 @@ import pytest
 
 from support.fake_bookie import FakeBookie
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.wire import v3, v3_responses
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
@@ -119,6 +120,17 @@ async def test_a_bookie_that_takes_none_costs_nothing_else_and_is_named_once(clu
     assert "ensemble changed" not in cluster.kinds() and "bookie failed" not in cluster.kinds()
     assert told(cluster.bookies["b0"]) == told(cluster.bookies["b2"]) == [(writer.id, lac) for lac in range(3)]
     await writer.close()
+
+
+async def test_the_lac_of_an_older_fragment_is_told_to_the_bookies_that_have_that_entry(cluster: SmallCluster) -> None:
+    """A bookie that was missing may be replaced while the writer is idle."""
+    writer = await cluster.client().create_ledger(3, write_quorum=2)
+    await writer.append(b"x")
+    assert writer._session is not None
+    metadata, state = writer.metadata, writer._session.state
+    state.store(Versioned(metadata.with_fragment(1, ("b7", "b8", "b9")), state.versioned.version))
+    told = writer.explicit_lac()
+    assert told is not None and (told.lac, told.bookies) == (0, metadata.ensemble[:2])
 
 
 async def test_a_bookie_that_took_one_since_is_named_again(cluster: SmallCluster) -> None:
