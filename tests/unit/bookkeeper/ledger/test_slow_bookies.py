@@ -146,3 +146,13 @@ async def test_70_striped_ledgers_use_all_bookies_sticky_or_not(bench: Bench) ->
     for entry in range(30):
         assert await collect(client, unstriped._replace(first=entry, last=entry)) == [entry]
     assert all(bookie.requests for bookie in bench.bookies.values()), "each entry's first replica"
+
+
+async def test_70_a_striped_ledger_is_read_past_a_bookie_that_fails_with_sticky_reads_too(bench: Bench) -> None:
+    """Each entry is asked for at its own write set."""
+    await bench.bookie(*NAMES)
+    striped = store(bench, NAMES, 2, 0, 29)
+    await bench.bookies[NAMES[LEDGER % 3]].stop()
+    client = bench.client(sticky_reads=True)
+    for _ in range(2):  # the second time it is known to have failed
+        assert await collect(client, striped) == list(range(30))
