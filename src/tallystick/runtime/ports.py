@@ -15,8 +15,9 @@ class ReservedPort:
     """A free port of ``host``, or ``port`` where that is not 0, and the ports at ``offsets`` from it.
 
     They are bound and not listened on. So the system gives them to nobody who asks for any port, and who asks for this
-    one gets it: with SO_REUSEADDR, as servers do. ``close`` it when the server listens. Raises UsageError if there is
-    no such port.
+    one gets it: with SO_REUSEADDR, as servers do. A free port, and those at its offsets, are nobody else's, reserved or
+    not; ``port`` may be reserved already, by whoever starts the server. ``close`` it when the server listens. Raises
+    UsageError if there is no such port.
     """
 
     def __init__(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> None:
@@ -26,9 +27,9 @@ class ReservedPort:
         for _ in range(1 if port else TRIES):
             with ExitStack() as sockets:
                 try:
-                    self.port = _bind(sockets, host, port)
+                    self.port = _bind(sockets, host, port, alone=not port)
                     for offset in offsets:
-                        _bind(sockets, host, self.port + offset)
+                        _bind(sockets, host, self.port + offset, alone=not port)
                 except OSError as failure:
                     error = failure
                     continue
@@ -43,11 +44,14 @@ class ReservedPort:
         self._sockets.close()
 
 
-def _bind(sockets: ExitStack, host: str, port: int) -> int:
+def _bind(sockets: ExitStack, host: str, port: int, *, alone: bool) -> int:
+    """``alone``: with SO_REUSEADDR from the start the port could be one that another process has reserved, and of two
+    servers one would not start. Set when it is bound, it lets the server in all the same."""
     if not 0 <= port < 1 << 16:
         raise OSError(errno.EADDRNOTAVAIL, "there is no such port")
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = sockets.enter_context(socket.socket(family, kind, protocol))
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, not alone)
     bound.bind(address)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return int(bound.getsockname()[1])
