@@ -8,6 +8,34 @@ STORE = "rocketmq/store/"
 
 QUEUE_MUTANTS = (
     Mutant(
+        "a deletion of log files is not noted before it begins",
+        STORE + "upkeep.py",
+        "self.save(drop_from=parts.log.files.first)",
+        "self.save()",
+        "tests/unit/rocketmq/store/test_interrupted_deletion.py",
+    ),
+    Mutant(
+        "files that are put back go with a deletion that was over",
+        STORE + "upkeep.py",
+        "self.note(drop_from=-1)",
+        "pass",
+        "tests/unit/rocketmq/store/test_interrupted_deletion.py",
+    ),
+    Mutant(
+        "a deletion that goes on takes files that somebody put back before it",
+        STORE + "opening.py",
+        "if 0 <= queue_state.drop_from <= files.first < stop:",
+        "if 0 <= queue_state.drop_from and files.first < stop:",
+        "tests/unit/rocketmq/store/test_interrupted_deletion.py",
+    ),
+    Mutant(
+        "files of queues outlive a deletion that was interrupted",
+        STORE + "queue_opening.py",
+        "            queue.remove_expired_files()\n",
+        "            pass\n",
+        "tests/unit/rocketmq/store/test_interrupted_deletion.py",
+    ),
+    Mutant(
         "a topic made anew shares files with the one that is going",
         STORE + "consume_queues.py",
         "if (old := self._take_leaving(topic, queue_id)) is not None:",

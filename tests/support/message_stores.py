@@ -11,6 +11,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import GetStatus, PutRequest, PutResult
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import StoredMessage, decode_messages, encode_properties
+from tallystick.runtime.disk import read_file
 from tallystick.runtime.events import Event, Events
 from tallystick.sim.disk import SimDisk
 
@@ -62,6 +63,24 @@ class Shelf:
         self.store.flush()
         self.store.reput()
         self.store.maintain(self.clock.ms)
+
+    def expire(self) -> None:
+        """All but the newest files of the log are deleted."""
+        self.clock.ms += 100 * 3_600_000
+        self.store.delete_expired()
+        self.store.maintain(self.clock.ms)
+
+    def copies(self, folder: str) -> dict[str, bytes]:
+        """All files of a folder of the store, by their paths."""
+        paths = [f"{ROOT}/{folder}/{name}" for name in self.disk.sizes(f"{ROOT}/{folder}")]
+        return {path: read_file(self.disk, path) for path in paths}
+
+    def put_back(self, files: dict[str, bytes]) -> None:
+        """Write such copies to the disk, durably."""
+        for path, data in files.items():
+            file = self.disk.open(path, create=True)
+            file.write([data], 0)
+            file.sync()
 
     def read(self, topic: str = "Topic", queue_id: int = 0, offset: int | None = None) -> list[StoredMessage]:
         """All messages of a queue."""

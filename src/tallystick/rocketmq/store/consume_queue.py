@@ -352,6 +352,10 @@ class ConsumeQueue:
         detached, self._detached = self._detached, []
         self._files.delete(detached)
 
+    def remove_expired_files(self) -> None:
+        """Delete those that were detached, as a checkpoint noted, when a kill came."""
+        self._files.remove_before_first()
+
     def sync(self) -> None:
         """Make all units written so far durable, and the queue's folders. On a thread."""
         with self._removing:

@@ -335,6 +335,15 @@ class FileQueue:
             self._sync_names()  # one by one: a crash must not leave a gap
             self._close(file)
 
+    def remove_before_first(self) -> None:
+        """Delete the files of the folder that begin before the first one of the run, durably."""
+        names = self._disk.sizes(self.directory) if self._disk.exists(self.directory) else ()
+        earlier = [name for name in names if name.isdecimal() and int(name) < self.first]
+        for name in earlier:
+            self._disk.unlink(os.path.join(self.directory, name))
+        if earlier:
+            self._sync_names()
+
     def clear(self) -> None:
         """Delete all files durably; views stay good while they are held."""
         if self.files:

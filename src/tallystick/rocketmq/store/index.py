@@ -166,18 +166,24 @@ class Index:
         if files:
             self._disk.sync_dir(self._directory)
 
-    def drop_before(self, physical: int) -> list[str]:
-        """Delete the files whose messages are all gone, but never the last. Returns their names. On a thread."""
-        dropped_files = [
-            file for file in self._files[:-1] if file.lost_records is None and file.header.end_offset < physical
-        ]
-        self._files = [file for file in self._files if file not in dropped_files]
-        for file in dropped_files:
+    def detach_before(self, physical: int) -> list[IndexFile]:
+        """Count the files whose messages are all gone as gone, but never the last. Returns them: pass them to
+        ``delete``. Call it with reput's lock held."""
+        files = self._files
+        detached = [file for file in files[:-1] if file.lost_records is None and file.header.end_offset < physical]
+        self._files = [file for file in files if file not in detached]
+        for file in detached:
+            if file.dirty:  # built again a moment ago
+                self._unsynced.remove(file)
+        return detached
+
+    def delete(self, detached: Sequence[IndexFile]) -> None:
+        """Delete detached files. On a thread."""
+        for file in detached:
             self._disk.unlink(file.path)
             file.close()
-        if dropped_files:
+        if detached:
             self._disk.sync_dir(self._directory)
-        return [file.name for file in dropped_files]
 
     def close(self) -> None:
         for file in self._files:

@@ -160,6 +160,8 @@ class StoreOpening:
             queue_state.begin_offset, queue_state.master_first = recovery.start, None  # or it took the first file
         self._check(queue_state)
         mark_running(disk, self._directory)
+        if notes.are_trusted:
+            self._finish_deletion(queue_state, files)
         return CommitLog(files, recovery.end, recovery.start, notes.sidecar), index, recovery
 
     def _check(self, queue_state: QueueState) -> None:
@@ -182,9 +184,19 @@ class StoreOpening:
                 "files as expired, stop it and put them back, or start it on a copy that has them",
             )
 
+    def _finish_deletion(self, queue_state: QueueState, files: FileQueue) -> None:
+        """Go on with a deletion of log files in which retention was interrupted: no queue has units of their messages
+        any more. Only files that it named go, and none where older ones are there, which somebody put back: see
+        ``_begins_earlier``. What follows them is there: it was durable, and a log that lacks it was refused."""
+        stop = queue_state.log_first
+        if 0 <= queue_state.drop_from <= files.first < stop:
+            deleted_files = files.drop_before(stop)
+            reason = "retention was interrupted"
+            self._events.emit("files deleted", count=len(deleted_files), first=files.first, reason=reason)
+
     def _begins_earlier(self, queue_state: QueueState, log: CommitLog) -> bool:
-        """Whether log files are there again that were gone, or about to go: a power loss brought back what retention
-        had deleted, or somebody put back what was missing. The queues have no units of their messages any more."""
+        """Whether log files are there again that were gone: somebody put back what was missing, or what retention had
+        deleted. The queues have no units of their messages any more."""
         earlier = log.first < queue_state.log_first <= log.end
         if earlier:
             self._events.emit(
@@ -243,6 +255,7 @@ class StoreOpening:
             file_units=self._settings.consume_queue_file_units,
             dispatched=dispatch_from,
             log_first=log.first,
+            drop_from=-1,
             holes=rebuild.holes(),
             index_holes=names,
             rebuild_offset=rebuild.offset,

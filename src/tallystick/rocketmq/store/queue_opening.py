@@ -73,6 +73,8 @@ class QueueOpening:
             if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
                 queue.learn_born()
         queues.remove_unknown()
+        for queue in queues if queue_state.drop_from >= 0 else ():
+            queue.remove_expired_files()
         for queue in queues:
             queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))  # noted, but not yet what it took
         shortened_queues = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]

@@ -97,6 +97,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     # older messages: read as offsets, these are as good until the master says more.
     master_first: int | bool | None = None
     deletions_told_by: str = ""  # of a slave: the process of the master that told of those behind the log's end
+    drop_from: int = -1  # files of the log from here up to ``log_first`` are being deleted; -1: none are
 
 
 @dataclass
@@ -120,6 +121,7 @@ class QueueState:
     forgotten_up_to: int = 0
     master_first: int | None = None
     deletions_told_by: str = ""
+    drop_from: int = -1
 
     @property
     def ends_known(self) -> bool:
@@ -140,6 +142,7 @@ class QueueState:
             batch.forgotten_up_to,
         )
         self.master_first, self.deletions_told_by = batch.master_first, batch.deletions_told_by
+        self.drop_from = batch.drop_from
         self.forget(batch.removed_queues)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
@@ -185,6 +188,7 @@ class QueueState:
             forgotten_up_to=self.forgotten_up_to,
             master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
+            drop_from=self.drop_from,
         )
         return msgspec.structs.replace(nothing, **fields)
 
@@ -211,6 +215,7 @@ class QueueState:
             forgotten_up_to=self.forgotten_up_to,
             master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
+            drop_from=self.drop_from,
         )
 
 

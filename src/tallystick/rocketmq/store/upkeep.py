@@ -208,17 +208,23 @@ class Upkeep:
             self._events.emit(kind, used_percent=round(self.disk_used_percent, 1))
 
     def _drop_before(self, first: int, durable: int) -> None:
-        """Noted before it happens: a start that misses files would look for their messages in the log."""
+        """Noted before it happens: a start that misses files would look for their messages in the log, and one behind a
+        kill goes on with it. Noted when it is done: what somebody puts back then stays."""
         parts, changed_queues = self._parts, []
         for queue in parts.queues:
             if queue.forget_before(first) | queue.detach_files(durable):
                 changed_queues.append(queue)
         self._log_first = first
         self._mark(changed_queues, [])
+        with parts.reput.lock:
+            index_files = parts.index.detach_before(first) if parts.index is not None else []
+        self._removed_index_files += [file.name for file in index_files]
         with contextlib.suppress(DiskFull):  # the deletion makes room
-            self.save()
+            self.save(drop_from=parts.log.files.first)
         parts.log.files.drop_before(first)
         for queue in changed_queues:
             queue.delete_files()
         if parts.index is not None:
-            self._removed_index_files += parts.index.drop_before(first)
+            parts.index.delete(index_files)
+        with contextlib.suppress(DiskFull):  # the next checkpoint says it
+            self.note(drop_from=-1)

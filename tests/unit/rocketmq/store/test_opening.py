@@ -240,42 +240,23 @@ def test_a_start_says_nothing_of_files_that_retention_deleted() -> None:
     shelf = Shelf()
     shelf.send(*[b"%03d" % number for number in range(100)])
     shelf.settle()
-    _expire(shelf)
+    shelf.expire()
     assert shelf.store.first > 0
     shelf.disk.power_loss()
     shelf.open()
     assert not [event for event in shelf.events if event.kind == "log files missing"]
 
 
-def _copies(shelf: Shelf, folder: str) -> dict[str, bytes]:
-    """All files of a folder of the store, by their paths."""
-    paths = [f"{ROOT}/{folder}/{name}" for name in shelf.disk.sizes(f"{ROOT}/{folder}")]
-    return {path: read_file(shelf.disk, path) for path in paths}
-
-
-def _put_back(shelf: Shelf, files: dict[str, bytes]) -> None:
-    for path, data in files.items():
-        file = shelf.disk.open(path, create=True)
-        file.write([data], 0)
-        file.sync()
-
-
-def _expire(shelf: Shelf) -> None:
-    shelf.clock.ms += 100 * 3600 * 1000
-    shelf.store.delete_expired()
-    shelf.store.maintain(shelf.clock.ms)
-
-
 @pytest.mark.parametrize("why", ["retention", "somebody moved them away"])
 @pytest.mark.parametrize("crash", [False, True])
 def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bool) -> None:
-    """A power loss brings back what retention deleted; a start that missed files asks to put them back."""
+    """Somebody wants back what retention deleted; a start that missed files asks to put them back."""
     shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
     shelf.send(*sent)
     shelf.settle()
-    log_files = dict(list(_copies(shelf, "commitlog").items())[:2])
+    log_files = dict(list(shelf.copies("commitlog").items())[:2])
     if why == "retention":
-        _expire(shelf)
+        shelf.expire()
         shelf.disk.kill()
     else:
         shelf.store.close()
@@ -283,7 +264,7 @@ def test_messages_of_log_files_that_come_back_are_read_again(why: str, crash: bo
             shelf.disk.unlink(path)
         shelf.open()
         shelf.store.close()
-    _put_back(shelf, log_files)
+    shelf.put_back(log_files)
     shelf.open()
     if crash:
         shelf.disk.kill()
@@ -300,11 +281,11 @@ def test_files_of_a_queue_before_the_log_files_that_came_back_go() -> None:
     shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
     shelf.send(*sent)
     shelf.settle()
-    _, second_log_file, *_ = _copies(shelf, "commitlog").items()
-    queue_files = _copies(shelf, "consumequeue/Topic/0")
-    _expire(shelf)
+    _, second_log_file, *_ = shelf.copies("commitlog").items()
+    queue_files = shelf.copies("consumequeue/Topic/0")
+    shelf.expire()
     shelf.disk.kill()
-    _put_back(shelf, {**dict([second_log_file]), **queue_files})
+    shelf.put_back({**dict([second_log_file]), **queue_files})
     shelf.open()
     (first, _) = shelf.store.queue_range("Topic", 0)
     assert shelf.bodies() == sent[first:] and first > SMALL.consume_queue_file_units
