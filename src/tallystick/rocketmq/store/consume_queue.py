@@ -102,7 +102,8 @@ class ConsumeQueue:
             return
         nothing_is_left = stop == self.filled
         detached = self._files.detach_before(self._files.limit if nothing_is_left else stop * UNIT.size)
-        self._detached += detached
+        # The next message may begin a file of the same name as the last lost one, which is gone as it is.
+        self._detached += [file for file in detached if file.start // UNIT.size + in_file <= self.end]
         self._files.absent = [file for file in self._files.absent if file not in detached]
         if nothing_is_left:  # the next message begins a new file
             self.first, self._units.filled, self._synced_bytes = self.end, 0, 0
@@ -180,9 +181,10 @@ class ConsumeQueue:
         if self.last_physical < physical:
             return physical
         again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical
-        if self.has_hole:
+        if self.has_hole:  # the file with ``first`` may be lost, and what is before it
             self._units.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
-        self.first = self._units.first
+        else:
+            self.first = self._units.first
         self._units.filled = self._units.search(physical, self.first)
         self._settle(self._files.close)
         return again

@@ -108,6 +108,27 @@ def test_a_lost_queue_whose_file_of_expired_messages_is_lost_too_is_built_again(
     consistent(shelf)
 
 
+def test_a_file_that_is_begun_where_a_lost_one_of_expired_messages_was_stays() -> None:
+    """Retention deleted it under the name of the lost one: the broker ended with "no such file"."""
+    shelf = Shelf()
+    shelf.send(*[b"%02d" % number for number in range(11)])
+    shelf.send(*[b"x" * 300 for _ in range(30)], topic="Other")
+    shelf.settle()
+    shelf.expire()
+    assert shelf.store.queue_range("Topic", 0) == (11, 11)
+    shelf.store.close()
+    shelf.disk.unlink(f"{ROOT}/consumequeue/Topic/0/{0:020}")
+    shelf.open()
+    shelf.send(b"one more")
+    shelf.send(*[b"x" * 300 for _ in range(30)], topic="Other")
+    shelf.settle()
+    shelf.expire()
+    shelf.send(b"last")
+    shelf.settle()
+    assert shelf.bodies()[-1:] == [b"last"]
+    consistent(shelf)
+
+
 def test_a_store_that_another_program_wrote_meanwhile_is_dispatched_again() -> None:
     """An older version of ours knows nothing of the file, and its own notes are newer."""
     shelf, path = Shelf(), f"{ROOT}/tally-queues"
