@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.store_expiries import Expiries
 from sim.store_histories import Histories
 from sim.store_schedules import Schedule
 from tallystick.sim.series import random_start
@@ -41,6 +42,19 @@ def test_queues_are_what_the_log_says_where_another_log_comes_than_the_one_that_
     assert min(promotions, cuts) > 20, "too little happened to prove anything"
 
 
+def test_a_start_that_a_deletion_of_expired_messages_is_interrupted_for_does_no_more_than_any_other() -> None:
+    first = random_start()
+    expiries = interruptions = 0
+    for seed in range(first, first + 40):
+        schedule = Expiries(seed)
+        try:
+            schedule.run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        expiries, interruptions = expiries + schedule.expiries, interruptions + schedule.interruptions
+    assert min(expiries, interruptions) > 30, "too little happened to prove anything"
+
+
 # A deletion told late and a kill; ends that a promotion took over, then queues that are read; a slave that never heard
 # of a deletion (two), a kill before it did; a tally-queues that begins as the one before; slaves that lose the end of
 # their log, where a topic was made anew, beside files of queues, or all of it.
@@ -54,6 +68,17 @@ def test_a_seed_gives_a_run_that_holds(seed: int) -> None:
     schedule = Schedule(seed)
     schedule.run()
     assert schedule.number > 0, "nothing was sent that could be lost"
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        1016,  # of a queue a file of expired messages was lost, and retention took the one that was begun in its place
+        1027,  # the file with its first message was lost, and then the end of the log
+    ],
+)
+def test_expiry_holds_where_it_was_once_broken(seed: int) -> None:
+    Expiries(seed).run()
 
 
 @pytest.mark.parametrize(

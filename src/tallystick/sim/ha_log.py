@@ -22,7 +22,7 @@ from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
+from tallystick.runtime.events import Event, Events
 from tallystick.sim.disk import PLENTY, Crashed
 from tallystick.sim.ha_disk import RecordDisk
 from tallystick.sim.ha_store import SeenStore
@@ -72,12 +72,19 @@ class SimLog:
         self.store = self._open()
 
     def _open(self) -> SeenStore:
-        store = SeenStore.open(self.disk, _ROOT, self._settings, self._clock, Events(), slave=self._slave)
+        store = SeenStore.open(
+            self.disk, _ROOT, self._settings, self._clock, Events(self._judge_start), slave=self._slave
+        )
         assert isinstance(store, SeenStore)
         store.log = self
         self._opened_at = self._certain = store.end
         self._began: int | None = None  # of a closed store
         return store
+
+    def _judge_start(self, event: Event) -> None:
+        """Nobody puts files back here: a start finishes what retention began, and dispatches nothing again for it."""
+        if event.kind == "log files came back":
+            raise Violation(f"restart: all is dispatched again, files came back from {event.fields['first']} on")
 
     def _chance(self, probability: float) -> bool:
         return self._random.random() < probability
