@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.state_file import SPARE_FILE
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -280,7 +281,7 @@ class StorageLife:
             self.books[ledger].deleting = True
 
     def _finish(self, plan: CheckpointPlan) -> None:
-        self.storage.checkpoints.finish(plan)
+        finished(self.storage.checkpoints.finish(plan))
         self._plan, self._is_plan_written = None, False
         self._forgetting.clear()
         for ledger in IDS:

@@ -43,6 +43,7 @@ class CheckpointPlan:
     rewrite: tuple[int, ...] = ()  # logs whose live entries move to a new log
     dead_logs: tuple[int, ...] = ()  # logs that nothing refers to
     deleted: tuple[LedgerId, ...] = ()
+    forgotten: tuple[LedgerId, ...] = ()  # of the deleted ledgers; the state does not have them
 
 
 NewLog = tuple[EntryLog, list[Piece]]

@@ -9,16 +9,16 @@ All methods are for the loop but ``write`` and ``sweep``, of which a thread runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointResult, CheckpointWriter, ReclaimedSpace
 from tallystick.bookkeeper.bookie.collector import DamagedLog, logs_to_rewrite, logs_without_a_ledger
-from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS
 from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import DeletedLedger, State
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps, finished
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
@@ -73,7 +73,7 @@ class Checkpoints:
         log = self._ledgers.next_log
         self._ledgers.next_log += 2
         frozen = self._tables.freeze(self._taken_commit())
-        return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
+        return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted.copy()), log)
 
     def begin_compaction(self) -> CheckpointPlan:
         """Plan a checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
@@ -82,17 +82,11 @@ class Checkpoints:
 
     def begin_collect(self, candidates: Iterable[LedgerId], live: Collection[LedgerId]) -> CheckpointPlan:
         """Do all steps of ``collecting`` at once."""
-        steps = self.collecting(candidates, live)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                plan: CheckpointPlan = end.value
-                return plan
+        return finished(self.collecting(candidates, live))
 
     def collecting(
         self, candidates: Iterable[LedgerId], live: Collection[LedgerId], *, ages: bool = True
-    ) -> Generator[None, None, CheckpointPlan]:
+    ) -> Steps[CheckpointPlan]:
         """In steps, between which a loop should have turns: delete those ``candidates`` that are not in ``live``, and
         the logs that nothing else is in. ``candidates`` gives each ledger when it is that one's turn.
 
@@ -106,15 +100,18 @@ class Checkpoints:
                 deleted.append(ledger)
                 if not len(deleted) % STEP_LEDGERS:
                     yield
-        self._ledgers.given_up.bound(self._settings.given_up_memory_ledgers)
+        yield from self._ledgers.given_up.bound(self._settings.given_up_memory_ledgers)
         forgettable = yield from self._forgettable(live, ages=ages)
         dead_logs = yield from logs_without_a_ledger(list(self._logs.logs.values()), self._ledgers.alive)
         remembered = self._ledgers.deleted.copy()
-        for ledger in forgettable:
+        for count, ledger in enumerate(forgettable, 1):
             remembered.pop(ledger, None)
-        return CheckpointPlan(None, self._state(self._mark, remembered), dead_logs=dead_logs, deleted=tuple(deleted))
+            if not count % STEP_LEDGERS:
+                yield
+        state, forgotten = self._state(self._mark, remembered), tuple(forgettable)
+        return CheckpointPlan(None, state, dead_logs=dead_logs, deleted=tuple(deleted), forgotten=forgotten)
 
-    def _forgettable(self, live: Collection[LedgerId], *, ages: bool) -> Generator[None, None, list[LedgerId]]:
+    def _forgettable(self, live: Collection[LedgerId], *, ages: bool) -> Steps[list[LedgerId]]:
         """Find, in steps, the deleted ledgers that need to be remembered no longer."""
         settings, again = self._settings, dict[LedgerId, None]()
         for count, ledger in enumerate(live, 1):
@@ -129,10 +126,11 @@ class Checkpoints:
         return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark))]
 
     def _state(self, mark: int, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
+        """Return what is to be stored; nobody changes ``deleted`` from now on."""
         generation, number = self._journal.end
         ledgers, logs = self._ledgers, tuple(self._logs.logs)
         records, given_up = ledgers.records(), ledgers.given_up.copy()
-        state = State(mark, generation, ledgers.next_log, logs, records, dict(deleted), ledgers.anchor, number)
+        state = State(mark, generation, ledgers.next_log, logs, records, deleted, ledgers.anchor, number)
         return replace(state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy())
 
     def enter(self) -> Iterator[None]:
@@ -151,8 +149,8 @@ class Checkpoints:
                 self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
                 yield
 
-    def finish(self, plan: CheckpointPlan) -> tuple[DamagedLog, ...]:
-        """Read from what ``write`` wrote from now on. Next: ``sweep`` on a thread.
+    def finish(self, plan: CheckpointPlan) -> Steps[tuple[DamagedLog, ...]]:
+        """Read from what ``write`` wrote, and forget what it forgot. Next: ``sweep`` on a thread.
 
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
         """
@@ -169,7 +167,7 @@ class Checkpoints:
         self.damaged = [log for log in self.damaged if log not in result.removed]
         self.damaged += [damaged.log for damaged in result.damaged]
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
-        self._ledgers.remember_deleted(plan.state.deleted)
+        yield from self._ledgers.forget_deleted(plan.forgotten)
         return result.damaged
 
     def write(self, plan: CheckpointPlan) -> None:
@@ -198,5 +196,5 @@ class Checkpoints:
     def run(self, plan: CheckpointPlan) -> None:
         """Do all steps of a checkpoint at once, when nothing else runs."""
         self.write(plan)
-        self.finish(plan)
+        finished(self.finish(plan))
         self.sweep()

@@ -23,6 +23,7 @@ from tallystick.bookkeeper.bookie.look import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.state import UNKNOWN
+from tallystick.bookkeeper.bookie.steps import finished, over_turns
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
@@ -83,7 +84,7 @@ class GarbageCollection:
         self._orders = OrderFile(disk, folder)
         self._core = GarbageCore(rules, instance, storage.identities.is_missed, self._was_made, self._stored_waiting())
         self._saved = self._core.waiting.encode()
-        self._identities.set_ahead(self._core.waiting.ahead)
+        finished(self._identities.set_ahead(self._core.waiting.ahead))
         self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
 
     def _was_made(self, ledger: LedgerId) -> bool:
@@ -94,31 +95,34 @@ class GarbageCollection:
     async def compare(self) -> None:
         """Find the ledgers that are newer than the metadata, before anybody can use their ids again. Raises
         MetadataError."""
-        stored = self._identities.creations()
-        await self._compare(stored, await self._driver.sync())
+        await self._compare()
         self._show()
 
-    async def _compare(self, stored: list[tuple[LedgerId, Creation]], moment: Moment) -> None:
-        """``stored`` are the creations that were known before ``moment``: one that was noted after it may be newer."""
+    async def _compare(self) -> Moment:
+        """Compare the creations that are known before the moment that it returns: one that is noted later may be
+        newer."""
+        known_anchor, stored = self._identities.anchor, await over_turns(self._identities.creations())
+        moment = await self._driver.sync()
         if moment.instance != self._instance:
-            return  # which the run that follows says
+            return moment  # which the run that follows says
         anchor = await self._driver.bookie_creation(self._bookie)
         if anchor is None:
             raise MetadataError("the bookie has no cookie any more", bookie=self._bookie)
-        if not self._identities.anchored(anchor):
+        if not self._identities.anchored(anchor) or anchor != known_anchor:
             self._core.waiting.ahead.clear()  # by creations of other metadata, which this is a copy of
             stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
                 await self._save_state()
-        newly_ahead = self._core.compare(moment, stored, await self._never_made(stored))
+        newly_ahead = await over_turns(self._core.compare(moment, stored, await self._never_made(stored)))
         if newly_ahead:
-            self._identities.set_ahead(self._core.waiting.ahead)
+            await over_turns(self._identities.set_ahead(self._core.waiting.ahead))
             await self._save()
             self._show()
             ledgers, reason = newly_ahead[:SHOWN_LEDGERS], _AHEAD_REASON
             self._events.emit(
                 "metadata is older than the ledgers", count=len(newly_ahead), ledgers=ledgers, reason=reason
             )
+        return moment
 
     async def _never_made(self, stored: list[tuple[LedgerId, Creation]]) -> set[Creation]:
         never_made = set[Creation]()
@@ -156,7 +160,7 @@ class GarbageCollection:
     async def run(self, *, override: bool = False) -> int:
         """Do one run, with its wait. Returns how many ledgers were deleted; after MetadataError, DiskFull none was."""
         try:
-            actions = self._core.begin(self._storage.ledger_ids(), override=override)
+            actions = await over_turns(self._core.begin(self._storage.ledger_ids(), override=override))
             while not isinstance(action := actions[0], Finish):
                 actions = await self._perform(action)
             count = await self._finish(action)
@@ -174,26 +178,27 @@ class GarbageCollection:
         if isinstance(action, Look):
             self._recent.watch(action.ledgers)
             records = await self._driver.look(action.ledgers)
-            return self._core.looked(records.start, records.end, records.by_ledger, self._clock.now())
+            return await over_turns(self._core.looked(records.start, records.end, records.by_ledger, self._clock.now()))
         assert isinstance(action, List)
-        stored, began = self._identities.creations(), await self._driver.sync()
-        await self._compare(stored, began)
+        began = await self._compare()
         await self._list()
-        return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
+        ended = await self._driver.sync()
+        return await over_turns(self._core.listing_ended(began, ended, self._clock.now()))
 
     async def _list(self) -> None:
         deleted, page, again = self._storage.deleted_ids(), list[LedgerId](), list[LedgerId]()
 
-        def take() -> None:
-            self._core.listed(page)
+        async def take() -> None:
+            await over_turns(self._core.listed(page))
             again.extend(ledger for ledger in page if ledger in deleted)
             page.clear()
 
         async for ledger in self._driver.ledgers():
             page.append(ledger)
             if len(page) == _PAGE:
-                take()
-        take()
+                await take()
+                await asyncio.sleep(0)  # the driver may have the next page already
+        await take()
         self._again = await self._of_others(again)
 
     async def _of_others(self, again: Sequence[LedgerId]) -> set[LedgerId]:
@@ -230,14 +235,14 @@ class GarbageCollection:
             return (ledger for ledger in end.delete if ledger not in self._recent.touched)
 
         count = await self._delete(candidates, self._again)
-        self._identities.set_ahead(self._core.waiting.ahead)
+        await over_turns(self._identities.set_ahead(self._core.waiting.ahead))
         self._counts.collections += 1
         return count
 
     async def _note(self) -> None:
         """Note the creations of ledgers that have none yet: a ledger that came while nobody could look at the metadata
         may never be added to again. Raises MetadataError."""
-        unknown = [ledger for ledger, creation in self._identities.creations() if creation == UNKNOWN]
+        unknown = await over_turns(self._identities.without_creation())
         for start in range(0, len(unknown), LOOK_LEDGERS):
             batch = unknown[start : start + LOOK_LEDGERS]
             self._recent.forget()
@@ -260,11 +265,13 @@ class GarbageCollection:
         return None
 
     async def _save(self) -> None:
-        data = self._core.waiting.encode()
-        if data == self._saved:
-            return
+        """Save what waits and what is ahead, if it is not what was saved last; nothing changes it meanwhile."""
         try:
-            await self._worker.run(lambda: write_atomic(self._disk, self._waiting_path, data))
-            self._saved = data
+            await self._worker.run(self._write_waiting)
         except StorageError as error:  # a full disk: the wait is shorter after a restart than it might be, no less safe
             self._events.emit("wait of a large deletion not saved", reason=str(error))
+
+    def _write_waiting(self) -> None:
+        if (data := self._core.waiting.encode()) != self._saved:
+            write_atomic(self._disk, self._waiting_path, data)
+            self._saved = data

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import LogWriter
-from tallystick.bookkeeper.bookie.ledgers import STEP_LEDGERS, Ledger, holds
+from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
 from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, load_index, log_path
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, File
@@ -46,9 +47,7 @@ def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
     return sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id))
 
 
-def logs_without_a_ledger(
-    logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]
-) -> Generator[None, None, tuple[int, ...]]:
+def logs_without_a_ledger(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> Steps[tuple[int, ...]]:
     """Return the logs to delete as they are.
 
     A step is some ledgers, not a log: a bookie may have thousands of logs, most of them with a live ledger first.

@@ -31,8 +31,10 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 
-from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps, ascending
+from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions, place_of
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -86,7 +88,11 @@ Action = List | Look | Wait | Finish
 
 
 class GarbageCore:
-    """Decide one run after another: ``begin``, then what the actions say, up to Finish."""
+    """Decide one run after another: ``begin``, then what the actions say, up to Finish.
+
+    There may be very many ledgers, so most methods work in steps. Nothing else may be called until they are done; what
+    ``is_missed`` and ``was_made`` say may change meanwhile.
+    """
 
     def __init__(
         self,
@@ -105,26 +111,28 @@ class GarbageCore:
         self._stored: array[int] = array("q")  # ascending; when the run began
         self._restarts, self._override = 0, False
 
-    def begin(self, stored: Sequence[LedgerId], *, override: bool = False) -> list[Action]:
+    def begin(self, stored: Sequence[LedgerId], *, override: bool = False) -> Steps[list[Action]]:
         """Begin a run over the ledgers that are stored now; ``override`` deletes however many have no metadata."""
-        self._stored, self._restarts, self._override = array("q", sorted(stored)), 0, override
+        self._stored = yield from ascending(stored)
+        self._restarts, self._override = 0, override
         return self._start()
 
     def compare(
         self, moment: Moment, creations: Iterable[tuple[LedgerId, Creation]], never_made: Container[Creation] = ()
-    ) -> list[LedgerId]:
-        """Return the stored ledgers that are found to be ahead only now; ``never_made`` are the creations that the
+    ) -> Steps[list[LedgerId]]:
+        """Find the stored ledgers that are seen to be ahead only now; ``never_made`` are the creations that the
         metadata did not make, though it has made later ones since."""
+        newly_ahead = list[LedgerId]()
         if moment.instance != self._instance:
-            return []
+            return newly_ahead
         newest, ahead = moment.newest, self.waiting.ahead
-        newly_ahead = {
-            ledger: creation
-            for ledger, creation in creations
-            if (creation > newest or creation in never_made) and ledger not in ahead
-        }
-        ahead.update(newly_ahead)
-        return list(newly_ahead)
+        for count, (ledger, creation) in enumerate(creations, 1):
+            if (creation > newest or creation in never_made) and ledger not in ahead:
+                ahead[ledger] = creation
+                newly_ahead.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        return newly_ahead
 
     def _start(self) -> list[Action]:
         self._first_proof_at: float | None = None
@@ -132,39 +140,54 @@ class GarbageCore:
 
     def _list(self, candidates: array[int]) -> list[Action]:
         self._candidates, self._missing, self._position = candidates, array("q"), 0
-        self._reused_ids: set[LedgerId] = set()  # ids of ledgers that are ahead, and that other ledgers have
+        self._reused_ids = array("q")  # ids of ledgers that are ahead, and that other ledgers have; ascending
         return [List()]
 
-    def listed(self, page: Sequence[LedgerId]) -> None:
+    def listed(self, page: Sequence[LedgerId]) -> Steps[None]:
         """Take a page of the listing; ids ascend, within a page and from page to page."""
-        if page:
-            end = bisect_right(self._candidates, page[-1], self._position)
-            present = set(page)
-            self._missing.extend(ledger for ledger in self._candidates[self._position : end] if ledger not in present)
-            self._position = end
+        if not page:
+            return
+        end, present = bisect_right(self._candidates, page[-1], self._position), set(page)
+        while self._position < end:  # there may be many more candidates than ids in the page
+            part = self._candidates[self._position : min(end, self._position + STEP_LEDGERS)]
+            self._missing.extend(ledger for ledger in part if ledger not in present)
+            self._position += len(part)
+            if self._position < end:
+                yield
 
-    def listing_ended(self, began: Moment, ended: Moment, now: float) -> list[Action]:
+    def listing_ended(self, began: Moment, ended: Moment, now: float) -> Steps[list[Action]]:
         """The listing is complete; it was read between these moments."""
         if refused := self._doubt(began, ended):
             return refused
         self._missing.extend(self._candidates[self._position :])
-        ahead = (ledger for ledger in self._stored if ledger in self.waiting.ahead)
-        self._candidates = array("q", sorted({*self._missing, *ahead}))
+        self._candidates = (yield from self._with_ahead(self._missing)) if self.waiting.ahead else self._missing
         self._missing, self._position = array("q"), 0
-        return self._look(now)
+        return (yield from self._look(now))
 
-    def _look(self, now: float) -> list[Action]:
+    def _with_ahead(self, missing: array[int]) -> Steps[array[int]]:
+        """Return the stored ledgers that are ahead or ``missing``."""
+        candidates, position, ahead = array("q"), 0, self.waiting.ahead
+        for count, ledger in enumerate(self._stored, 1):
+            is_missing = position < len(missing) and missing[position] == ledger
+            position += is_missing
+            if is_missing or ledger in ahead:
+                candidates.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        return candidates
+
+    def _look(self, now: float) -> Steps[list[Action]]:
         batch = tuple(self._candidates[self._position : self._position + LOOK_LEDGERS])
         if batch:
             return [Look(batch)]
         if self._missing and self._first_proof_at is None:
             self._first_proof_at = now
             return [Wait(self._rules.gap_s)]
-        return [self._finish(now)]
+        return [(yield from self._finish(now))]
 
     def looked(
         self, began: Moment, ended: Moment, records: Mapping[LedgerId, Record | None], now: float
-    ) -> list[Action]:
+    ) -> Steps[list[Action]]:
         """The records of the last Look were read between these moments. One that could not be read exists."""
         if refused := self._doubt(began, ended):
             return refused
@@ -174,14 +197,14 @@ class GarbageCore:
             if ledger in self.waiting.ahead and (record := records.get(ledger)) is not None:
                 self._compare_ahead(ledger, record)
         self._position += len(batch)
-        return self._look(now)
+        return (yield from self._look(now))
 
     def _compare_ahead(self, ledger: LedgerId, record: Record) -> None:
         """Compare a ledger that is ahead with the record that its id has in the metadata."""
         if record.creation == self.waiting.ahead[ledger]:
             del self.waiting.ahead[ledger]  # the right metadata is back
         else:
-            self._reused_ids.add(ledger)
+            self._reused_ids.append(ledger)
 
     def waited(self, now: float) -> list[Action]:
         assert self._first_proof_at is not None, "nothing was to wait for"
@@ -199,38 +222,73 @@ class GarbageCore:
             return [Finish(refused="the connection to the metadata broke again and again")]
         return self._start()
 
-    def _finish(self, now: float) -> Finish:
-        stored, ahead = set(self._stored), self.waiting.ahead
-        for ledger in [ledger for ledger in ahead if ledger not in stored]:
-            del ahead[ledger]
-        if self._override:
-            missing = array("q", sorted({*self._missing, *self._reused_ids}))
-        else:
-            missing = array("q", [ledger for ledger in self._missing if ledger not in ahead])
+    def _finish(self, now: float) -> Steps[Finish]:
+        yield from self._forget_ahead()
+        missing, ahead = (yield from self._deletable()), self.waiting.ahead
         elapsed_s = 0.0 if self._proven_at is None else now - self._proven_at
         self._proven_at = now
-        excess = [] if self._override else self._excess(missing)
+        excess = array("q") if self._override else (yield from self._excess(missing))
         if not excess:
             self.waiting.groups = []
             if self._override:
                 self.waiting.ahead = {}
             return Finish(tuple(missing), ahead=len(self.waiting.ahead))
-        self.waiting.proven(excess, elapsed_s)
-        bare = set(missing).difference(excess)
-        delete = tuple(sorted(bare.union(self.waiting.take_due(self._rules.patience_s))))
+        yield from self.waiting.proven(excess, elapsed_s)
+        self.waiting.drop_due(self._rules.patience_s)
+        delete = yield from self.waiting.without(missing)
         waits_s = max(0.0, self._rules.patience_s - self.waiting.longest_s) if self.waiting.groups else 0.0
         return Finish(delete, self.waiting.count, waits_s, ahead=len(ahead))
 
-    def _excess(self, missing: Iterable[LedgerId]) -> list[LedgerId]:
-        """Return the missing ledgers that are too many to be deleted at once."""
-        missed = list(filter(self._is_missed, missing))
-        if not self._large(len(missed), self._stored):
-            return []
-        made = sum(map(self._was_made, missed))
-        if self._large(made, filter(self._was_made, self._stored)):
-            return missed
-        return [ledger for ledger in missed if not self._was_made(ledger)]
+    def _forget_ahead(self) -> Steps[None]:
+        """Forget the ledgers that are ahead and not stored any more."""
+        ahead, stored = self.waiting.ahead, self._stored
+        for count, ledger in enumerate(list(ahead), 1):
+            if place_of(stored, ledger) < 0:
+                del ahead[ledger]
+            if not count % STEP_LEDGERS:
+                yield
 
-    def _large(self, count: int, stored: Iterable[LedgerId]) -> bool:
-        """Return whether ``count`` missed ledgers of ``stored`` ones are too many to be deleted at once."""
-        return count > self._rules.large_count and count > self._rules.large_share * sum(map(self._is_missed, stored))
+    def _deletable(self) -> Steps[array[int]]:
+        """Return the missing ledgers, without those that are ahead; or these, too, and the ids of others."""
+        ahead = self.waiting.ahead
+        if not ahead:
+            return self._missing
+        ledgers: Iterable[LedgerId] = self._missing
+        if self._override:
+            ledgers, ahead = merge(self._missing, self._reused_ids), {}
+        deletable = array("q")
+        for count, ledger in enumerate(ledgers, 1):
+            if ledger not in ahead:
+                deletable.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        return deletable
+
+    def _excess(self, missing: array[int]) -> Steps[array[int]]:
+        """Return the missing ledgers that are too many to be deleted at once, ascending.
+
+        Each ledger is asked about once: what it is may change from step to step, and then it would count on one side
+        alone."""
+        excess, unmade = array("q"), array("q")
+        if len(missing) <= self._rules.large_count:
+            return excess
+        position = stored_count = stored_made = 0
+        for count, ledger in enumerate(self._stored, 1):
+            is_missing = position < len(missing) and missing[position] == ledger
+            position += is_missing
+            if self._is_missed(ledger):
+                was_made = self._was_made(ledger)
+                stored_count, stored_made = stored_count + 1, stored_made + was_made
+                if is_missing:
+                    excess.append(ledger)
+                    if not was_made:
+                        unmade.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        if not self._is_large(len(excess), stored_count):
+            return array("q")
+        return excess if self._is_large(len(excess) - len(unmade), stored_made) else unmade
+
+    def _is_large(self, count: int, stored_count: int) -> bool:
+        """Return whether ``count`` missed ledgers of ``stored_count`` are too many to be deleted at once."""
+        return count > self._rules.large_count and count > self._rules.large_share * stored_count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 
@@ -33,12 +34,14 @@ class GivenUpLedgers:
         self._creations[ledger] = before + more
         self._count += len(more)
 
-    def bound(self, most: int) -> None:
+    def bound(self, most: int) -> Steps[None]:
         """Forget the ids that were given up first, while there are more creations than ``most``."""
-        for ledger in list(self._creations) if self._count > most else ():
+        for count, ledger in enumerate(list(self._creations) if self._count > most else (), 1):
             self._count -= len(self._creations.pop(ledger))
             if self._count <= most:
                 break
+            if not count % STEP_LEDGERS:
+                yield
 
     def copy(self) -> dict[LedgerId, tuple[Creation, ...]]:
         """Copy the creations for the state file."""

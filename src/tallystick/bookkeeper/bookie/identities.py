@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.runtime.disk import Buffer
@@ -90,19 +91,46 @@ class LedgerIdentities:
         """Hear that new ledgers are not looked at for a while."""
         self._ledgers.missed_looks()
 
+    @property
+    def anchor(self) -> Creation:
+        """The creation of the bookie's cookie in the metadata that the stored creations are of."""
+        return self._ledgers.anchor
+
     def anchored(self, anchor: Creation) -> bool:
         """Return whether the stored creations are of the metadata in which the bookie's cookie has this one; they are
         forgotten if not."""
         return self._ledgers.anchored(anchor)
 
-    def creations(self) -> list[tuple[LedgerId, Creation]]:
-        """Return the creations of the stored ledgers; UNKNOWN is less than any other."""
-        return [(number, held_ledger.creation) for number, held_ledger in self._ledgers.alive.items()]
+    def creations(self) -> Steps[list[tuple[LedgerId, Creation]]]:
+        """Return the creations of the ledgers that are stored now; UNKNOWN is less than any other."""
+        creations, alive = list[tuple[LedgerId, Creation]](), self._ledgers.alive
+        for count, ledger in enumerate(list(alive), 1):
+            if (held_ledger := alive.get(ledger)) is not None:
+                creations.append((ledger, held_ledger.creation))
+            if not count % STEP_LEDGERS:
+                yield
+        return creations
 
-    def set_ahead(self, ledgers: Collection[LedgerId]) -> None:
-        """Set the ledgers that are newer than the metadata: no look deletes them. All looks are made again."""
-        if self._ledgers.ahead != set(ledgers):
-            self._ledgers.ahead = set(ledgers)
+    def without_creation(self) -> Steps[list[LedgerId]]:
+        """Return the stored ledgers whose creation is not known."""
+        ledgers, alive = list[LedgerId](), self._ledgers.alive
+        for count, ledger in enumerate(list(alive), 1):
+            if (held_ledger := alive.get(ledger)) is not None and held_ledger.creation == UNKNOWN:
+                ledgers.append(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        return ledgers
+
+    def set_ahead(self, ledgers: Collection[LedgerId]) -> Steps[None]:
+        """Set, in the last step, the ledgers that are newer than the metadata: no look deletes them. All looks are made
+        again. ``ledgers`` do not change meanwhile."""
+        ahead = set[LedgerId]()
+        for count, ledger in enumerate(ledgers, 1):
+            ahead.add(ledger)
+            if not count % STEP_LEDGERS:
+                yield
+        if self._ledgers.ahead != ahead:
+            self._ledgers.ahead = ahead
             self._ledgers.look_again()
 
     def is_missed(self, ledger: LedgerId) -> bool:

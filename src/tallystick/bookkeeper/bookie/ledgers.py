@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import sys
-from collections.abc import Container, Generator, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
@@ -22,11 +22,10 @@ from tallystick.bookkeeper.bookie.explicit_lacs import ExplicitLacs
 from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
-
-STEP_LEDGERS = 1000  # so many are looked through, or deleted, at once: a millisecond or two
 
 
 @dataclass(slots=True)
@@ -287,9 +286,7 @@ class Ledgers:
         """Copy the packed records for the state file."""
         return self._records.copy()
 
-    def forgettable(
-        self, others: Container[LedgerId], oldest_ms: int, most: int, mark: int
-    ) -> Generator[None, None, list[LedgerId]]:
+    def forgettable(self, others: Container[LedgerId], oldest_ms: int, most: int, mark: int) -> Steps[list[LedgerId]]:
         """Find, in steps, the deleted ledgers that nobody named since ``oldest_ms``, and those beyond ``most``; without
         ``others``, which are forgotten anyway.
 
@@ -311,9 +308,11 @@ class Ledgers:
         would come back in a new ledger with this id."""
         return ledger in self.deleted and self._last_commits.get(ledger, 0) <= mark
 
-    def remember_deleted(self, remembered: Container[LedgerId]) -> None:
-        """Forget the deleted ledgers but these; the durable state has none of them alive."""
+    def forget_deleted(self, forgotten: Iterable[LedgerId]) -> Steps[None]:
+        """Forget these deleted ledgers; the durable state has none of them, nor one of all that were deleted alive."""
         self._leaving.clear()
-        for ledger in [ledger for ledger in self.deleted if ledger not in remembered]:
-            del self.deleted[ledger]
+        for count, ledger in enumerate(forgotten, 1):
+            self.deleted.pop(ledger, None)
             self._last_commits.pop(ledger, None)
+            if not count % STEP_LEDGERS:
+                yield

@@ -6,13 +6,14 @@ Checkpoints and deletions share one thread and never overlap. ``collection.py`` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
+from tallystick.bookkeeper.bookie.steps import over_turns
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull
@@ -87,7 +88,7 @@ class BookieUpkeep:
         await self._worker.run(lambda: self._storage.checkpoints.write(plan))
         for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
-        for damaged in self._storage.checkpoints.finish(plan):
+        for damaged in await over_turns(self._storage.checkpoints.finish(plan)):
             self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
@@ -100,7 +101,7 @@ class BookieUpkeep:
         the metadata has, so they are new ones.
         """
         async with self._turn:
-            plan = await _over_turns(self._storage.checkpoints.collecting(candidates(), again))
+            plan = await over_turns(self._storage.checkpoints.collecting(candidates(), again))
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
@@ -140,7 +141,7 @@ class BookieUpkeep:
         )
 
     async def _delete(self, candidates: Iterable[LedgerId], again: Collection[LedgerId]) -> None:
-        plan = await _over_turns(self._storage.checkpoints.collecting(candidates, again, ages=False))
+        plan = await over_turns(self._storage.checkpoints.collecting(candidates, again, ages=False))
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
@@ -155,14 +156,3 @@ class BookieUpkeep:
     async def finish(self) -> None:
         """Wait for the checkpoint or collection that is under way, and let no other begin."""
         await self._turn.acquire()
-
-
-async def _over_turns(steps: Generator[None, None, CheckpointPlan]) -> CheckpointPlan:
-    """Do all steps, each in a turn of the loop of its own. Returns the plan."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            plan: CheckpointPlan = end.value
-            return plan
-        await asyncio.sleep(0)

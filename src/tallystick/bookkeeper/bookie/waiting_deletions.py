@@ -13,10 +13,14 @@ Restarts must not forget them, so they are in a file, ``waiting-deletions``, big
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
@@ -28,6 +32,19 @@ _GROUP = struct.Struct(">dQ")
 _AHEAD = struct.Struct(">qq")
 
 
+def place_of(ledgers: array[int], ledger: LedgerId) -> int:
+    """Return where a ledger is among ascending ones, -1 if it is not there."""
+    at = bisect_left(ledgers, ledger)
+    return at if at < len(ledgers) and ledgers[at] == ledger else -1
+
+
+def _big_endian(ledgers: array[int]) -> bytes:
+    swapped = ledgers[:]
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped.tobytes()
+
+
 @dataclass
 class WaitingDeletions:
     """Ledgers without metadata, in groups that have lacked for equally long, and the ledgers that are ahead of it."""
@@ -36,23 +53,36 @@ class WaitingDeletions:
     groups: list[tuple[float, array[int]]] = field(default_factory=list)  # seconds, ids ascending
     ahead: dict[LedgerId, Creation] = field(default_factory=dict)  # these do not wait: an operator decides
 
-    def proven(self, missing: Sequence[LedgerId], elapsed_s: float) -> None:
-        """These ledgers lack now, and no others; the last proof was ``elapsed_s`` ago."""
-        rest, groups = set(missing), []
-        for seconds, ledgers in self.groups:
-            still = array("q", [ledger for ledger in ledgers if ledger in rest])
-            rest.difference_update(still)
-            if still:
-                groups.append((seconds + elapsed_s, still))
-        if rest:
-            groups.append((0.0, array("q", sorted(rest))))
-        self.groups = groups
+    def proven(self, missing: array[int], elapsed_s: float) -> Steps[None]:
+        """These ledgers, ascending, lack now, and no others; the last proof was ``elapsed_s`` ago."""
+        still, is_new = [array("q") for _ in self.groups], bytearray(b"\1") * len(missing)
+        for count, (group, ledger) in enumerate(self._members(), 1):
+            if (place := place_of(missing, ledger)) >= 0 and is_new[place]:
+                still[group].append(ledger)
+                is_new[place] = False
+            if not count % STEP_LEDGERS:
+                yield
+        groups = [(seconds + elapsed_s, ledgers) for (seconds, _), ledgers in zip(self.groups, still, strict=True)]
+        groups.append((0.0, array("q", compress(missing, is_new))))
+        self.groups = [group for group in groups if group[1]]
 
-    def take_due(self, patience_s: float) -> list[LedgerId]:
-        """Take out the ledgers that have lacked for ``patience_s``."""
-        due = [ledger for seconds, ledgers in self.groups if seconds >= patience_s for ledger in ledgers]
+    def drop_due(self, patience_s: float) -> None:
+        """Let the ledgers that have lacked for ``patience_s`` wait no longer."""
         self.groups = [(seconds, ledgers) for seconds, ledgers in self.groups if seconds < patience_s]
-        return due
+
+    def without(self, missing: array[int]) -> Steps[tuple[LedgerId, ...]]:
+        """Return those of these ledgers, ascending, that do not wait."""
+        is_free = bytearray(b"\1") * len(missing)
+        for count, (_, ledger) in enumerate(self._members(), 1):
+            if (place := place_of(missing, ledger)) >= 0:
+                is_free[place] = False
+            if not count % STEP_LEDGERS:
+                yield
+        return tuple(compress(missing, is_free))
+
+    def _members(self) -> Iterator[tuple[int, LedgerId]]:
+        """Return all ledgers that wait, each with the place of its group."""
+        return ((group, ledger) for group, (_, ledgers) in enumerate(self.groups) for ledger in ledgers)
 
     @property
     def count(self) -> int:
@@ -67,7 +97,7 @@ class WaitingDeletions:
         instance = self.instance.encode()
         parts = [_HEAD.pack(_MAGIC, len(instance), len(self.groups)), instance]
         for seconds, ledgers in self.groups:
-            parts += [_GROUP.pack(seconds, len(ledgers)), struct.pack(f">{len(ledgers)}q", *ledgers)]
+            parts += [_GROUP.pack(seconds, len(ledgers)), _big_endian(ledgers)]
         parts += [_AHEAD.pack(ledger, creation) for ledger, creation in self.ahead.items()]
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(4, "big")

@@ -10,6 +10,7 @@ import pytest
 
 from support.stores import Store
 from tallystick.bookkeeper.bookie import checkpoints, collector, ledgers
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
 
 
@@ -30,7 +31,7 @@ def test_what_a_checkpoint_wrote_goes_into_the_index_in_parts(monkeypatch: pytes
             assert store.has(ledger, 0) and store.has(ledger, 1)
             assert store.storage.read(ledger, 2)[0] == Code.NO_ENTRY
     assert parts == 4
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     store.storage.checkpoints.sweep()
     for check in (lambda: None, store.restart, store.storage.checkpoint, store.kill):
         check()
@@ -83,7 +84,10 @@ def test_what_is_remembered_as_deleted_is_looked_through_in_steps(monkeypatch: p
     assert parts >= 10 / 5 + 30 / 5, "those that are deleted, and those that are remembered"
     left = {*range(10, 25), *range(30, 40)}  # of the last ones the journal may have adds
     assert plan is not None and plan.state.deleted.keys() == left
-    storage.run(plan)
+    assert len(plan.forgotten) == 5
+    storage.write(plan)
+    assert len(list(storage.finish(plan))) == 5 / 5
+    storage.sweep()
     for check in (lambda: None, store.restart, store.kill):
         check()
         assert store.storage._ledgers.deleted.keys() == left

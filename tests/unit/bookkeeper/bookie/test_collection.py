@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from support.bookies import Home, adds, read, talking
+from support.stores import Store
 from support.waiting import until
-from tallystick.bookkeeper.bookie import collection
+from tallystick.bookkeeper.bookie import collection, identities
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -252,10 +255,10 @@ async def test_a_ledger_that_came_while_nobody_could_look_gets_its_creation(home
     for ledger in (1, 2):
         await driver.create_ledger(METADATA, ledger)
     await write(bookie, 1, 2)
-    assert bookie.storage.identities.creations() == [(1, UNKNOWN), (2, UNKNOWN)]
+    assert finished(bookie.storage.identities.creations()) == [(1, UNKNOWN), (2, UNKNOWN)]
     await bookie.collection.run()
     records = await driver.look_up([1, 2])
-    assert dict(bookie.storage.identities.creations()) == {
+    assert dict(finished(bookie.storage.identities.creations())) == {
         ledger: record and record.creation for ledger, record in records.items()
     }
     assert not bookie.storage.identities.needs_comparison(1)
@@ -276,7 +279,7 @@ async def test_an_id_that_is_used_again_behind_the_look_does_not_get_the_old_cre
     asking(bookie, driver := Remaking(MemoryStore(home.cluster)))
     await driver.create_ledger(METADATA, 1)
     await bookie.collection.run()
-    assert bookie.storage.identities.creations() == [(1, UNKNOWN)]
+    assert finished(bookie.storage.identities.creations()) == [(1, UNKNOWN)]
 
 
 async def test_what_was_read_over_a_connection_that_broke_gives_no_ledger_its_creation(
@@ -299,7 +302,7 @@ async def test_what_was_read_over_a_connection_that_broke_gives_no_ledger_its_cr
     await write(bookie, 1)
     asking(bookie, driver)
     await bookie.collection.run()
-    assert bookie.storage.identities.creations() == [(1, UNKNOWN)]
+    assert finished(bookie.storage.identities.creations()) == [(1, UNKNOWN)]
 
 
 async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:
@@ -435,3 +438,60 @@ async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
 
 def bookie_now_s(bookie: Bookie) -> int:
     return bookie._outside.clock.wall_ms() // 1000
+
+
+async def test_a_run_over_very_many_ledgers_takes_many_turns_of_the_loop(
+    home: Home, bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 300,000 of them others waited for 0.1 s again and again."""
+    await write(bookie, *range(40))
+    monkeypatch.setattr(identities, "STEP_LEDGERS", 2)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
+    for ledger in range(40):
+        await driver.create_ledger(METADATA, ledger)
+    asking(bookie, driver)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    assert await bookie.collection.run() == 0
+    counting.cancel()
+    assert turns >= 2 * 40 / 2, "creations are read to compare them, and to find those that lack"
+    assert UNKNOWN not in dict(finished(bookie.storage.identities.creations())).values()
+
+
+def test_ledgers_may_come_and_go_while_their_creations_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "STEP_LEDGERS", 2)
+    store = Store()
+    for ledger in range(6):
+        store.fill(ledger, [0])
+    creations, unknown = store.storage.identities.creations(), store.storage.identities.without_creation()
+    next(creations)
+    next(unknown)
+    store.storage.collect([0, 5], ())
+    store.fill(9, [0])
+    assert finished(creations) == [(ledger, UNKNOWN) for ledger in range(5)]
+    assert finished(unknown) == list(range(5))
+
+
+async def test_creations_of_metadata_that_was_copied_while_they_were_read_say_nothing(
+    home: Home, bookie: Bookie
+) -> None:
+    """They would be later than all that the copy has."""
+
+    class Copied(ClusterMetadata):
+        async def sync(self) -> Moment:
+            bookie.storage.identities.anchored(await self.bookie_creation("b0") or UNKNOWN)  # as a look does
+            return await super().sync()
+
+    await write(bookie, 1)
+    bookie.storage.identities.anchored(5)
+    bookie.storage.identities.note(1, 1 << 60)
+    asking(bookie, Copied(MemoryStore(home.cluster)))
+    await bookie.collection.compare()
+    assert not home.heard("metadata is older than the ledgers") and bookie.counts.ledgers_ahead == 0

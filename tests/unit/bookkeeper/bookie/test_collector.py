@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import SMALL, Store
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.errors import DiskFull, StorageError
 
 
@@ -27,7 +28,7 @@ def test_a_log_that_the_disk_does_not_give_back_is_kept_and_told_and_the_others_
     store.disk.fault = fault
     plan = store.storage.checkpoints.begin_compaction()
     store.storage.checkpoints.write(plan)
-    (damaged,) = store.storage.checkpoints.finish(plan)
+    (damaged,) = finished(store.storage.checkpoints.finish(plan))
     assert bad.startswith(f"{damaged.log:010x}") and "Input/output error" in damaged.reason
     assert (store.storage.stats().entry_logs, store.storage.stats().damaged_logs) == (2, 1)
     store.storage.collect([], {5})
@@ -73,7 +74,7 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again() -> None:
     store.disk.fault = fault
     plan = store.storage.checkpoints.begin_collect([5], ())
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     assert len(store.storage.checkpoints.sweep()) == len(store.storage.checkpoints.sweep()) == 1
     store.restart()  # what no state names and no log will be called costs space and nothing else
     store.disk.fault = None

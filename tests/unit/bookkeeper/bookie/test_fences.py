@@ -12,6 +12,7 @@ from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looks import HELD_LEDGERS
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -218,9 +219,9 @@ async def test_that_entries_were_deleted_is_not_forgotten_when_their_ledger_is_l
     for ledger in (1, 2):
         await driver.create_ledger(METADATA, ledger)
         assert await add(bookie, ledger) == Code.OK
-    await until(lambda: all(creation != UNKNOWN for _, creation in bookie.storage.identities.creations()))
+    await until(lambda: all(creation != UNKNOWN for _, creation in finished(bookie.storage.identities.creations())))
     bookie.storage._ledgers.set_creation(
-        2, bookie.storage.identities.creations()[1][1] + 1000
+        2, finished(bookie.storage.identities.creations())[1][1] + 1000
     )  # an older one is listed
     await bookie.upkeep.collect(lambda: [1, 2], ())
     deleted = bookie.storage._ledgers.deleted

@@ -9,79 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.garbage import BARE, DAY_S, HERE, SEEN, Service, core_of
 from tallystick.bookkeeper.bookie.garbage import (
     LOOK_LEDGERS,
     MAX_RESTARTS,
     Finish,
     GarbageCore,
-    GarbageRules,
     List,
     Look,
     Wait,
 )
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord
 
-HERE, ELSEWHERE = Moment("ours", 1), Moment("theirs", 1)
-OPEN = Record(LedgerState.OPEN, 1)
-DAY_S = 24 * 3600.0
-
-
-class Service:
-    """Metadata as a core sees it; ``listing`` and ``records`` may differ, as at a follower that lags."""
-
-    def __init__(self, *ledgers: int) -> None:
-        self.have(*ledgers)
-        self.now, self.moment = 0.0, HERE
-        self.other: dict[int, Record] = {}  # than OPEN
-        self.breaks = 0  # connections that are still to break, one a sync
-        self.seen: list[type] = []
-
-    def sync(self) -> Moment:
-        if self.breaks:
-            self.breaks -= 1
-            self.moment = Moment(self.moment.instance, self.moment.generation + 1)
-        return self.moment
-
-    def have(self, *ledgers: int) -> None:
-        self.listing, self.records = set(ledgers), set(ledgers)
-
-    def run(
-        self, core: GarbageCore, stored: list[int], between: Callable[[], object] = lambda: None, **options: bool
-    ) -> Finish:
-        actions = core.begin(stored, **options)
-        while not isinstance(action := actions[0], Finish):
-            self.seen.append(type(action))
-            if isinstance(action, Wait):
-                self.now += action.seconds
-                between()
-                actions = core.waited(self.now)
-                continue
-            began = self.moment
-            if isinstance(action, List):
-                ids = sorted(self.listing)
-                for at in range(0, len(ids), 3):
-                    core.listed(ids[at : at + 3])
-                actions = core.listing_ended(began, self.sync(), self.now)
-            else:
-                assert isinstance(action, Look)
-                records = {
-                    ledger: self.other.get(ledger, OPEN) if ledger in self.records else None
-                    for ledger in action.ledgers
-                }
-                actions = core.looked(began, self.sync(), records, self.now)
-        return action
-
-
-SEEN = 5_000  # up to this id the metadata of ledgers was seen
-BARE = 10_000  # from this id on ledgers are fenced here and have no entry
-
-
-def core_of(waiting: WaitingDeletions | None = None) -> GarbageCore:
-    return GarbageCore(GarbageRules(), "ours", lambda ledger: ledger < BARE, lambda ledger: ledger < SEEN, waiting)
+ELSEWHERE = Moment("theirs", 1)
 
 
 def test_what_lacks_twice_is_deleted() -> None:
@@ -129,9 +74,9 @@ def test_a_listing_alone_proves_nothing() -> None:
 
 def test_a_record_that_cannot_be_read_is_there() -> None:
     core = core_of()
-    core.begin([1])
-    core.listing_ended(HERE, HERE, 0.0)
-    assert core.looked(HERE, HERE, {1: Record(None, 7)}, 0.0) == [Finish()]
+    finished(core.begin([1]))
+    finished(core.listing_ended(HERE, HERE, 0.0))
+    assert finished(core.looked(HERE, HERE, {1: Record(None, 7)}, 0.0)) == [Finish()]
 
 
 def test_metadata_that_was_empty_for_a_while_deletes_nothing() -> None:
@@ -184,14 +129,16 @@ def test_a_broken_connection_begins_the_run_again(breaks: int) -> None:
 def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_first_proof() -> None:
     core = core_of()
     other = Moment("ours", 2)
-    core.begin([1])
-    assert core.listing_ended(HERE, HERE, 0.0) == [Look((1,))]
-    assert core.looked(HERE, HERE, {1: None}, 0.0) == [Wait(60.0)]
+    finished(core.begin([1]))
+    assert finished(core.listing_ended(HERE, HERE, 0.0)) == [Look((1,))]
+    assert finished(core.looked(HERE, HERE, {1: None}, 0.0)) == [Wait(60.0)]
     assert core.waited(60.0) == [List()]
-    assert core.listing_ended(HERE, HERE, 60.0) == [Look((1,))]
-    assert core.looked(HERE, other, {1: None}, 60.0) == [List()]
-    assert core.listing_ended(other, other, 61.0) == [Look((1,))]
-    assert core.looked(other, other, {1: None}, 61.0) == [Wait(60.0)], "the first proof was of another connection"
+    assert finished(core.listing_ended(HERE, HERE, 60.0)) == [Look((1,))]
+    assert finished(core.looked(HERE, other, {1: None}, 60.0)) == [List()]
+    assert finished(core.listing_ended(other, other, 61.0)) == [Look((1,))]
+    assert finished(core.looked(other, other, {1: None}, 61.0)) == [Wait(60.0)], (
+        "the first proof was of another connection"
+    )
 
 
 def test_a_connection_that_always_breaks_ends_the_run() -> None:
@@ -204,18 +151,18 @@ def test_a_connection_that_always_breaks_ends_the_run() -> None:
 
 def test_a_wait_that_was_cut_short_goes_on() -> None:
     core = core_of()
-    core.begin([1])
-    core.listing_ended(HERE, HERE, 10.0)
-    core.looked(HERE, HERE, {1: None}, 11.0)
+    finished(core.begin([1]))
+    finished(core.listing_ended(HERE, HERE, 10.0))
+    finished(core.looked(HERE, HERE, {1: None}, 11.0))
     assert core.waited(50.0) == [Wait(21.0)]
 
 
 def test_records_are_read_in_bounded_numbers() -> None:
     core, stored = core_of(), list(range(LOOK_LEDGERS + 1))
-    core.begin(stored)
-    [first] = core.listing_ended(HERE, HERE, 0.0)
+    finished(core.begin(stored))
+    [first] = finished(core.listing_ended(HERE, HERE, 0.0))
     assert first == Look(tuple(stored[:LOOK_LEDGERS]))
-    [second] = core.looked(HERE, HERE, dict.fromkeys(first.ledgers), 0.0)
+    [second] = finished(core.looked(HERE, HERE, dict.fromkeys(first.ledgers), 0.0))
     assert second == Look((LOOK_LEDGERS,))
 
 
@@ -292,8 +239,8 @@ def test_a_restart_forgets_no_wait_and_adds_no_time() -> None:
 def test_a_wait_for_another_cluster_is_not_ours() -> None:
     service = Service()
     old = WaitingDeletions("theirs")
-    old.proven(MANY, 0.0)
-    old.proven(MANY, DAY_S)
+    finished(old.proven(array("q", MANY), 0.0))
+    finished(old.proven(array("q", MANY), DAY_S))
     assert service.run(core_of(old), MANY).waiting == 200
 
 
@@ -310,7 +257,7 @@ def test_a_small_deletion_forgets_an_old_wait() -> None:
 )
 def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage: Callable[[bytes], bytes]) -> None:
     waiting = WaitingDeletions("ours")
-    waiting.proven(MANY, 0.0)
+    finished(waiting.proven(array("q", MANY), 0.0))
     with pytest.raises(CorruptRecord):
         WaitingDeletions.decode(damage(waiting.encode()))
 
@@ -336,9 +283,9 @@ def test_only_what_lacked_everywhere_is_deleted(
 
 def test_a_record_that_the_answer_does_not_name_is_there() -> None:
     core = core_of()
-    core.begin([1, 2])
-    core.listing_ended(HERE, HERE, 0.0)
-    assert core.looked(HERE, HERE, {}, 0.0) == [Finish()]
+    finished(core.begin([1, 2]))
+    finished(core.listing_ended(HERE, HERE, 0.0))
+    assert finished(core.looked(HERE, HERE, {}, 0.0)) == [Finish()]
 
 
 # -- ledgers that are newer than the metadata -------------------------------------------------------------------------
@@ -348,16 +295,16 @@ OLDER = Moment("ours", 1, newest=100)
 
 def ahead_of(*ledgers: tuple[int, int]) -> GarbageCore:
     core = core_of()
-    core.compare(OLDER, ledgers)
+    finished(core.compare(OLDER, ledgers))
     return core
 
 
 def test_only_what_was_created_after_all_that_the_metadata_has_is_ahead() -> None:
     core = core_of()
-    assert core.compare(OLDER, [(1, 100), (2, 101), (3, -1), (4, 500)]) == [2, 4]
-    assert core.compare(OLDER, [(1, 100), (2, 101)]) == [], "it is known"
-    assert core.compare(OLDER, [(5, 60), (6, 61)], {61}) == [6], "others were made since"
-    assert core.compare(Moment("theirs", 1, newest=0), [(1, 100)]) == [], "of another cluster"
+    assert finished(core.compare(OLDER, [(1, 100), (2, 101), (3, -1), (4, 500)])) == [2, 4]
+    assert finished(core.compare(OLDER, [(1, 100), (2, 101)])) == [], "it is known"
+    assert finished(core.compare(OLDER, [(5, 60), (6, 61)], {61})) == [6], "others were made since"
+    assert finished(core.compare(Moment("theirs", 1, newest=0), [(1, 100)])) == [], "of another cluster"
 
 
 def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is() -> None:
@@ -365,7 +312,7 @@ def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is() ->
     for _ in range(3):
         service.now += DAY_S
         assert service.run(core, [1, 2]) == Finish((1,), ahead=1)
-    assert core.compare(Moment("ours", 1, newest=10**9), [(2, 101)]) == []
+    assert finished(core.compare(Moment("ours", 1, newest=10**9), [(2, 101)])) == []
     assert service.run(core, [2]) == Finish((), ahead=1), "also when creations went on"
 
 

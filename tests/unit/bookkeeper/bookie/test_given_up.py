@@ -16,6 +16,7 @@ from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, State
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -66,9 +67,9 @@ async def made(driver: Watched, bookie: Bookie, peer: Peer, *, later: int = 0) -
 async def give_up(driver: Watched, bookie: Bookie) -> None:
     """The metadata lacks ledger 7, which is newer; an operator says so."""
     await driver.delete_ledger(7)
-    bookie.storage.identities.set_ahead([7])
+    finished(bookie.storage.identities.set_ahead([7]))
     await bookie.upkeep.collect(lambda: [7], ())
-    bookie.storage.identities.set_ahead([])
+    finished(bookie.storage.identities.set_ahead([]))
 
 
 async def answers(peer: Peer, questions: Sequence[bytes] = QUESTIONS) -> set[Code]:
@@ -179,7 +180,7 @@ async def test_of_more_than_are_remembered_those_are_forgotten_that_were_given_u
         ledgers = bookie.storage._ledgers
         for ledger, creation in ((1, 10), (2, 20), (1, 11), (3, 30)):
             ledgers.create(ledger, KEY).creation = creation
-            bookie.storage.identities.set_ahead([ledger])
+            finished(bookie.storage.identities.set_ahead([ledger]))
             await bookie.upkeep.collect([ledger].copy, ())
             await bookie.upkeep.collect(list, [ledger])
             assert ledger not in ledgers.deleted
@@ -193,29 +194,29 @@ async def test_of_more_than_are_remembered_those_are_forgotten_that_were_given_u
 def test_the_same_one_counts_once() -> None:
     given_up = GivenUpLedgers({1: (10,), 2: (20,)})
     given_up.add(1, 10)
-    given_up.bound(2)
+    finished(given_up.bound(2))
     assert given_up.copy() == {1: (10,), 2: (20,)} and 1 in given_up and 3 not in given_up
     assert list(given_up.copy()) == [2, 1], "it is the newest one now"
-    given_up.bound(1)
+    finished(given_up.bound(1))
     assert given_up.copy() == {1: (10,)}
 
 
 def test_all_that_were_given_up_of_an_id_count_and_go_together() -> None:
     given_up = GivenUpLedgers({1: (10, 11), 2: (20,)})
     given_up.add(3, 30)
-    given_up.bound(4)
+    finished(given_up.bound(4))
     assert list(given_up.copy()) == [1, 2, 3]
-    given_up.bound(3)
+    finished(given_up.bound(3))
     assert list(given_up.copy()) == [2, 3], "with the first one room is made for two"
     given_up.add(2, 21)
-    given_up.bound(2)
+    finished(given_up.bound(2))
     assert given_up.copy() == {2: (20, 21)}
 
 
 def test_a_state_of_before_says_it_of_deleted_ledgers_alone() -> None:
     ledgers = Ledgers(State(deleted={7: DeletedLedger(9, 99, was_ahead=True), 8: DeletedLedger(9, 5)}))
     assert (ledgers.given_up.of(7), ledgers.given_up.of(8)) == ((99,), ())
-    ledgers.remember_deleted({8})
+    finished(ledgers.forget_deleted([7]))
     assert ledgers.identity(7) is None and ledgers.given_up.of(7) == (99,)
 
 

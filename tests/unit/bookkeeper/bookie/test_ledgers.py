@@ -10,6 +10,7 @@ import pytest
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
@@ -143,7 +144,7 @@ def test_a_deleted_ledger_is_remembered_from_its_last_access() -> None:
         ledgers.delete(ledger, 1000 + ledger, 0)
     assert ledgers.admit(1, KEY, 5000) == ledgers.admit(1, KEY, 5000, recovery=True) == Code.FENCED
     assert ledgers.fence(2, KEY, 5000) == Code.IO_ERROR, "its deletion is not durable"
-    ledgers.remember_deleted({1, 2, 3})
+    finished(ledgers.forget_deleted([]))
     assert ledgers.fence(2, KEY, 5000) == Code.NO_LEDGER
     assert forgettable(ledgers, 2000, 10) == [3]
     assert forgettable(ledgers, 0, 2) == [3], "not the ones asked for last"
@@ -156,7 +157,7 @@ def test_q15_an_id_that_is_remembered_no_more_is_no_ledger_when_its_deletion_is_
     for ledger in (1, 2):
         ledgers.admit(ledger, KEY, 0)
         ledgers.delete(ledger, 0, 0)
-    ledgers.remember_deleted({2})
+    finished(ledgers.forget_deleted([1]))
     assert ledgers.absent(1) == ledgers.absent(2) == Code.NO_LEDGER
 
 

@@ -13,6 +13,7 @@ from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -414,7 +415,7 @@ async def test_an_id_that_restored_metadata_gives_out_again_costs_the_first_ledg
     old: None, home: Home, bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new ledger's creation is the later one, as that of a ledger that was made after the first was deleted."""
-    lost = bookie.storage.identities.creations()
+    lost = finished(bookie.storage.identities.creations())
 
     async def never_made(creations: Sequence[int]) -> set[int]:
         return {creation for _, creation in lost} & set(creations)

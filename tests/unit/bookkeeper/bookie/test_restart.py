@@ -8,6 +8,7 @@ import pytest
 
 from support.stores import KEY, Store
 from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import CorruptRecord, StorageError
 from tallystick.sim.disk import Crashed
@@ -131,7 +132,7 @@ def test_q15_nobody_is_told_that_a_ledger_is_gone_which_a_loss_of_power_brings_b
     assert store.has(5, 0)
     plan = store.storage.checkpoints.begin_collect([5], [])
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.NO_LEDGER, Code.NO_LEDGER)
     store.power_loss()
     assert store.storage.read(5, 0)[0] == Code.NO_LEDGER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.stores import SMALL, Store
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import DiskFull
 from tallystick.sim.disk import Crashed
@@ -32,7 +33,7 @@ def fill_up(store: Store) -> None:
 def drop(store: Store) -> None:
     plan = store.storage.checkpoints.begin_collect([5, 6, 7, 8], {6, 8})
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     assert store.storage.checkpoints.sweep() == ()
 
 
@@ -50,7 +51,7 @@ def test_deleted_ledgers_give_back_a_full_disk_again_and_again() -> None:
     fill_up(store)  # all that was given back is taken by something else
     plan = store.storage.checkpoints.begin_collect([6], {8})
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     store.power_loss()
     assert store.storage.read(6, 0)[0] == store.storage.read(6, 55)[0] == Code.NO_LEDGER
     assert all(store.has(8, entry) for entry in range(10))
@@ -85,12 +86,12 @@ def test_a_ledger_made_again_after_it_was_dropped_has_none_of_the_entries_that_t
     store.fill(5, range(10), b"old")
     plan = store.storage.checkpoints.begin_collect([5], ())
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     store.power_loss()
     # The id is in the metadata again, and a replay would find its entries.
     plan = store.storage.checkpoints.begin_collect([], {5})
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     assert store.add(5, [0], b"new") == [Code.FENCED]
     store.storage.checkpoint()
     store.storage.collect([], {5})

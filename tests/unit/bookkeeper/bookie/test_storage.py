@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import KEY, SMALL, Store, entry_bytes, frame, scanned
+from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -249,7 +250,7 @@ def test_adds_and_reads_go_on_while_a_checkpoint_is_written() -> None:
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new")
     store.storage.checkpoints.write(plan)
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new")
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new") and store.has(5, 39, b"new")
     store.power_loss()
     assert store.has(5, 19, b"old") and store.has(5, 25, b"new") and store.has(5, 39, b"new")
@@ -392,7 +393,7 @@ def test_what_was_staged_when_its_ledger_was_deleted_does_not_come_back() -> Non
     plan = store.storage.checkpoints.begin_collect([5, 6], {6})
     assert plan.deleted == (5,)
     store.storage.checkpoints.write(plan)
-    store.storage.checkpoints.finish(plan)
+    finished(store.storage.checkpoints.finish(plan))
     store.commit()
     store.power_loss()
     assert store.storage.read(5, 5)[0] == Code.NO_LEDGER

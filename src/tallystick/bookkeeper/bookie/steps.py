@@ -1,0 +1,61 @@
+"""Work of the loop on very many ledgers: it stops after each step, so that others have turns in between.
+
+A thread is no cure: it holds the interpreter as long. What is stored may change from step to step, so a decision reads
+each ledger once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Generator, Sequence
+from heapq import merge
+from itertools import islice, pairwise
+from typing import TypeAlias, TypeVar
+
+STEP_LEDGERS = 1000  # so many are looked through, or deleted, at once: a millisecond or two
+SORTED_AT_ONCE = 10_000  # ids: a few milliseconds, in which no other thread runs either
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]  # what it returns at the end is the outcome
+
+
+def finished(steps: Steps[T]) -> T:
+    """Do all steps at once. Returns the outcome."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
+
+
+async def over_turns(steps: Steps[T]) -> T:
+    """Do all steps, each in a turn of the loop of its own. Returns the outcome."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
+        await asyncio.sleep(0)
+
+
+def ascending(ids: Sequence[int]) -> Steps[array[int]]:
+    """Sort ids."""
+    parts: list[array[int]] = []
+    for start in range(0, len(ids), SORTED_AT_ONCE):
+        if parts:
+            yield
+        parts.append(array("q", sorted(ids[start : start + SORTED_AT_ONCE])))
+    result = array("q")
+    if all(before[-1] <= after[0] for before, after in pairwise(parts)):
+        for part in parts:
+            result.extend(part)
+        return result
+    merged = merge(*parts)
+    while part := array("q", islice(merged, STEP_LEDGERS)):
+        result.extend(part)
+        yield
+    return result
