@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.memtable import Rows, Run
@@ -23,29 +23,30 @@ _SORTED_AT_ONCE = 10_000  # a few milliseconds, in which no other thread runs
 
 @dataclass(frozen=True)
 class StoredIds:
-    """A snapshot, made by ``of``. ``numbers`` are those of the pages; ``late`` ids are in memory, in no order."""
+    """A snapshot, made by ``of``. ``numbers`` are those of the pages, some twice; ``late`` ids are in memory, in no
+    order."""
 
     pages: index.Pages = field(repr=False)
     numbers: Sequence[int] = field(repr=False)
     in_memory: Sequence[Sequence[Run]] = field(repr=False)  # of each table, ascending
-    late: Sequence[EntryId] = field(repr=False)
+    late: Sequence[Sequence[EntryId]] = field(repr=False)  # of each table
 
     @classmethod
     def of(cls, pages: index.Pages, tables: Iterable[Rows]) -> StoredIds:
         """Make the snapshot of a ledger's pages and of its rows in memory."""
         rows = list(tables)
-        numbers = [*pages, *(number for number in pages.sparse if number not in pages)]
-        late = list(chain.from_iterable(each.late for each in rows))
-        return cls(pages, numbers, [each.runs.copy() for each in rows], late)
+        # The loop waits for this: whole copies are made in a few milliseconds, however many pages there are.
+        numbers = [*pages, *pages.sparse]
+        return cls(pages, numbers, [each.runs.copy() for each in rows], [[*each.late] for each in rows])
 
     def runs(self) -> Iterator[range]:
         """Find the runs of consecutive ids, ascending. A thread may do this."""
-        streams = [self._runs_of_pages(), _runs(_ascending(self.late))]
+        streams = [self._runs_of_pages(), *(_runs(_ascending(table)) for table in self.late)]
         streams += [_runs(chain.from_iterable(run.entries for run in table)) for table in self.in_memory]
         return _joined(merge(*streams, key=_first))
 
     def _runs_of_pages(self) -> Iterator[range]:
-        for number in _ascending(self.numbers):
+        for number, _ in groupby(_ascending(self.numbers)):
             base = number << index.PAGE_BITS
             # In this order: what leaves the sparse rest is in the page before.
             rest, page = self.pages.sparse.get(number), self.pages.get(number)

@@ -44,7 +44,7 @@ from tallystick.bookkeeper.bookie.wires import (
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire import v3_responses as responses
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.entry_list import EntryList
+from tallystick.bookkeeper.wire.entry_list import encode_runs
 from tallystick.bookkeeper.wire.v3_responses import encode_response
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId
 from tallystick.codec.frames import ADD_PREFIX
@@ -64,7 +64,7 @@ T = TypeVar("T")
 def encode_entry_list(runs: Iterator[range], *, max_bytes: int) -> bytes | None:
     """Return the ids of a ledger's entries as a response has them, None if they do not fit into one."""
     try:
-        return EntryList.of(((run.start, run.stop - 1) for run in runs), max_bytes=max_bytes).encode()
+        return encode_runs(((run.start, run.stop - 1) for run in runs), max_bytes=max_bytes)
     except LocalProtocolError:
         return None
 
