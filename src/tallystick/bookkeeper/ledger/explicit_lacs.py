@@ -74,9 +74,11 @@ class ExplicitLacs:
             return
         now = self._clock.now()
         for writer in self._core.take_due(now, WRITERS_A_TURN):
-            if (explicit_lac := writer.explicit_lac()) is not None:
-                for bookie in explicit_lac.bookies:
-                    self._tell(writer, explicit_lac, bookie)
+            if (explicit_lac := writer.explicit_lac()) is None:
+                self._core.appended(writer)
+                continue
+            for bookie in explicit_lac.bookies:
+                self._tell(writer, explicit_lac, bookie)
         wake_at = self._core.wake_at()
         if wake_at is not None and wake_at <= now:
             self._loop.call_soon(self._tell_due)
@@ -96,10 +98,11 @@ class ExplicitLacs:
             reason = None if code == Code.OK else code.name
         except TallyError as error:
             reason = error.message
-        writer = self._core.answered(bookie, ledger)
+        writer = self._core.answered(bookie, ledger, self._clock.now(), taken=reason is None)
         if self._is_off:
             return
         self._note(bookie, reason)
+        self._alarm.set(self._core.wake_at())
         if writer is not None and (explicit_lac := writer.explicit_lac()) and bookie in explicit_lac.bookies:
             self._tell(writer, explicit_lac, bookie)
 

@@ -148,6 +148,36 @@ async def test_a_bookie_that_took_one_since_is_named_again(cluster: SmallCluster
     assert cluster.kinds().count("explicit LAC not taken") == 2
 
 
+async def test_a_lac_that_no_bookie_took_is_told_again_until_one_does(cluster: SmallCluster) -> None:
+    """Who followed the ledger of an idle writer never got its last entry."""
+    writer = await cluster.client().create_ledger(3, write_quorum=3)
+    for bookie in cluster.bookies.values():
+        bookie.script_v3 = lambda request: v3_responses.encode_response(
+            v3_responses.WriteLacResponse(request.header.request_id, Code.READ_ONLY, writer.id)
+        )
+    await writer.append(b"x")
+    await asyncio.sleep(60)
+    assert all(4 <= len(each) <= 20 for each in told_all(cluster)), "ever more seldom"
+    for bookie in cluster.bookies.values():
+        bookie.script_v3 = None
+    before = told(bookie)
+    await asyncio.sleep(60)
+    assert told_all(cluster) == [[*before, (writer.id, 0)]] * 3
+    assert "ensemble changed" not in cluster.kinds() and "bookie failed" not in cluster.kinds()
+
+
+async def test_a_writer_that_ended_tells_nothing_again(cluster: SmallCluster) -> None:
+    writer = await cluster.client(1, add_timeout_s=0.2).create_ledger(3)
+    for bookie in cluster.bookies.values():
+        bookie.script_v3 = lambda request: None
+    await writer.append(b"x")
+    await asyncio.sleep(0.2)
+    await writer.close()
+    before = told_all(cluster)
+    await asyncio.sleep(60)
+    assert told_all(cluster) == before
+
+
 async def test_thousands_of_idle_writers_tell_theirs_in_turns(cluster: SmallCluster) -> None:
     client = cluster.client()
     writers = [await client.create_ledger(3, write_quorum=2) for _ in range(300)]  # most have no session any more
