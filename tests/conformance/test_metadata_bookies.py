@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.waiting import until
-from tallystick.bookkeeper.metadata.driver import BookieRegistration, RegisteredBookies
+from tallystick.bookkeeper.metadata.driver import BookiePresence, BookieRegistration, RegisteredBookies
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import MetadataConflict, MetadataError, UsageError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from conformance.conftest import Place
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
+HEALTH_ALONE = BookieInfo((Endpoint("httpserver", "127.0.0.1", 8080, "http"),))
 
 
 async def test_without_a_cluster_everything_says_so(place: Place) -> None:
@@ -266,3 +267,19 @@ async def test_a_cookie_made_again_has_another_creation(cluster: Place) -> None:
     assert len(set(creations)) == 3
     await one.write_cookie("bookie-0", b"same", None)
     assert await other.bookie_creation("bookie-0") not in creations
+
+
+async def test_the_presence_of_a_bookie_is_its_cookie_and_its_address(cluster: Place) -> None:
+    one, other = await cluster.connect(), await cluster.connect()
+    assert await other.bookie_presence("host:3181") == BookiePresence(None, None)
+    await one.write_cookie("host:3181", b"cookie", None)
+    creation = await one.bookie_creation("host:3181")
+    assert await other.bookie_presence("host:3181") == BookiePresence(creation, None)
+    registration = await one.register("host:3181", HEALTH_ALONE)
+    assert await other.bookie_presence("host:3181") == BookiePresence(creation, None), "no address"
+    await registration.set_info(BookieInfo.at("127.0.0.1", 3182))
+    assert await other.bookie_presence("host:3181") == BookiePresence(creation, ("127.0.0.1", 3182))
+    await registration.set_read_only(True)
+    assert await other.bookie_presence("host:3181") == BookiePresence(creation, ("127.0.0.1", 3182))
+    await registration.close()
+    assert await other.bookie_presence("host:3181") == BookiePresence(creation, None)

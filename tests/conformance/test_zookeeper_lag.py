@@ -13,11 +13,11 @@ from support.bookies import Home, adds, read, talking
 from support.waiting import until
 from support.zookeeper import LaggingEnsemble, missing
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import BookiePresence, MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import NoSuchLedger
 
 pytestmark = [
@@ -65,18 +65,21 @@ async def test_a_synced_listing_waits_for_what_the_leader_has(
     ensemble.hold()
     ledger = (await leading.create_ledger(METADATA)).value
     await leading.write_cookie("b0", b"cookie", None)
+    await leading.register("b0", BookieInfo.at("127.0.0.1", 3181))
     assert ledger not in await listed(lagging), "it does not lag: this test shows nothing"
     assert (await lagging.look_up([ledger]))[ledger] is None
     synced = asyncio.ensure_future(lagging.sync())
     creation = asyncio.ensure_future(lagging.bookie_creation("b0"))
+    presence = asyncio.ensure_future(lagging.bookie_presence("b0"))
     await leading.sync()
-    assert not synced.done() and not creation.done()
+    assert not synced.done() and not creation.done() and not presence.done()
     ensemble.release()
     before = await synced
     assert ledger in await listed(lagging)
     assert (await lagging.look_up([ledger]))[ledger] is not None
     assert await lagging.sync() == before
     assert await creation is not None
+    assert await presence == BookiePresence(await creation, ("127.0.0.1", 3181))
 
 
 async def test_only_a_synced_read_says_that_a_ledger_is_not_there(

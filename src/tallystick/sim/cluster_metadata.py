@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar, cast
 
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import (
+    BookiePresence,
     BookieRegistration,
     Moment,
     Record,
@@ -234,6 +235,9 @@ class RemoteMetadata:
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         return await self._call(lambda: self._inner.bookie_creation(bookie))
+
+    async def bookie_presence(self, bookie: BookieId) -> BookiePresence:
+        return await self._call(lambda: self._inner.bookie_presence(bookie))
 
     async def cookies(self) -> list[BookieId]:
         return await self._call(self._inner.cookies)

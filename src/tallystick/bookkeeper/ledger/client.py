@@ -55,7 +55,7 @@ class BookKeeper:
     def __init__(self, driver: MetadataDriver, outside: Outside, settings: ClientSettings) -> None:
         clock, random, events = outside.clock, outside.random, outside.events
         self._directory = BookieDirectory(driver)
-        bookies = BookieClient(outside, self._directory.resolve, settings, identify=driver.bookie_creation)
+        bookies = BookieClient(outside, self._directory.resolve, settings, identify=driver.bookie_presence)
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))

@@ -24,6 +24,7 @@ from tallystick.bookkeeper.ledger.counts import ClientCounts
 from tallystick.bookkeeper.ledger.heard_lacs import HeardLacs
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
+    Address,
     Belief,
     Identify,
     Identity,
@@ -58,7 +59,7 @@ from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
 
 PeerKey = tuple[BookieId, int]  # a bookie, and which of the connections to it
-Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
+Resolve = Callable[[BookieId], Awaitable[Address]]
 
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
@@ -78,8 +79,8 @@ class BookieSpace(NamedTuple):
 class BookieClient:
     """Send requests to bookies by id. ``resolve`` gives host and port, or raises BookieUnavailable.
 
-    ``identify`` reads a bookie's identity for channels of adds; without it whoever answers is believed. Must be made
-    and used on one running event loop. Call ``close`` at the end.
+    ``identify`` reads who a bookie is, and where, for responses that count: those to adds, and ``proven`` ones; without
+    it whoever answers is believed. Must be made and used on one running event loop. Call ``close`` at the end.
     """
 
     def __init__(
@@ -107,12 +108,17 @@ class BookieClient:
         *,
         master_key: bytes | None = None,
         high_priority: bool = False,
+        proven: bool = False,
     ) -> BookieResponse:
         """Read one entry, whatever the response's code; ``entry`` -1 asks for the highest one stored.
 
-        With a key the ledger is fenced first. Raises BookieUnavailable, RequestTimeout.
+        With a key the ledger is fenced first. ``proven``: a "no" counts, or a fence, so nobody but this bookie may have
+        said it. Raises BookieUnavailable, also if nobody can prove that; RequestTimeout.
         """
-        return await self._ask(bookie, ReadRequest(ledger, entry, master_key, high_priority))
+        request = ReadRequest(ledger, entry, master_key, high_priority)
+        if proven:
+            return await self._peer(bookie, ledger).ask_proven(request, self.settings.read_timeout_s)
+        return await self._ask(bookie, request)
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
         """Read as a plain ``read`` does; returns a future of the response. Cancel it to give the request up."""
@@ -155,11 +161,12 @@ class BookieClient:
         return self._ask_v3(bookie, ForceRequest(ledger), self.settings.add_timeout_s)
 
     async def entry_list(self, bookie: BookieId, ledger: LedgerId) -> EntryList:
-        """Return which entries of a ledger a bookie has.
+        """Return which entries of a ledger a bookie has, ``proven`` as a read is.
 
         Raises NoSuchLedger, BookieUnavailable, RequestTimeout, RemoteProtocolError.
         """
-        response = await self._ask_v3(bookie, EntryListRequest(ledger), self.settings.read_timeout_s)
+        peer = self._v3_peer(bookie, ledger)
+        response = await peer.ask_proven(EntryListRequest(ledger), self.settings.read_timeout_s)
         if response.code == Code.NO_LEDGER:
             raise NoSuchLedger("the bookie has nothing of it", ledger=ledger, bookie=bookie)
         self._expect_ok(response, bookie, "list its entries")
@@ -301,7 +308,8 @@ class _BookiePeer:
         self._counts, self._was_connected = counts, False
         self.connection = 0  # the number of the newest link
         self._identify = identify
-        self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
+        self._identity: LinkIdentity | None = None  # of the newest link, once somebody asked
+        self._address: Address | None = None  # to which the newest link leads, once it is connected
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._resolve, self._settings = resolve, settings
         self._link: BookieLink | None = None
@@ -319,7 +327,7 @@ class _BookiePeer:
             return self._link
         limit = self._settings.max_frame_bytes + RESPONSE_SLACK_BYTES
         link = BookieLink(self.bookie, self._clock, self._events, limit, self._ended, self._wire)
-        self._link, self._identity = link, None
+        self._link, self._identity, self._address = link, None, None
         self.connection = next(self._numbers)
         if self.is_closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
@@ -341,12 +349,29 @@ class _BookiePeer:
             callback(None)
             return
         if self._identity is None:
-            self._identity = LinkIdentity(self.bookie, self._identify, self._connected, self._settings.add_timeout_s)
+            timeout_s = self._settings.add_timeout_s
+            self._identity = LinkIdentity(self.bookie, self._identify, self._connected, link.end, timeout_s)
         self._identity.ask(callback)
 
-    async def _connected(self) -> None:
+    async def _connected(self) -> Address | None:
         if self._attempt is not None:
             await asyncio.wait([self._attempt])
+        return self._address
+
+    async def ask_proven(self, request: BookieRequest, timeout_s: float) -> BookieResponse:
+        """Return a response of this bookie, not of another at its address. Raises BookieUnavailable, RequestTimeout."""
+        link, identified, identities = self.link(), asyncio.Event(), list[Identity]()
+
+        def came(identity: Identity) -> None:
+            identities.append(identity)
+            identified.set()
+
+        self.identify(link, came)
+        response = await link.ask(request, timeout_s)
+        await identified.wait()
+        if isinstance(identity := identities[0], Unidentified):
+            raise BookieUnavailable(f"nobody knows who answered: {identity.reason}", bookie=self.bookie)
+        return response
 
     def doubted(self, ledger: LedgerId, identity: Identity) -> None:
         """Answers of this bookie do not count for a ledger."""
@@ -361,6 +386,8 @@ class _BookiePeer:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._resolve(self.bookie)
             await self._network.connect(host, port, lambda: link, self._settings.connect_timeout_s)
+            if link is self._link:
+                self._address = host, port
         except Exception as error:  # whatever it is, those who wait on the link must hear of it
             # An error of ours that names the bookie goes into one that names it, too.
             self._failed(

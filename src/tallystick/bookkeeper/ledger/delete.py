@@ -55,7 +55,7 @@ async def _read_last_entries(
 
     async def code(bookie: BookieId) -> Code | None:
         with suppress(TallyError):
-            return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key)).code
+            return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key, proven=True)).code
         return None
 
     reads = {bookie: asyncio.ensure_future(code(bookie)) for bookie in dict.fromkeys(bookies)}

@@ -1,9 +1,17 @@
-"""From whom acknowledgements count: an empty bookie at an old address is not the one that has the ledger (#4812).
+"""From whom responses count: an empty bookie at an old address is not the one that has the ledger (#4812).
 
 A bookie is its cookie's creation. It is read, synced, over the metadata after each connect and before the first answer
 to an add counts: whoever listens now was stamped before. The identity that counts is the one that the bookie had when
 it was chosen, before the metadata named it: a writer may sleep between that and its first connection. Where nobody
 asked then, it is the one that a channel met first.
+
+That read also finds where the bookie is registered. Its session may have ended between the moment in which the client
+learnt its address and that in which it connected, and another bookie may listen there by then, whose cookie nobody
+read: its acks, its "no such entry", its fences would count as those of the one that is named. A bookie registers after
+it has bound its port, and one of ours serves a port only when nobody else is registered there (``bookie/address.py``).
+So who is registered at an address after the connection to it was made is who accepted that: it had the port then, and
+has it still. A connection that was found to be right stays so, whatever becomes of the registration: it ends with the
+process at its other end.
 """
 
 from __future__ import annotations
@@ -11,10 +19,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tallystick.bookkeeper.metadata.driver import BookiePresence
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, EntryId
 
-Identify = Callable[[BookieId], Awaitable[Creation | None]]
+Address = tuple[str, int]
+Identify = Callable[[BookieId], Awaitable[BookiePresence]]
 
 
 class Unidentified:
@@ -28,18 +38,26 @@ Identity = Creation | None | Unidentified  # None: the bookie has no cookie, whi
 IdentityCallback = Callable[[Identity], None]
 
 ANOTHER_BOOKIE = "another bookie took its id: it does not have what was written before"
+NOT_REGISTERED = "it is not registered any more, so another bookie may have its address"
 
 
 class LinkIdentity:
-    """Who is at the other end of one link; asked for when the first channel wants to know.
+    """Who is at the other end of one link; asked for when the first response is to count.
 
-    ``connected`` ends with the attempt to connect; ``timeout_s`` bounds the request.
+    ``connected`` ends with the attempt to connect and returns the address; ``timeout_s`` bounds the request;
+    ``moved`` hears that the bookie is registered elsewhere: another connection would lead to it.
     """
 
     def __init__(
-        self, bookie: BookieId, identify: Identify, connected: Callable[[], Awaitable[object]], timeout_s: float
+        self,
+        bookie: BookieId,
+        identify: Identify,
+        connected: Callable[[], Awaitable[Address | None]],
+        moved: Callable[[str], None],
+        timeout_s: float,
     ) -> None:
         self._bookie, self._identify, self._connected, self._timeout_s = bookie, identify, connected, timeout_s
+        self._moved = moved
         self._callbacks: list[IdentityCallback] = []
         self._asking: asyncio.Task[None] | None = None
         self._identity: tuple[Creation | None] | None = None
@@ -56,10 +74,10 @@ class LinkIdentity:
     async def _ask(self) -> None:
         identity: Identity
         try:
-            await self._connected()
+            address = await self._connected()
             async with asyncio.timeout(self._timeout_s):
-                identity = await self._identify(self._bookie)
-            self._identity = (identity,)
+                presence = await self._identify(self._bookie)
+            identity = self._judge(presence, address)
         except TimeoutError:  # the next channel that asks tries again
             identity = Unidentified("the metadata did not answer in time")
         except Exception as error:  # whatever it is, acks wait for a response
@@ -67,6 +85,17 @@ class LinkIdentity:
         finally:
             self._asking = None
         self._tell(identity)
+
+    def _judge(self, presence: BookiePresence, address: Address | None) -> Identity:
+        """Return the identity, if the bookie is registered where the link leads."""
+        if presence.address == address:
+            self._identity = (presence.creation,)
+            return presence.creation
+        if presence.address is None:  # it may be itself, and register again: this link is asked about again then
+            return Unidentified(NOT_REGISTERED)
+        reason = "it is registered at {}:{} now".format(*presence.address)
+        asyncio.get_running_loop().call_soon(self._moved, reason)  # when those who wait have heard it
+        return Unidentified(reason)
 
     def _tell(self, identity: Identity) -> None:
         callbacks, self._callbacks = self._callbacks, []

@@ -206,7 +206,7 @@ class _Recovery:
         nothing = memoryview(b"")
         try:
             bookie_response = await self._context.bookies.read(
-                bookie, self._ledger, entry, master_key=key, high_priority=high_priority
+                bookie, self._ledger, entry, master_key=key, high_priority=high_priority, proven=fence
             )
             if bookie_response.code == Code.OK:
                 entry_id = None if entry == NO_ENTRY else entry

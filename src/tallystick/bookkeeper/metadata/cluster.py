@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from tallystick.bookkeeper.metadata import ctoken, layout
 from tallystick.bookkeeper.metadata.driver import (
+    BookiePresence,
     BookieRegistration,
     Moment,
     Record,
@@ -281,11 +282,27 @@ class ClusterMetadata:
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         """Returns when the cookie was created: the original's bookies have one, too."""
-        store, path = await self._cluster(), self._cookie_path(bookie)
+        path = self._cookie_path(bookie)
+        cookie_node = (await self._synced([path])).get(path)
+        return None if cookie_node is None else cookie_node.creation
+
+    async def bookie_presence(self, bookie: BookieId) -> BookiePresence:
+        cookie_path, places = self._cookie_path(bookie), [f"{self._available}/{bookie}", f"{self._read_only}/{bookie}"]
+        # Places once more: a bookie that moves from one to the other between two reads is in neither of them.
+        nodes = await self._synced([cookie_path, *places])
+        if not any(place in nodes for place in places):
+            nodes = {**nodes, **await self._synced(places)}
+        creation = nodes[cookie_path].creation if cookie_path in nodes else None
+        infos = [registration.decode_or_empty(nodes[place].data, bookie) for place in places if place in nodes]
+        return BookiePresence(creation, infos[0].address if infos else None)
+
+    async def _synced(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        """Returns those nodes that exist, as of now."""
+        store = await self._cluster()
         while True:
-            point, cookie_node = await store.sync(), await store.get(path)
+            point, nodes = await store.sync(), await store.get_many(paths)
             if point.generation == store.generation:
-                return None if cookie_node is None else cookie_node.creation
+                return nodes
 
     async def cookies(self) -> list[BookieId]:
         # The folder comes with the first cookie.

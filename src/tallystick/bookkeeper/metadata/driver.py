@@ -74,6 +74,14 @@ class RegisteredBookies:
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
+@dataclass(frozen=True)
+class BookiePresence:
+    """Who a bookie is, and where clients reach it."""
+
+    creation: Creation | None  # of its cookie, as ``bookie_creation`` says
+    address: tuple[str, int] | None  # by its registration; None if it is not registered, or that names none
+
+
 class BookieRegistration(Protocol):
     """A bookie's place in the list of the living, kept up until it is closed or lost."""
 
@@ -185,6 +193,10 @@ class MetadataDriver(Protocol):
 
         This is the identity of a bookie: an empty one that took over an id and an address has another.
         """
+        ...
+
+    async def bookie_presence(self, bookie: BookieId) -> BookiePresence:
+        """Returns the identity of a bookie, and where it is registered, both as of now (synced)."""
         ...
 
     async def cookies(self) -> list[BookieId]:

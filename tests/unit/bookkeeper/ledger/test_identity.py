@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tallystick
+from support.identities import Metadata, send_adds
 from support.links import AddLog, add_frame
 from support.small_cluster import SmallCluster
 from support.waiting import until
@@ -78,28 +78,9 @@ def test_who_the_bookie_was_when_it_was_chosen_counts_also_over_the_first_link()
 # -- over connections -------------------------------------------------------------------------------------------------
 
 
-class Metadata:
-    """The identities as a test sets them; counts the questions."""
-
-    def __init__(self) -> None:
-        self.creation: int | None = 1
-        self.asked = 0
-        self.gate: Callable[[], Awaitable[object]] | None = None
-
-    async def identify(self, bookie: str) -> int | None:
-        self.asked += 1
-        if self.gate is not None:
-            await self.gate()
-        return self.creation
-
-
-def send(bench: Any, channel: Any, *entries: int) -> None:
-    channel.send(list(entries), b"".join(add_frame(bench, 7, entry) for entry in entries))
-
-
 async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, one, two = Metadata(), AddLog(), AddLog()
+    metadata, one, two = Metadata(bench), AddLog(), AddLog()
     opened = asyncio.Event()
 
     async def gate() -> None:
@@ -109,7 +90,7 @@ async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: A
     metadata.gate = gate
     client = bench.client(metadata.identify)
     first, second = client.adds("b1", 7, one), client.adds("b1", 8, two)
-    send(bench, first, 0, 1)
+    send_adds(bench, first, 0, 1)
     second.send([0], add_frame(bench, 8, 0))
     await until(lambda: len(bookie.requests) == 3)
     await client.read("b1", 9, 0)  # its answer comes behind those of the adds, and needs no identity
@@ -125,17 +106,17 @@ async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: A
 
 async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, listener, new = Metadata(), AddLog(), AddLog()
+    metadata, listener, new = Metadata(bench), AddLog(), AddLog()
     client = bench.client(metadata.identify)
     channel = client.adds("b1", 7, listener)
-    send(bench, channel, 0)
+    send_adds(bench, channel, 0)
     await until(lambda: listener.all_acked == [0])
     bookie.connections[0].abort()
     await until(lambda: "bookie connection ended" in bench.kinds())
     metadata.creation = 2
-    send(bench, channel, 1, 2)
+    send_adds(bench, channel, 1, 2)
     await until(lambda: listener.failed)
-    send(bench, channel, 3)
+    send_adds(bench, channel, 3)
     await until(lambda: listener.all_failed == [1, 2, 3])
     assert (listener.all_acked, {code for _, code in listener.failed}) == ([0], {None})
     [event] = [event for event in bench.events if event.kind == "bookie not believed"]
@@ -147,10 +128,10 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
 
 async def test_after_a_reconnect_the_same_bookie_is_believed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, listener = Metadata(), AddLog()
+    metadata, listener = Metadata(bench), AddLog()
     channel = bench.client(metadata.identify).adds("b1", 7, listener)
     for entry in range(3):
-        send(bench, channel, entry)
+        send_adds(bench, channel, entry)
         await until(lambda: len(listener.all_acked) == entry + 1)  # noqa: B023  # awaited at once
         bookie.connections[0].abort()
         await until(lambda: not bookie.connections)
@@ -163,7 +144,7 @@ async def test_after_a_reconnect_the_same_bookie_is_believed(bench: Any) -> None
 async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, hangs: bool) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.entries[9, 0] = bench.entry(9, 0, b"x")
-    metadata, listener, later = Metadata(), AddLog(), AddLog()
+    metadata, listener, later = Metadata(bench), AddLog(), AddLog()
 
     async def gate() -> None:
         if not hangs:
@@ -173,7 +154,7 @@ async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, ha
     metadata.gate = gate
     client = bench.client(metadata.identify, add_timeout_s=0.3 if hangs else 30.0)
     channel = client.adds("b1", 7, listener)
-    send(bench, channel, 0, 1)
+    send_adds(bench, channel, 0, 1)
     await until(lambda: listener.all_failed == [0, 1])
     assert (await client.read("b1", 9, 0)).code == 0
     assert bookie.opened == 1
@@ -185,7 +166,7 @@ async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, ha
 
 async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, listener, asking = Metadata(), AddLog(), asyncio.Event()
+    metadata, listener, asking = Metadata(bench), AddLog(), asyncio.Event()
 
     async def gate() -> None:
         asking.set()
@@ -194,7 +175,7 @@ async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> 
     metadata.gate = gate
     channel = bench.client(metadata.identify).adds("b1", 7, listener)
     bookie.script = lambda request: None
-    send(bench, channel, 0)
+    send_adds(bench, channel, 0)
     await asking.wait()
     bookie.connections[0].abort()
     await until(lambda: listener.all_failed == [0])
@@ -203,7 +184,7 @@ async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> 
 
 async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
-    metadata, listener = Metadata(), AddLog()
+    metadata, listener = Metadata(bench), AddLog()
 
     async def gate() -> None:
         await asyncio.Event().wait()
@@ -211,7 +192,7 @@ async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: 
     metadata.gate = gate
     client = bench.client(metadata.identify)
     channel = client.adds("b1", 7, listener)
-    send(bench, channel, 0)
+    send_adds(bench, channel, 0)
     await client.read("b1", 9, 0)  # the ack is here
     bookie.connections[0].abort()
     await until(lambda: listener.all_failed == [0])

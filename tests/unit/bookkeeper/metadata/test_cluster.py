@@ -10,8 +10,12 @@ import pytest
 
 from tallystick.bookkeeper.metadata.changes import apply
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.driver import BookiePresence
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Create, Delete, Point, Znode
+from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
+from tallystick.bookkeeper.wire import registration
+from tallystick.bookkeeper.wire.values import BookieInfo
 
 
 class Breaking(MemoryStore):
@@ -30,9 +34,9 @@ class Breaking(MemoryStore):
             self.generation += 1
         return point
 
-    async def get(self, path: str) -> Znode | None:
-        self.got.append((path.rpartition("/")[2], self.generation))
-        return await super().get(path)
+    async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        self.got += [("/".join(path.split("/")[2:]), self.generation) for path in paths]
+        return await super().get_many(paths)
 
 
 async def test_the_creation_of_a_cookie_is_not_read_from_a_server_that_may_lag() -> None:
@@ -43,7 +47,46 @@ async def test_the_creation_of_a_cookie_is_not_read_from_a_server_that_may_lag()
     await driver.write_cookie("b:1", b"cookie", None)
     store.breaks, store.got = 2, []
     assert await driver.bookie_creation("b:1") is not None
-    assert store.got == [("b:1", 1), ("b:1", 2), ("b:1", 2)]
+    assert store.got == [("cookies/b:1", 1), ("cookies/b:1", 2), ("cookies/b:1", 2)]
+
+
+async def test_nor_is_where_a_bookie_is_registered() -> None:
+    store = Breaking()
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    data = registration.encode(BookieInfo.at("127.0.0.1", 3181))
+    await store.change(Create(f"{DEFAULT_ROOT}/available/b:1", data, ephemeral=True))
+    await driver.instance_id()
+    store.breaks, store.got = 1, []
+    assert await driver.bookie_presence("b:1") == BookiePresence(None, ("127.0.0.1", 3181))
+    paths = ["cookies/b:1", "available/b:1", "available/readonly/b:1"]
+    assert store.got == [(path, generation) for generation in (1, 1) for path in paths]
+
+
+async def test_an_original_that_registers_nothing_but_its_id_is_where_that_says() -> None:
+    store = Breaking()
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    await store.change(Create(f"{DEFAULT_ROOT}/available/host:3181", ephemeral=True))
+    assert await driver.bookie_presence("host:3181") == BookiePresence(None, ("host", 3181))
+
+
+async def test_a_bookie_that_moves_between_the_lists_is_registered() -> None:
+    store = Breaking()
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    place = await driver.register("b:1", BookieInfo.at("127.0.0.1", 3181), read_only=True)
+    get_many = store.get_many
+
+    async def moving(paths: Sequence[str]) -> Mapping[str, Znode]:
+        """Read the writable ones before the bookie enters there, and the others when it has left them."""
+        store.get_many = get_many  # type: ignore[method-assign]  # once
+        early = await get_many(paths[:-1])
+        await place.set_read_only(False)
+        return {**early, **await get_many(paths[-1:])}
+
+    store.get_many = moving  # type: ignore[method-assign]
+    assert (await driver.bookie_presence("b:1")).address == ("127.0.0.1", 3181)
 
 
 async def test_a_look_tells_of_a_connection_that_broke_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
