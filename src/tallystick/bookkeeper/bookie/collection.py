@@ -241,10 +241,11 @@ class GarbageCollection:
 
     async def _note(self) -> None:
         """Note the creations of ledgers that have none yet: a ledger that came while nobody could look at the metadata
-        may never be added to again. Raises MetadataError."""
-        unknown = await over_turns(self._identities.without_creation())
-        for start in range(0, len(unknown), LOOK_LEDGERS):
-            batch = unknown[start : start + LOOK_LEDGERS]
+        may never be added to again. Compare those that nobody has compared since the start: later, when the metadata is
+        out of reach, they are read all the same. Raises MetadataError."""
+        doubtful = await over_turns(self._identities.doubtful())
+        for start in range(0, len(doubtful), LOOK_LEDGERS):
+            batch = doubtful[start : start + LOOK_LEDGERS]
             self._recent.forget()
             self._recent.watch(batch)
             records = await self._driver.look(batch)

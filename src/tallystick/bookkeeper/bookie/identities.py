@@ -46,6 +46,10 @@ class LedgerIdentities:
         """Return whether, since the start, nothing has proved that what is stored here is the ledger of that id."""
         return self._ledgers.is_in_doubt(ledger)
 
+    def may_hold_anothers(self, ledger: LedgerId) -> bool:
+        """Return whether reads of entries must wait for a look: ``is_in_doubt``, of a ledger that is stored here."""
+        return self._ledgers.may_hold_anothers(ledger)
+
     def needs_note(self, ledger: LedgerId) -> bool:
         """Return whether the ledger has no creation yet, and was not looked at."""
         held_ledger = self._ledgers.alive.get(ledger)
@@ -77,12 +81,17 @@ class LedgerIdentities:
         self._ledgers.look_again()
 
     def note(self, ledger: LedgerId, creation: Creation) -> None:
-        """Give a stored ledger this creation if it has none; the next commit makes it durable.
+        """Give a stored ledger this creation if it has none; the next commit makes it durable. With the same one it was
+        compared, with another one nothing is said: a look decides what is to be done.
 
         A creation that was given up is not noted: the entries of that ledger are not here.
         """
         held_ledger = self._ledgers.alive.get(ledger)
-        if held_ledger is not None and held_ledger.creation == UNKNOWN and creation not in self.given_up(ledger):
+        if held_ledger is None or creation in self.given_up(ledger):
+            return
+        if held_ledger.creation == creation:
+            held_ledger.was_compared = True
+        elif held_ledger.creation == UNKNOWN:
             held_ledger.is_compared = held_ledger.was_compared = True
             self._ledgers.set_creation(ledger, creation)
             self._stage(records.CreationRecord(ledger, creation).encode())
@@ -111,11 +120,12 @@ class LedgerIdentities:
                 yield
         return creations
 
-    def without_creation(self) -> Steps[list[LedgerId]]:
-        """Return the stored ledgers whose creation is not known."""
+    def doubtful(self) -> Steps[list[LedgerId]]:
+        """Return the stored ledgers that have no creation yet, or none that was compared since the start."""
         ledgers, alive = list[LedgerId](), self._ledgers.alive
         for count, ledger in enumerate(list(alive), 1):
-            if (held_ledger := alive.get(ledger)) is not None and held_ledger.creation == UNKNOWN:
+            held_ledger = alive.get(ledger)
+            if held_ledger is not None and (held_ledger.creation == UNKNOWN or not held_ledger.was_compared):
                 ledgers.append(ledger)
             if not count % STEP_LEDGERS:
                 yield

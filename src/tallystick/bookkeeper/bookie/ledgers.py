@@ -161,6 +161,12 @@ class Ledgers:
             return self._had(ledger)
         return self._may_be_another(ledger, held_ledger) and not held_ledger.was_compared
 
+    def may_hold_anothers(self, ledger: LedgerId) -> bool:
+        """Return whether entries are stored here that may be those of another ledger of that id: ``is_in_doubt``, and
+        there is something to read."""
+        held_ledger = self.alive.get(ledger)
+        return held_ledger is not None and not held_ledger.was_compared and self._may_be_another(ledger, held_ledger)
+
     def _had(self, ledger: LedgerId) -> bool:
         """Return whether an id of which nothing is stored is known to have had a ledger here."""
         return ledger in self.deleted or ledger in self.given_up

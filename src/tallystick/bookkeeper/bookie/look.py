@@ -31,14 +31,17 @@ decides nothing: the add is stored as if nobody had looked, and is counted; for 
 came then get their creation with the next collection, whether or not anything is added to them again. Only first adds
 beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused. But a ledger
 whose creation is kept and was never compared since the start, and an id that is remembered as deleted, are not added
-to, fenced or read until it was compared (101, which every client takes for "unknown"): what is stored may be another
+to, fenced or read until that was done (101, which every client takes for "unknown"): what is stored may be another
 ledger's, and the next look would delete it with the new entries; and "no such ledger", which recovery takes for a
 fence (Q11), is none once the deletion is forgotten. Metadata that is there and is not what it was, as its file was
 replaced or it is another cluster's, ends all comparisons: whoever writes by it may have an id of a ledger that is here.
 
-Reads that name an entry, alone or in a batch, wait for no look and get what is stored: whoever knows that the entry is
-there has opened, recovered or written the ledger. Until one of these has brought the look, that may be an older
-ledger's entry, where a client that is not ours gave its id to a new one and this bookie a place in it.
+Reads that name an entry, alone or in a batch, wait for that comparison, too, and are refused without it, if the ledger
+is stored here: its id may have been given to a new ledger, with this bookie in its ensemble, before the disk was put
+back from an older copy. Nobody adds or fences any more then, and a digest without a password does not tell the two
+apart. That is one look for each ledger that is read after a start, and collections compare all others. Once a ledger
+was compared a read costs the test of a flag, and waits for nothing in the life of the process: the entry 0 of a new
+ledger of that id is looked at. What comes back without any creation is taken for the ledger of that id, as above.
 """
 
 from __future__ import annotations

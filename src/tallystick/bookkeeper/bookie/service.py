@@ -232,13 +232,14 @@ class Service:
     ) -> ServiceResponse | AfterLook:
         """Fence if there is a key, then read the entries. ``waiting`` others of the same call wait for a look."""
         # More than entries: it fences, or asks how far the ledger goes.
-        if read.entry == NO_ENTRY or read.master_key is not None:
-            if verdict is None and self._read_must_wait(read, waiting):
-                return AfterLook(read.ledger)
-            if verdict is Verdict.AMISS or (
-                verdict in (None, Verdict.UNKNOWN) and self._identities.is_in_doubt(read.ledger)
-            ):
-                return self.refuse(read, Code.IO_ERROR)
+        is_more = read.entry == NO_ENTRY or read.master_key is not None
+        is_doubtful = self._identities.is_in_doubt if is_more else self._identities.may_hold_anothers
+        if verdict is None and (
+            self._read_must_wait(read, waiting) if is_more else is_doubtful(read.ledger) and self.looks()
+        ):
+            return AfterLook(read.ledger)
+        if verdict is Verdict.AMISS or (verdict in (None, Verdict.UNKNOWN) and is_doubtful(read.ledger)):
+            return self.refuse(read, Code.IO_ERROR)
         code, entries = self._open(read, exists=verdict in _EXISTS), list[bytes]()
         if code == Code.OK:
             code, entries = self._entries(read)
@@ -252,6 +253,8 @@ class Service:
 
     def read_run(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
         """Read as ``Storage.read_frames`` does, without a fence. After (b"", 0) ``read`` decides."""
+        if self._identities.may_hold_anothers(ledger):
+            return b"", 0
         try:
             frames, count_read = self._storage.read_frames(ledger, first, count, max_bytes)
         except StorageError:

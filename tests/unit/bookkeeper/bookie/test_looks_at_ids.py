@@ -21,6 +21,7 @@ from tallystick.bookkeeper.wire.values import LedgerMetadata
 from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable, StorageError
 
 BATCH, RECOVERY_ADD = v2.BatchReadFrame(7, -1, 1, 10, 1 << 16).encode(), v2.RequestFlag.RECOVERY_ADD
+READS = (read(7, 5), v2.BatchReadFrame(7, 3, 1, 10, 1 << 16).encode())  # of entries, and no more
 
 
 @pytest.fixture
@@ -81,8 +82,9 @@ async def test_they_do_not_come_back_after_a_restart(old: None, home: Home, driv
         assert bookie.storage.identities.identity(7) == LedgerIdentity(creation, False)
 
 
-@pytest.mark.parametrize("question", [read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH])
-async def test_a_question_how_far_a_new_ledger_goes_is_not_answered_from_the_old_one(
+@pytest.mark.rule("P5")
+@pytest.mark.parametrize("question", [read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH, *READS])
+async def test_p5_a_question_to_a_new_ledger_is_not_answered_from_the_old_one(
     old: None, peer: Peer, question: bytes
 ) -> None:
     assert codes_of(await peer.ask(question)) in (Code.NO_LEDGER, Code.NO_ENTRY)
@@ -95,6 +97,7 @@ async def test_a_question_how_far_a_new_ledger_goes_is_not_answered_from_the_old
     [
         adds(7, [10], b"new"), adds(7, [10], b"new", flags=v2.RequestFlag.HIGH_PRIORITY),
         adds(7, [10], b"new", flags=RECOVERY_ADD), read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH,
+        *READS,
     ],
 )  # fmt: skip
 async def test_while_nobody_can_look_nothing_is_taken_or_said_of_a_ledger_that_may_be_another(
@@ -108,7 +111,7 @@ async def test_while_nobody_can_look_nothing_is_taken_or_said_of_a_ledger_that_m
     assert codes_of(await peer.ask(question)) == Code.IO_ERROR
     peer.writer.write(adds(7, [3], b"new") + adds(8, [2]) + adds(7, [4], b"new"))
     assert await answers(peer, 3) == [(Code.OK, 8, 2), (Code.IO_ERROR, 7, 3), (Code.IO_ERROR, 7, 4)]
-    assert await entries(peer) == [*range(10)]
+    assert await entries(peer) == [] and bookie.storage.last_entry(7) == 9
     driver.fails = False
     bookie.looks._look_again()
     assert await peer.code(adds(7, [2], b"new")) == Code.OK
@@ -126,7 +129,53 @@ async def test_what_was_compared_once_is_served_while_nobody_can_look(
     assert await peer.code(adds(7, [0])) == Code.OK
     assert not bookie.looks.active
     assert await peer.code(adds(7, [0])) == await peer.code(adds(7, [1])) == Code.OK
-    assert await peer.code(read(7, -1)) == await peer.code(read(7, 1, KEY)) == Code.OK
+    assert await peer.code(read(7, -1)) == await peer.code(read(7, 1, KEY)) == await peer.code(read(7, 1)) == Code.OK
+
+
+@pytest.mark.parametrize("question", READS)
+async def test_the_first_read_of_a_ledger_after_a_start_brings_the_look(
+    home: Home, driver: Watched, question: bytes
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert {await peer.code(adds(7, [entry])) for entry in range(10)} == {Code.OK}
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
+    async with home.running() as bookie, talking(bookie) as peer:
+        bookie.looks._metadata = driver
+        assert codes_of(await peer.ask(question)) == Code.OK
+        assert driver.looked_up == [(7,)]
+        driver.fails = True
+        assert await entries(peer) == [*range(10)], "the others need none"
+        assert driver.looked_up == [(7,)]
+
+
+async def test_a_collection_compares_the_ledgers_that_nobody_has_read_yet(home: Home, driver: Watched) -> None:
+    """Then they are read while nobody can look, but for one whose id another ledger has."""
+    for ledger in (7, 8):
+        await driver.create_ledger(METADATA, ledger)
+    async with home.running() as bookie, talking(bookie) as peer:
+        for ledger in (7, 8):
+            assert await peer.code(adds(ledger, [0])) == Code.OK
+            await until(lambda: bookie.storage.identities.identity(ledger) != LedgerIdentity(UNKNOWN, False))  # noqa: B023
+    await remade(driver, 8)
+    async with home.running() as bookie, talking(bookie) as peer:
+        bookie.looks._metadata = driver
+        await bookie.collection.run()
+        driver.fails = True
+        assert (await peer.code(read(7, 0)), await peer.code(read(8, 0))) == (Code.OK, Code.IO_ERROR)
+        driver.fails = False
+        bookie.looks._look_again()
+        assert await peer.code(read(8, 0)) == Code.NO_LEDGER
+
+
+async def test_a_ledger_that_nobody_has_any_more_is_read_until_it_is_collected(home: Home, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(7, [0])) == Code.OK
+        await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
+    await driver.delete_ledger(7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(read(7, 0)) == Code.OK
 
 
 async def test_a_new_ledger_that_is_fenced_here_takes_nothing(old: None, peer: Peer, driver: Watched) -> None:
@@ -190,11 +239,10 @@ async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_de
         await until(lambda: bookie.storage.identities.identity(7) != LedgerIdentity(UNKNOWN, False))
         bookie.storage._ledgers.set_creation(7, bookie.storage._ledgers.alive[7].creation + 1000)
     async with home.running() as bookie, talking(bookie) as peer:
-        for request in (adds(7, [1]), adds(7, [1], flags=RECOVERY_ADD), read(7, -1), read(7, 0, KEY), BATCH):
+        for request in (adds(7, [1]), adds(7, [1], flags=RECOVERY_ADD), read(7, -1), read(7, 0, KEY), BATCH, *READS):
             assert codes_of(await peer.ask(request)) == Code.IO_ERROR
         assert bookie.counts.looks_amiss > 0 and home.heard("requests refused")
-        for request in (read(7, 0), v2.BatchReadFrame(7, 0, 1, 9, 99).encode()):
-            assert codes_of(await peer.ask(request)) == Code.OK
+        assert bookie.storage.last_entry(7) == 0
         async with talking(bookie) as other:
             bookie.looks.active = False
             assert await other.code(read(7, -1)) == Code.IO_ERROR, "and nobody can look"
@@ -276,7 +324,7 @@ async def test_what_cannot_be_deleted_is_not_mixed(
     monkeypatch.setattr(bookie.looks, "_renew", full)
     assert await peer.code(adds(7, [3])) == await peer.code(read(7, -1)) == Code.IO_ERROR
     assert home.heard("ledgers not replaced")
-    assert await entries(peer) == list(range(10))
+    assert await entries(peer) == [] and bookie.storage.last_entry(7) == 9
     monkeypatch.undo()
     assert await peer.code(adds(7, [3])) == Code.OK
 
@@ -311,7 +359,7 @@ async def test_metadata_that_was_copied_node_by_node_costs_nothing(home: Home, d
 
 @pytest.mark.parametrize("reached", [False, True])
 async def test_while_nobody_can_say_whether_metadata_was_copied_an_old_ledger_is_kept(
-    old: None, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch, reached: bool
+    old: None, bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch, reached: bool
 ) -> None:
     async def no_cookie(bookie: str) -> None:
         if not reached:
@@ -319,7 +367,7 @@ async def test_while_nobody_can_say_whether_metadata_was_copied_an_old_ledger_is
 
     monkeypatch.setattr(driver, "bookie_creation", no_cookie)
     assert await peer.code(adds(7, [3], b"new")) == Code.IO_ERROR
-    assert await entries(peer) == list(range(10))
+    assert await entries(peer) == [] and bookie.storage.last_entry(7) == 9
     monkeypatch.undo()
     assert await peer.code(adds(7, [3], b"new")) == Code.OK
     assert await entries(peer) == [3]
@@ -423,7 +471,7 @@ async def test_an_id_that_restored_metadata_gives_out_again_costs_the_first_ledg
     monkeypatch.setattr(driver, "never_made", never_made)
     for question in (adds(7, [0], b"new"), adds(7, [3], b"new"), read(7, -1, KEY)):
         assert codes_of(await peer.ask(question)) == Code.IO_ERROR
-    assert await entries(peer) == [*range(10)]
+    assert await entries(peer) == [] and bookie.storage.last_entry(7) == 9
     assert not home.heard("ledgers replaced") and home.heard("requests refused")
 
 

@@ -358,15 +358,21 @@ def test_all_that_asks_how_far_a_ledger_goes_waits_for_the_look_and_is_answered_
     asked = [
         read_v3(1, -1, number=1), read_v3(1, -1, KEY, number=2), poll_v3(1, 0, 9, number=3),
         write_lac_v3(1, 1, number=4), request_v3(v3.ReadLacRequest, 1, number=5),
-        request_v3(v3.EntryListRequest, 1, number=6),
+        request_v3(v3.EntryListRequest, 1, number=6), read_v3(1, 0, number=7),
     ]  # fmt: skip
-    served = room.ask(b"".join(asked) + read_v3(1, 0, number=7))
-    (plain,) = answers_v3(b"".join(served.at_once))
-    assert (plain.request_id, plain.max_lac) == (7, None), "it may be another ledger's"
-    assert served.to_look == {1: asked} and not served.later and not served.when_durable
+    served = room.ask(b"".join(asked))
+    assert served.to_look == {1: asked} and not (served.at_once or served.later or served.when_durable)
     assert {answer.code for answer in settled(room, asked, Verdict.AMISS)} == {Code.IO_ERROR}
     room.storage.identities.looked(1, 77, written=True)
     answers = settled(room, asked, Verdict.ADMIT)
     assert {answer.code for answer in answers} == {Code.OK}
     room.worker.do_one()
-    assert sorted([answer.request_id for answer in [*answers, *answers_v3(b"".join(room.came))]]) == list(range(1, 7))
+    assert sorted([answer.request_id for answer in [*answers, *answers_v3(b"".join(room.came))]]) == list(range(1, 8))
+
+
+def test_no_lac_is_told_with_an_entry_while_another_ledger_may_begin(room: Room) -> None:
+    room.ask(adds_v3(1, range(3)))
+    room.storage.identities.note(1, 77)
+    assert room.storage.identities.needs_look(1, 0), "entry 0 came again"
+    (plain,) = answers_v3(b"".join(room.ask(read_v3(1, 0, number=7)).at_once))
+    assert (plain.request_id, plain.max_lac) == (7, None), "it may be another ledger's"
