@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fuzzing.targets import Target
 from support.bookies import KEY, adds, read
-from support.frames_v3 import adds_v3, entry_body, lac_body, poll_v3, read_v3, write_lac_v3
 from support.room_v3 import Room, make_room
+from support.v3_frames import adds_v3, entry_body, lac_body, poll_v3, read_v3, write_lac_v3
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.bookies import SMALL
-from support.frames_v3 import (
+from support.v3_frames import (
     answers_v3,
 )
 from support.workers import HeldWorker

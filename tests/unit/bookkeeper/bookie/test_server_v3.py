@@ -9,7 +9,7 @@ import random
 import pytest
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
-from support.frames_v3 import adds_v3, answers_v3, codes_v3, entry_body, poll_v3, read_v3, request_v3, write_lac_v3
+from support.v3_frames import adds_v3, answers_v3, codes_v3, entry_body, poll_v3, read_v3, request_v3, write_lac_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie

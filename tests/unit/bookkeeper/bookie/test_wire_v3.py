@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from support.bookies import KEY, OTHER_KEY, adds, read
-from support.frames_v3 import (
+from support.room_v3 import GIB, LOOKS, MAX_FRAME, Room, make_room
+from support.v3_frames import (
     HIGH,
     RECOVERY,
     adds_v3,
@@ -23,7 +24,6 @@ from support.frames_v3 import (
     request_v3,
     write_lac_v3,
 )
-from support.room_v3 import GIB, LOOKS, MAX_FRAME, Room, make_room
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import AddRunResponse
 from tallystick.bookkeeper.bookie.wire_v3 import encode_entry_list

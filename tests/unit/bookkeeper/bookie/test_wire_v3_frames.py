@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bookies import KEY, OTHER_KEY, adds, read
-from support.frames_v3 import (
+from support.room_v3 import MAX_FRAME, Room, make_room
+from support.v3_frames import (
     HIGH,
     adds_v3,
     bodies,
@@ -21,7 +22,6 @@ from support.frames_v3 import (
     request_v3,
     write_lac_v3,
 )
-from support.room_v3 import MAX_FRAME, Room, make_room
 from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, SHORT_BYTES
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code

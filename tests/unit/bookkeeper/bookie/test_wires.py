@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.bookies import Home, Peer, adds, codes, read, talking
-from support.frames_v3 import adds_v3, codes_v3, read_v3
+from support.v3_frames import adds_v3, codes_v3, read_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.wire import v2
