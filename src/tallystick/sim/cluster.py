@@ -52,6 +52,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
     judge = ClusterJudge(seed, trace)
+    judge.stop = loop.stop
     return live(
         seed,
         ClusterLife(seed, rng=rng, plan=plan, loop=loop, trace=trace, judge=judge).live(),
@@ -75,7 +76,7 @@ class ClusterLife:
         self._undisturbed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # who writes, and nobody recovers
         self._followed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # whose writer stays, and tells its LAC
         self._clients: list[LedgerClientHost] = []
-        self._watch = WireWatch(judge)
+        self._watch = WireWatch(judge, loop.time)
 
     async def live(self) -> None:
         plan, loop = self._plan, self._loop
@@ -98,6 +99,7 @@ class ClusterLife:
             for _ in range(plan.bookies):
                 self._host()
             self._judge.storages, self._judge.look = self._storages, self._look
+            self._judge.durability.start = self._durable
             self._boot()
             budgets = Budgets(BUDGETS, lambda: counts(self._world, loop, self._bookies), "budget", self._judge.fail)
             self._watching = asyncio.create_task(budgets.watch())  # until the end
@@ -105,6 +107,7 @@ class ClusterLife:
             fabric.faults, service.faults = plan.links, plan.metadata
             await self._storm()
             fabric.faults, service.faults = CALM, MetadataFaults()
+            self._waiting = asyncio.create_task(self._watch.requests.watch())  # until the end
             await self._calm()
             await self._check()
         finally:
@@ -125,6 +128,10 @@ class ClusterLife:
                 with host.disk.undisturbed(), contextlib.suppress(StorageError):
                     return host.bookie.storage.read(ledger, entry)
         return None
+
+    def _durable(self, bookie: BookieId) -> Storage | None:
+        """Returns what a bookie has for good. Returns None of a disk that has rotted."""
+        return next(host.durable() for host in self._bookies if host.id == bookie)
 
     def _boot(self) -> None:
         for bookie in self._bookies:

@@ -10,6 +10,7 @@ from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld
 from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import FIRST_PORT
 
+HELD = "bytes that a writer holds behind a gap"
 BUDGETS = {
     "open files of a bookie": 32,
     "calls that wait for a bookie's thread": 4,
@@ -19,6 +20,7 @@ BUDGETS = {
     "connections of a client to a bookie": 2,  # one for each version of the protocol
     "bytes that one end has not sent": 512 * 1024,
     "polls that a bookie holds": 64,
+    HELD: 12 * 1024,  # with the longest entry, which may be one too many
     TASKS: 600,
     TURN: 500,
 }

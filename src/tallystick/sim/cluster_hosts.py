@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -102,6 +104,15 @@ class BookieHost(Host[ClusterWorld]):
     def _forget(self) -> None:
         super()._forget()
         self.bookie = None
+
+    def durable(self) -> Storage | None:
+        """Returns what a start after a loss of power now would find. Returns None of a disk that has rotted."""
+        with contextlib.suppress(CorruptRecord) if self.is_rotten else contextlib.nullcontext():
+            settings = self._settings
+            journal, ledgers = f"{settings.journal_dir}/tally/journal", f"{settings.ledger_dir}/tally/ledgers"
+            medium, rng = self.disk.medium(), random.Random(0)
+            return Storage.open(medium, journal, ledgers, SETTINGS, clock=self._world.clock, random=rng)
+        return None
 
     def _allow(self, process: Process, error: Exception) -> None:
         """A bookie may end for want of its metadata or of space, and for nothing else that happens here."""

@@ -1,14 +1,15 @@
 """The promises of a cluster, checked at each acknowledgement, read and change of metadata, and once more at the end.
 
 P1 an acknowledged entry, with deferred sync a forced one, is on an ack quorum of disks where the metadata says, which
-does not change for a ledger with deferred sync. P2 nothing acknowledged lies beyond the end, and nothing is
-acknowledged that was appended after a deletion that fenced all bookies. P3 a closed ledger never changes, and whoever
-closes or recovers it reports that end. P4 acknowledgements come in order, without gaps where the caller gives the ids.
-P5 readers get the writer's bytes, none of them beyond the LAC, none of another ledger that had the id, and nobody says
-more of a LAC than its writer confirmed. P6 a ledger in recovery is never open again, is read when no write set can
-collect an ack quorum any more, and its writer, once it knows, says nothing more of it. P7 every entry of a closed
-ledger is on an ack quorum. P8 no bookie deletes a ledger that the metadata has. P9 when the faults have ended, all that
-was begun comes to its end, deleted ledgers give their space back, and who follows a ledger gets what is confirmed.
+does not change for a ledger with deferred sync, and a LAC that a bookie took is on its disk. P2 nothing acknowledged
+lies beyond the end, and nothing is acknowledged that was appended after a deletion that fenced all bookies. P3 a closed
+ledger never changes, and whoever closes or recovers it reports that end. P4 acknowledgements come in order, without
+gaps where the caller gives the ids. P5 readers get the writer's bytes, none of them beyond the LAC, none of another
+ledger that had the id, and nobody says more of a LAC than its writer confirmed. P6 a ledger in recovery is never open
+again, is read when no write set can collect an ack quorum any more, each fence being on its bookie's disk, and its
+writer, once it knows, says nothing more of it. P7 every entry of a closed ledger is on an ack quorum. P8 no bookie
+deletes a ledger that the metadata has. P9 when the faults have ended, all that was begun comes to its end, deleted
+ledgers give their space back, and who follows a ledger gets what is confirmed.
 
 A bookie that lost its disk, or got an older one, may say "no such entry" of what it had, and is believed (Q15). Of one
 such bookie a ledger may lose what was appended before, if its end was not stored; nothing that came after.
@@ -27,6 +28,7 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_book import LedgerHistory
+from tallystick.sim.cluster_durability import Durability
 from tallystick.sim.cluster_faults import BookPlan
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
@@ -41,16 +43,19 @@ class ClusterJudge:
         self.seed, self._trace = seed, trace
         self.books: dict[LedgerId, LedgerHistory] = {}  # the newest ledger of each id
         self._replaced: list[LedgerHistory] = []
-        self.promise_count = 0
+        self.promise_count = self._ack_count = 0
         self.violation: str | None = None
+        self.stop: Callable[[], None] = lambda: None  # settable: ends the life, also where nobody hears the violation
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
         self.storages: Callable[[], Mapping[BookieId, Storage]] = dict  # of the bookies that answer
         self.look: Look = lambda bookie, ledger, entry: None
+        self.durability = Durability(self.fail)
 
     def fail(self, promise: str, what: str) -> None:
         """Raise Violation, which ends who looked. The first one counts."""
         self._trace.note("VIOLATION", promise, what)
         self.violation = self.violation or f"{promise}: {what}"
+        self.stop()
         raise Violation(self.violation)
 
     # Metadata.
@@ -90,6 +95,8 @@ class ClusterJudge:
             self.fail("P1", f"the ensemble of ledger {ledger} changed, whose entries are not all durable")
         if metadata.is_closed:
             self._closed(book)
+        if book.defers and before.state is LedgerState.OPEN and metadata.last_entry > book.acked:
+            self.fail("P1", f"the writer of ledger {ledger} ends it at {metadata.last_entry}; {book.acked} is forced")
 
     def _closed(self, book: LedgerHistory) -> None:
         end, ledger = book.metadata.last_entry, book.id
@@ -114,7 +121,7 @@ class ClusterJudge:
             self.fail("P4", f"entry {entry} of ledger {book.id} was acknowledged, and {book.appended} is missing")
         book.written = entry
         if book.defers:  # and may be lost
-            return
+            return self._ack()
         if entry > book.writer.lac:
             self.fail("P4", f"entry {entry} of ledger {book.id} is acknowledged; its writer's LAC is {book.writer.lac}")
         self._promised(book, entry)
@@ -124,15 +131,15 @@ class ClusterJudge:
         self._trace.note("forced", book.id, last_entry)
         if last_entry > book.written:
             self.fail("P4", f"{last_entry} of ledger {book.id} was forced, and {book.written} is acknowledged")
+        if book.defers and not book.deleted:
+            self.durability.has(book, book.acked + 1, last_entry)
         while book.acked < last_entry:
             self._promised(book, book.acked + 1)
 
     def _promised(self, book: LedgerHistory, entry: EntryId) -> None:
         book.acked = entry
         self.promise_count += 1
-        if self.alarm is not None and self.promise_count > self.alarm[0]:
-            (_, ring), self.alarm = self.alarm, None
-            ring()
+        self._ack()
         if book.metadata.is_closed and entry > book.metadata.last_entry and not self._was_lost(book, entry):
             self.fail(
                 "P2", f"entry {entry} of ledger {book.id} was acknowledged behind its end {book.metadata.last_entry}"
@@ -141,8 +148,17 @@ class ClusterJudge:
             lacking = [name for name in book.places(entry) if self._has(name, book, entry) is False]
             if book.metadata.write_quorum - len(lacking) < book.copies(entry):
                 self.fail("P1", f"entry {entry} of ledger {book.id} is acknowledged, and {lacking} do not have it")
+            if not book.defers and entry & (entry + 1) == 0:  # of some: it takes long to look
+                self.durability.has(book, entry, entry)
         if book.refused_from is not None and entry >= book.refused_from:
             self.fail("P2", f"entry {entry} of ledger {book.id} was appended after its deletion, and acknowledged")
+
+    def _ack(self) -> None:
+        """Count an acknowledgement, of whatever kind."""
+        self._ack_count += 1
+        if self.alarm is not None and self._ack_count > self.alarm[0]:
+            (_, ring), self.alarm = self.alarm, None
+            ring()
 
     def _was_lost(self, book: LedgerHistory, entry: EntryId) -> bool:
         """Return whether the entry was sent to a bookie before that forgot it."""
@@ -191,6 +207,17 @@ class ClusterJudge:
         if self.books[ledger].is_fenced:
             self.fail("P6", f"the writer of ledger {ledger} was fenced, and says how far it confirmed it")
 
+    def keeps_lac(self, ledger: LedgerId, bookie: BookieId, lac: EntryId) -> None:
+        """A bookie says that it keeps how far a writer has confirmed its ledger."""
+        if not self._had(ledger):
+            self.durability.keeps_lac(self.books[ledger], bookie, lac)
+
+    def fence_read(self, ledger: LedgerId, bookie: BookieId) -> None:
+        """A bookie has answered who fences a ledger."""
+        storage = self.storages().get(bookie)
+        if storage is not None and storage.is_fenced(ledger):
+            self.durability.keeps_fence(ledger, bookie)
+
     def on_event(self, event: Event) -> None:
         """A client has reported an event."""
         if event.kind == "length is a lower bound":
@@ -210,6 +237,11 @@ class ClusterJudge:
             places = [(first + number) % len(ensemble) for number in range(book.metadata.write_quorum)]
             if sum(free[place] for place in places) >= book.metadata.ack_quorum:
                 self.fail("P6", f"recovery of ledger {book.id} reads, and of {ensemble} these are not fenced: {free}")
+
+    def is_fenced(self, bookie: BookieId, ledger: LedgerId) -> bool:
+        """Return whether a ledger may be fenced at a bookie."""
+        storage = self.storages().get(bookie)
+        return storage is None or storage.is_fenced(ledger)
 
     def _takes_adds(self, bookie: BookieId, ledger: LedgerId) -> bool:
         storage = self.storages().get(bookie)

@@ -7,25 +7,26 @@ confirmed: writers in WRITE_LAC; bookies beside every entry, when they answer a 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
-from tallystick.bookkeeper.wire.v3 import Operation, WriteLacRequest, decode_request
+from tallystick.bookkeeper.wire.v3 import WriteLacRequest, decode_request
 from tallystick.bookkeeper.wire.v3_responses import ReadLacResponse, ReadResponse, decode_response
 from tallystick.sim.cluster_hosts import PORT
 from tallystick.sim.cluster_judge import ClusterJudge
+from tallystick.sim.cluster_requests import RequestWatch
 from tallystick.sim.virtual.transport import SimTransport
 
 _V3_BEGINS = 0x0A  # the tag of a header
 _OPERATION_AT = 5
 _IDS = struct.Struct(">qq")  # a ledger, and its LAC
 _ENTRY_LAC = struct.Struct(">q8xq")  # a ledger, and the LAC of before an entry
-_WITH_LAC = (Operation.READ, Operation.READ_LAC)
 
 
 class WireWatch:
     """``wrote`` everything."""
 
-    def __init__(self, judge: ClusterJudge) -> None:
-        self._judge = judge
+    def __init__(self, judge: ClusterJudge, now: Callable[[], float]) -> None:
+        self._judge, self.requests = judge, RequestWatch(judge, now)
         self.wires: dict[str, str] = {}  # of the clients, by address
         self._rests: dict[SimTransport, bytes] = {}  # of frames that are not whole
 
@@ -50,17 +51,18 @@ class WireWatch:
         wire = self.wires[client]
         if (wire == "v3") > is_v3 or (wire == "v2" and is_v3):
             self._judge.fail("wire", f"{client} speaks {wire}, and sends {body[: _OPERATION_AT + 1].hex()}…")
-        if is_v3 and body[_OPERATION_AT] == Operation.WRITE_LAC:
-            request = decode_request(body)
-            assert isinstance(request, WriteLacRequest)
+        if not is_v3:
+            return
+        request = decode_request(body)
+        self.requests.requested(end, request)
+        if isinstance(request, WriteLacRequest):
             self._judge.told(request.ledger, request.lac, client)
             self._judge.told_by_writer(request.ledger)
 
     def _response(self, end: SimTransport, body: bytes) -> None:
-        if body[0] != _V3_BEGINS or body[_OPERATION_AT] not in _WITH_LAC:
+        if body[0] != _V3_BEGINS:
             return
-        response = decode_response(body)
-        bookie = end.here[0]
+        response, bookie = decode_response(body), end.here[0]
         if isinstance(response, ReadResponse):
             if response.max_lac is not None:
                 self._judge.told(response.ledger, response.max_lac, bookie)
@@ -69,3 +71,4 @@ class WireWatch:
                 if part:
                     ledger, lac = form.unpack_from(part)
                     self._judge.told(ledger, lac, bookie)
+        self.requests.responded(end, body[_OPERATION_AT], response)

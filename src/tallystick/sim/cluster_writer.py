@@ -7,6 +7,7 @@ import random
 from collections import deque
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.given_ids import HELD_BYTES
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import (
@@ -21,9 +22,11 @@ from tallystick.errors import (
     Unavailable,
 )
 from tallystick.sim.cluster_book import LedgerHistory
+from tallystick.sim.cluster_budgets import BUDGETS, HELD
 from tallystick.sim.cluster_clients import AGAIN_S, FUTILE, Shared, must_be_deleted
 
 FORCES = 20  # of who wants all entries to be durable: a bookie may be gone for good
+FORCING_S = 0.05  # a force takes, about, where nothing is wrong
 FENCED_S = 0.5  # in which a writer that is fenced might still say something
 
 
@@ -113,17 +116,26 @@ class _Appends:
         """Append in bursts."""
         plan, rng = self._shared.plan, self._random
         while self._order:
-            for _ in range(min(rng.choice((1, 2, 8)), len(self._order))):
-                if not self._append_next():
-                    break
+            self._append_burst()
             if plan.forces and rng.random() < 0.3:
-                await self._force()
+                await asyncio.gather(self._force(), self._go_on())
             elif rng.random() < 0.2:
                 await self._writer.drain()
             else:
                 await asyncio.sleep(rng.random() * plan.pause_s)
         if plan.waits:
             await self._end()
+
+    def _append_burst(self) -> None:
+        for _ in range(min(self._random.choice((1, 2, 8)), len(self._order))):
+            if not self._append_next():
+                break
+
+    async def _go_on(self) -> None:
+        """Append while a force is under way, which is not to cover that."""
+        if self._random.random() < 0.5:
+            await asyncio.sleep(self._random.random() * FORCING_S)
+            self._append_burst()
 
     async def one_more(self) -> None:
         """Append once more, and say which entry that was; not behind a gap."""
@@ -178,8 +190,16 @@ class _Appends:
         self._shared.appends.append(future)
         while book.appended in self._futures:
             book.appended += 1
+        self._check_held()
         if gives_ids and self._random.random() < 0.1:
             self._append_again(entry)
+
+    def _check_held(self) -> None:
+        """Check that no more waits behind the first gap than may."""
+        book, most = self._book, BUDGETS[HELD]
+        held_bytes = sum(len(book.content(entry)) + HELD_BYTES for entry in self._futures if entry > book.appended)
+        if held_bytes > most:
+            self._shared.judge.fail("budget", f"{HELD}: {held_bytes:,}, and {most:,} are allowed")
 
     def _append_again(self, entry: EntryId) -> None:
         try:

@@ -133,6 +133,15 @@ class SimDisk:
         """Return what a loss of power now would find, or a little more: to ``become`` later."""
         return DiskImage(*copy.deepcopy((self._names, self._durable, self._pending)))
 
+    def medium(self) -> SimDisk:
+        """Return another disk: what is on the medium of this one, and nothing that was not synced."""
+        nodes: dict[str, Node] = {}
+        for path, node in self._durable.items():
+            nodes[path] = node and Inode(bytearray(node.durable), bytearray(node.durable))
+        disk = SimDisk(random.Random(0))
+        disk.become(DiskImage(dict(nodes), nodes))
+        return disk
+
     def become(self, image: DiskImage) -> None:
         """Lose power, and be another disk at the next start: an older one, or an empty one (``DiskImage()``)."""
         self.power_loss()

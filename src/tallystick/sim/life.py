@@ -29,6 +29,9 @@ def live(
         loop.run_until_complete(work)
     except Violation as error:
         violation = str(error)
+    except RuntimeError:
+        if judge.violation is None:  # else it stopped the loop
+            raise
     except Stuck as stuck:
         violation = f"{promise}: {stuck}"
     finally:
