@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 LEDGER = "bookkeeper/ledger/"
@@ -10,7 +12,11 @@ BOOKIE = "bookkeeper/bookie/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """``killer`` is a tier of the simulator with so many ``schedules``, or a pytest selection."""
+    """``killer`` is a tier of the simulator with so many ``schedules``, or a pytest selection.
+
+    The schedules are those of the first seeds that are ``wanted``. ``promise`` begins the violation that one of them
+    must come to; of "" any one counts.
+    """
 
     name: str
     module: str
@@ -18,6 +24,11 @@ class Mutant:
     new: str
     killer: str = "sim cluster"
     schedules: int = 200
+    wanted: Callable[[int], bool] = lambda seed: True
+    promise: str = ""
+
+    def seeds(self) -> list[int]:
+        return list(itertools.islice(filter(self.wanted, itertools.count()), self.schedules))
 
 
 MUTANTS = (

@@ -18,6 +18,7 @@ from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
+from sim.mutants_v3 import V3_MUTANTS
 from support.killers import FOUND, Killers
 
 BOUND_S = 280.0  # of one that hangs
@@ -29,7 +30,7 @@ TIERS = {
     "sim metadata": "metadata",
     "sim storage": "storage",
 }
-ALL = (*MUTANTS, *LAC_MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
+ALL = (*MUTANTS, *LAC_MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS, *V3_MUTANTS)
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +61,11 @@ def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bo
     module.unlink()  # or the bug would be in all copies: their files are one
     module.write_text(text.replace(mutant.old, mutant.new))
     if tier := TIERS.get(mutant.killer):
-        code, printed = killers.run("schedules", [tier, "0", str(mutant.schedules)], folder, BOUND_S)
+        seeds = map(str, mutant.seeds())
+        code, printed = killers.run("schedules", [tier, mutant.promise, *seeds], folder, BOUND_S)
         if code == FOUND:  # by this bug, and not by what any tree does
             seed = printed.split()[-1]
-            clean, said = killers.run("schedules", [tier, seed, "1"], compiled.parent, BOUND_S)
+            clean, said = killers.run("schedules", [tier, "", seed], compiled.parent, BOUND_S)
             assert clean == 0, f"schedule {seed} of {tier} breaks a promise without a planted bug:\n{said}"
     else:
         code, printed = killers.run("tests", mutant.killer.split(), folder, BOUND_S)
@@ -79,4 +81,5 @@ def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killer
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
+    assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

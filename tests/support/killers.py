@@ -51,14 +51,18 @@ class Killers:
         self._server.communicate()
 
 
-def schedules(tier: str, first: str, count: str) -> int:
-    """FOUND if one of ``count`` schedules breaks a promise; the last line that is printed is its seed."""
+def schedules(tier: str, promise: str, *seeds: str) -> int:
+    """FOUND if one of the schedules breaks ``promise``, or any if that is ""; the last line that is printed is its
+    seed."""
     from tallystick.sim.series import run_many
 
     run = importlib.import_module(f"tallystick.sim.{tier}").run
-    for outcome in run_many(run, range(int(first), int(first) + int(count)), stop_at=1).failures:
-        print(outcome.seed)
-        return FOUND
+    for seed in seeds:
+        for outcome in run_many(run, (int(seed),)).failures:
+            print(outcome.violation)
+            if (outcome.violation or "").startswith(f"{promise}:" if promise else ""):
+                print(outcome.seed)
+                return FOUND
     return 0
 
 
