@@ -181,7 +181,7 @@ def _client_v2(outstanding: OutstandingCore[Owner]) -> ClientWire:
 
 def _client_v3(outstanding: OutstandingCore[Owner]) -> ClientWire:
     report = lambda owner, code, entries, data: None  # noqa: E731
-    return ClientWireV3(outstanding, report, itertools.count(), lambda ledger, lac: None)
+    return ClientWireV3(outstanding, report, itertools.count(), lambda ledger, lac, lane: None)
 
 
 def entry_lists(data: bytes) -> None:

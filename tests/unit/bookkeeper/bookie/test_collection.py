@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from support.bookies import Home, adds, read, talking
-from support.stores import Store
+from support.collections import asking, quick, write
 from support.waiting import until
-from tallystick.bookkeeper.bookie import collection, identities
+from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
@@ -42,25 +41,9 @@ async def bookie(home: Home) -> AsyncIterator[Bookie]:
         yield made
 
 
-def quick(bookie: Bookie) -> None:
-    """No wait between the proofs."""
-    core: Any = bookie.collection._core
-    core._rules = type(core._rules)(0.0, core._rules.large_share, core._rules.large_count, core._rules.patience_s)
-
-
-def asking(bookie: Bookie, driver: ClusterMetadata) -> None:
-    bookie.collection._driver = driver
-
-
 async def stored(bookie: Bookie, *ledgers: int) -> list[int]:
     async with talking(bookie) as peer:
         return [ledger for ledger in ledgers if await peer.code(read(ledger, 0)) == Code.OK]
-
-
-async def write(bookie: Bookie, *ledgers: int, flags: int = 0) -> None:
-    async with talking(bookie) as peer:
-        for ledger in ledgers:
-            assert await peer.code(adds(ledger, [0], flags=flags)) == Code.OK
 
 
 async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, bookie: Bookie) -> None:
@@ -128,21 +111,6 @@ async def test_a_ledger_made_while_the_metadata_is_compared_is_not_ahead_of_it(h
     await driver.delete_ledger(1)
     assert await bookie.collection.run() == 1
     assert await stored(bookie, 1) == []
-
-
-async def test_creations_of_the_metadata_that_was_copied_make_no_ledger_ahead_of_the_copy(
-    home: Home, bookie: Bookie
-) -> None:
-    driver = ClusterMetadata(MemoryStore(home.cluster))
-    await driver.create_ledger(METADATA, 1)
-    await write(bookie, 1)
-    bookie.storage.identities.looked(1, 1_000_000, written=True)
-    cookie = await driver.read_cookie("b0")
-    assert cookie is not None
-    await driver.delete_cookie("b0", cookie.version)
-    await driver.write_cookie("b0", cookie.value, None)
-    asking(bookie, driver)
-    assert await bookie.collection.run() == 0
 
 
 async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_metadata_is_back(
@@ -438,60 +406,3 @@ async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
 
 def bookie_now_s(bookie: Bookie) -> int:
     return bookie._outside.clock.wall_ms() // 1000
-
-
-async def test_a_run_over_very_many_ledgers_takes_many_turns_of_the_loop(
-    home: Home, bookie: Bookie, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With 300,000 of them others waited for 0.1 s again and again."""
-    await write(bookie, *range(40))
-    monkeypatch.setattr(identities, "STEP_LEDGERS", 2)
-    driver = ClusterMetadata(MemoryStore(home.cluster))
-    for ledger in range(40):
-        await driver.create_ledger(METADATA, ledger)
-    asking(bookie, driver)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    assert await bookie.collection.run() == 0
-    counting.cancel()
-    assert turns >= 2 * 40 / 2, "creations are read to compare them, and to find those that lack"
-    assert UNKNOWN not in dict(finished(bookie.storage.identities.creations())).values()
-
-
-def test_ledgers_may_come_and_go_while_their_creations_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "STEP_LEDGERS", 2)
-    store = Store()
-    for ledger in range(6):
-        store.fill(ledger, [0])
-    creations, unknown = store.storage.identities.creations(), store.storage.identities.without_creation()
-    next(creations)
-    next(unknown)
-    store.storage.collect([0, 5], ())
-    store.fill(9, [0])
-    assert finished(creations) == [(ledger, UNKNOWN) for ledger in range(5)]
-    assert finished(unknown) == list(range(5))
-
-
-async def test_creations_of_metadata_that_was_copied_while_they_were_read_say_nothing(
-    home: Home, bookie: Bookie
-) -> None:
-    """They would be later than all that the copy has."""
-
-    class Copied(ClusterMetadata):
-        async def sync(self) -> Moment:
-            bookie.storage.identities.anchored(await self.bookie_creation("b0") or UNKNOWN)  # as a look does
-            return await super().sync()
-
-    await write(bookie, 1)
-    bookie.storage.identities.anchored(5)
-    bookie.storage.identities.note(1, 1 << 60)
-    asking(bookie, Copied(MemoryStore(home.cluster)))
-    await bookie.collection.compare()
-    assert not home.heard("metadata is older than the ledgers") and bookie.counts.ledgers_ahead == 0

@@ -45,7 +45,10 @@ class Connection:
         self.reports: list[Report] = []
         self.lacs: list[tuple[int, int]] = []
         self.wire = ClientWireV3(
-            self.outstanding, self._report, itertools.count(1), lambda ledger, lac, lane: self.lacs.append((ledger, lac))
+            self.outstanding,
+            self._report,
+            itertools.count(1),
+            lambda ledger, lac, lane: self.lacs.append((ledger, lac)),
         )
 
     def _report(self, owner: Owner, code: Code, entries: list[int], data: object) -> None:
