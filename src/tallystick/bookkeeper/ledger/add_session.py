@@ -157,12 +157,18 @@ class AddSession:
             self._room.wake_all()
 
     async def force(self) -> None:
-        """Make durable what bookies have acknowledged. Raises Unavailable, LedgerError, and what ended the session."""
+        """Make durable what bookies have acknowledged. Raises Unavailable; LedgerError, which ends the session: what is
+        lost, no later force makes durable; and what ended it."""
         if self._forces is None:
             if self.state.lac < 0:
                 return
             return await force_all(self._context.bookies, self.state.id, self._core.ensemble)
-        lac, length = await self._forces.force()
+        try:
+            lac, length = await self._forces.force()
+        except LedgerError as error:
+            if self.state.failure is None:
+                self._perform(self._core.change_failed(Reason.NOT_FORCED), error)
+            raise
         if self.state.failure is not None:
             raise copy.copy(self.state.failure)
         if lac > self.state.lac:

@@ -191,7 +191,8 @@ class LedgerWriter:
         It matters for a ledger with ``deferred_sync``: its LAC moves by this alone. Entries that are acknowledged
         meanwhile are not part of it. Raises Unavailable or one of its kinds when a bookie does not do it: a later call
         may succeed. Raises LedgerError when a bookie was started anew and has lost entries that it had acknowledged:
-        the ledger then ends at its LAC. Raises LedgerClosed, and UsageError for a client that speaks version 2 alone.
+        that ends the writer, and the ledger at its LAC. Raises LedgerClosed, and UsageError for a client that speaks
+        version 2 alone.
         """
         check_loop(self._writers.loop)
         self._admit(0)

@@ -133,13 +133,14 @@ async def test_q5_what_a_bookie_lost_at_its_death_is_not_forced_by_its_next_life
     bookie.keep_only({key: body for key, body in bookie.entries.items() if key[1] < (1 if lost == "all" else 9)})
     await cluster.up(bookie.id)
     await asyncio.sleep(2)
-    for _ in range(2):
-        with pytest.raises(LedgerError, match="lost entries") as raised:
-            await writer.force()
-        assert (raised.value.bookie, raised.value.entry) == (bookie.id, 1 if lost == "all" else 9)
-    assert await writer.append(b"y") == 10  # the handle goes on
-    with pytest.raises(LedgerError, match="lost entries"):
+    pending = writer.append_nowait(b"y")
+    with pytest.raises(LedgerError, match="lost entries") as raised:
         await writer.force()
+    assert (raised.value.bookie, raised.value.entry) == (bookie.id, 1 if lost == "all" else 9)
+    assert await pending == 10
+    for call in (writer.force(), writer.append(b"z"), writer.drain()):
+        with pytest.raises(LedgerError, match="lost entries"):
+            await call
     await writer.close()
     assert (await cluster.client(2).ledger_metadata(writer.id)).last_entry == 0
 
