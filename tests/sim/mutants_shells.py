@@ -159,4 +159,11 @@ SHELL_MUTANTS = (
         "run.first, lac, before, queue, compute",
         "run.first, run.first - 1, before, queue, compute",
     ),
+    Mutant(
+        "a force does not look whether the ledger is open (P2)",
+        LEDGER + "forces.py",
+        "await _all((require_open(self._driver, self._ledger), *(self._force_slot(slot) for slot in slots)))",
+        "await _all(self._force_slot(slot) for slot in slots)",
+        killer="tests/unit/bookkeeper/ledger/test_forces.py -k wrote_back",
+    ),
 )

@@ -154,8 +154,8 @@ V3_MUTANTS = (
         "a force does not wait for the first bookie",
         "P1",
         LEDGER + "forces.py",
-        "await _all(self._force_slot(slot) for slot in range(len(self._ensemble)))",
-        "await _all(self._force_slot(slot) for slot in range(1, len(self._ensemble)))",
+        "*(self._force_slot(slot) for slot in slots)",
+        "*(self._force_slot(slot) for slot in slots[1:])",
         _on_slow_disks,
     ),
     _planted(
@@ -169,9 +169,9 @@ V3_MUTANTS = (
     _planted(
         "a force covers what was acknowledged over an older connection",
         "P1",
-        LEDGER + "forces.py",
-        "if runs := core.unproven(slot, connection):",
-        "if runs := core.unproven(slot, connection)[:0]:",
+        LEDGER + "force_core.py",
+        "[run for run in self._runs[slot] if run.connection != connection]",
+        "list[AckedRun]()",
         _loses_power_before_a_force,
     ),
     _planted(

@@ -17,6 +17,7 @@ from tallystick.errors import (
     LedgerError,
     LedgerExists,
     LedgerFenced,
+    MetadataError,
     NoSuchLedger,
     TallyError,
     Unavailable,
@@ -163,7 +164,7 @@ class _Appends:
     async def _force(self) -> None:
         try:
             lac = await self._writer.force()
-        except Unavailable:  # perhaps the next one
+        except (Unavailable, MetadataError):  # perhaps the next one
             return
         self._shared.judge.forced(self._book, lac)
 

@@ -172,7 +172,8 @@ class LedgerWriter:
     def force(self) -> EntryId:
         """Make durable what was acknowledged so far, and return the LAC: with ``deferred_sync`` it moves by this alone.
 
-        Raises Unavailable when a bookie does not do it now, LedgerError when one has lost entries, LedgerClosed.
+        Raises as ``LedgerWriter.force``: Unavailable and MetadataError when it cannot be done now, LedgerError when a
+        bookie has lost entries, LedgerFenced, LedgerClosed.
         """
         return self._loop.run(self._writer.force())
 

@@ -82,7 +82,7 @@ class AddSession:
         )
         self._forces: Forces | None = None
         if deferred_sync:
-            self._forces = Forces(bookies, state.id, striping, ensemble, state.lac, state.length)
+            self._forces = Forces(self._context, state.id, striping, ensemble, state.lac, state.length)
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
         self._next: EntryId = state.lac + 1
@@ -157,12 +157,12 @@ class AddSession:
             self._room.wake_all()
 
     async def force(self) -> None:
-        """Make durable what bookies have acknowledged. Raises Unavailable; LedgerError, which ends the session: what is
-        lost, no later force makes durable; and what ended it."""
+        """Make durable what bookies have acknowledged. Raises Unavailable, MetadataError; LedgerError, which ends the
+        session: what is lost, no later force makes durable; and what ended it."""
         if self._forces is None:
             if self.state.lac < 0:
                 return
-            return await force_all(self._context.bookies, self.state.id, self._core.ensemble)
+            return await force_all(self._context, self.state.id, self._core.ensemble)
         try:
             lac, length = await self._forces.force()
         except LedgerError as error:

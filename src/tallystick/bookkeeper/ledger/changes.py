@@ -29,6 +29,7 @@ from tallystick.errors import (
     MetadataConflict,
     MetadataUnavailable,
     MetadataUncertain,
+    NoSuchLedger,
     NotEnoughBookies,
     RecoveryIncomplete,
 )
@@ -164,6 +165,21 @@ async def close_recovered(
         return metadata.closed(last_entry, length)
 
     return await _update(driver, ledger, base, change)
+
+
+async def require_open(driver: MetadataDriver, ledger: LedgerId) -> None:
+    """Return if the ledger was OPEN when this was called, or later: no recovery had begun then.
+
+    Raises LedgerFenced if another client recovers, closed or deleted it, MetadataError when nobody can tell.
+    """
+    began = await driver.sync()
+    try:
+        metadata = (await driver.read_ledger(ledger)).value
+    except NoSuchLedger:
+        raise LedgerFenced("another client deleted this ledger", ledger=ledger) from None
+    _require_open(ledger, metadata)
+    if await driver.sync() != began:
+        raise MetadataUnavailable("the connection broke while this was read: it may be old", ledger=ledger)
 
 
 def _require_open(ledger: LedgerId, metadata: LedgerMetadata) -> None:

@@ -2,6 +2,10 @@
 
 All must do it (facts of the original's ``ForceLedgerOp``). The first that does not fails the force, and nothing else: a
 later one may succeed.
+
+That a bookie has an entry does not prove that it kept it: a recovery may have written it there that closes the ledger
+before it, because another one was faster. So the metadata must be OPEN after the last list of entries came. They are
+read at every force, beside it: whoever forces a ledger that another client ended is told so.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import contextlib
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
+from tallystick.bookkeeper.ledger.changes import require_open
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.force_core import ForceCore
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.codes import Code
@@ -21,18 +27,26 @@ from tallystick.errors import BookieUnavailable, LedgerError, NoSuchLedger
 _STEPS_A_TURN = 8192  # of a comparison, before the loop goes on
 
 
-async def force_all(bookies: BookieClient, ledger: LedgerId, ensemble: Ensemble) -> None:
-    """Force a ledger whose entries were durable when they were acknowledged. Raises Unavailable or one of its kinds."""
-    await _all(_force(bookies, bookie, ledger) for bookie in ensemble)
+async def force_all(context: LedgerContext, ledger: LedgerId, ensemble: Ensemble) -> None:
+    """Force a ledger whose entries were durable when they were acknowledged. Raises as ``Forces.force``."""
+    is_open = require_open(context.driver, ledger)
+    await _all((is_open, *(_force(context.bookies, bookie, ledger) for bookie in ensemble)))
 
 
 class Forces:
     """The forces of a ledger with deferred sync, one after another. ``length``: of the ledger up to ``lac``."""
 
     def __init__(
-        self, bookies: BookieClient, ledger: LedgerId, striping: Striping, ensemble: Ensemble, lac: EntryId, length: int
+        self,
+        context: LedgerContext,
+        ledger: LedgerId,
+        striping: Striping,
+        ensemble: Ensemble,
+        lac: EntryId,
+        length: int,
     ) -> None:
-        self._bookies, self._ledger, self._ensemble = bookies, ledger, ensemble
+        self._driver, self._bookies = context.driver, context.bookies
+        self._ledger, self._ensemble = ledger, ensemble
         self._striping, self._core = striping, ForceCore(striping)
         self._acked, self._acked_length = lac, length
         self._one_at_a_time = asyncio.Lock()
@@ -48,12 +62,15 @@ class Forces:
     async def force(self) -> tuple[EntryId, int]:
         """Make durable what has its quorum now. Returns the last entry of that, and the ledger's length up to it.
 
-        Raises Unavailable or one of its kinds; LedgerError when a bookie has lost what it had acknowledged.
+        Raises Unavailable or one of its kinds, and MetadataError: a later call may succeed. Raises LedgerError when a
+        bookie has lost what it had acknowledged, LedgerFenced when another client ended the ledger: none will.
         """
         last, length = self._acked, self._acked_length
         if last > NO_ENTRY:
             async with self._one_at_a_time:
-                await _all(self._force_slot(slot) for slot in range(len(self._ensemble)))
+                slots = range(len(self._ensemble))
+                await _all(self._prove(slot) for slot in slots)
+                await _all((require_open(self._driver, self._ledger), *(self._force_slot(slot) for slot in slots)))
         return last, length
 
     async def end(self) -> None:
@@ -61,15 +78,23 @@ class Forces:
         async with self._one_at_a_time:
             pass
 
+    async def _prove(self, slot: Slot) -> None:
+        """Let the slot's bookie show that it has what it acknowledged over older connections."""
+        bookie = self._ensemble[slot]
+        connection = self._bookies.v3_connection(bookie, self._ledger)
+        if runs := self._core.unproven(slot, connection):
+            entries = (entry for run in runs for entry in range(run.first, run.last + 1))
+            await self._compare(bookie, (entry for entry in entries if self._striping.stores(slot, entry)))
+            self._require(bookie, connection == self._bookies.v3_connection(bookie, self._ledger))
+            self._core.proven(slot, connection)
+
+    def _require(self, bookie: BookieId, is_connected: bool) -> None:
+        if not is_connected:
+            raise BookieUnavailable("its connection ended in a force", bookie=bookie, ledger=self._ledger)
+
     async def _force_slot(self, slot: Slot) -> None:
         bookie, core = self._ensemble[slot], self._core
-        connection = self._bookies.v3_connection(bookie, self._ledger)
-        if runs := core.unproven(slot, connection):
-            entries = (entry for run in runs for entry in range(run.first, run.last + 1))
-            await self._prove(bookie, (entry for entry in entries if self._striping.stores(slot, entry)))
-            if self._bookies.v3_connection(bookie, self._ledger) != connection:
-                raise BookieUnavailable("its connection ended in a force", bookie=bookie, ledger=self._ledger)
-            core.proven(slot, connection)
+        self._require(bookie, not core.unproven(slot, self._bookies.v3_connection(bookie, self._ledger)))
         runs = core.begin(slot)  # and the request leaves over this connection: nothing is awaited in between
         try:
             await _force(self._bookies, bookie, self._ledger)
@@ -77,7 +102,7 @@ class Forces:
             core.failed(slot, runs)
             raise
 
-    async def _prove(self, bookie: BookieId, acked: Iterable[EntryId]) -> None:
+    async def _compare(self, bookie: BookieId, acked: Iterable[EntryId]) -> None:
         """Compare what a bookie acknowledged over older connections with what it has."""
         stored: Iterator[tuple[EntryId, EntryId]] = iter(())
         with contextlib.suppress(NoSuchLedger):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import pytest
 
 from support.fake_bookie import FakeBookie
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.ledger.changes import begin_recovery
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.entry_list import EntryList
-from tallystick.bookkeeper.wire.v3_responses import ForceResponse, encode_response
+from tallystick.bookkeeper.wire.v3_responses import EntryListResponse, ForceResponse, encode_response
 from tallystick.errors import (
     BookieUnavailable,
     LedgerClosed,
     LedgerError,
+    LedgerFenced,
+    MetadataUnavailable,
     RequestTimeout,
     TallyError,
     UsageError,
@@ -39,12 +44,15 @@ def forces(bookie: FakeBookie) -> int:
     return sum(isinstance(request, v3.ForceRequest) for request in bookie.requests_v3)
 
 
-def hold_forces(bookie: FakeBookie) -> list[v3.ForceRequest]:
-    """Let the bookie answer no force. Returns those that come."""
-    held: list[v3.ForceRequest] = []
+R = TypeVar("R", v3.ForceRequest, v3.EntryListRequest)
+
+
+def hold_requests(bookie: FakeBookie, kind: type[R]) -> list[R]:
+    """Let the bookie answer no request of this kind. Returns those that come."""
+    held: list[R] = []
 
     def hold(request: v3.Request) -> bytes | None:
-        if isinstance(request, v3.ForceRequest):
+        if isinstance(request, kind):
             held.append(request)
             return None
         return FakeBookie.USUAL
@@ -89,7 +97,7 @@ async def test_an_ack_that_comes_during_a_force_is_not_part_of_it(cluster: Small
     writer = await cluster.client().create_ledger(3, deferred_sync=True)
     await writer.append(b"x")
     bookie = bookies_of(cluster, writer)[0]
-    held = hold_forces(bookie)
+    held = hold_requests(bookie, v3.ForceRequest)
     forcing = asyncio.ensure_future(writer.force())
     await asyncio.sleep(0.1)
     await writer.append(b"y")
@@ -179,7 +187,7 @@ async def test_q5_what_a_force_took_that_was_given_up_is_shown_by_the_next_life(
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3, deferred_sync=True)
     await writer.append(b"x")
     bookie = bookies_of(cluster, writer)[0]
-    held = hold_forces(bookie)
+    held = hold_requests(bookie, v3.ForceRequest)
     forcing = asyncio.ensure_future(writer.force())
     await asyncio.sleep(0.1)
     assert held
@@ -194,6 +202,80 @@ async def test_q5_what_a_force_took_that_was_given_up_is_shown_by_the_next_life(
     with pytest.raises(LedgerError, match="lost entries"):
         await writer.force()
     assert writer.lac == -1
+
+
+@pytest.mark.rule("P2", "Q5", "Q16")
+@pytest.mark.parametrize("when", ["before the force", "while the list is on its way"])
+async def test_q5_what_a_recovery_wrote_back_proves_nothing_of_what_the_bookie_kept(
+    cluster: SmallCluster, when: str
+) -> None:
+    """Another recovery, begun before, may have been told "no" twice, and will close the ledger before that entry."""
+    client = cluster.client(1, read_timeout_s=60.0)
+    writer = await client.create_ledger(3, write_quorum=3, deferred_sync=True)
+    await writer.append(b"x")
+    kept, *emptied = bookies_of(cluster, writer)
+    entry = kept.entries[writer.id, 0]
+    await cluster.down(*(bookie.id for bookie in emptied))
+    for bookie in emptied:
+        bookie.keep_only({})
+    await cluster.up(*(bookie.id for bookie in emptied))
+    await asyncio.sleep(2)
+
+    async def recover() -> None:
+        await begin_recovery(cluster.driver, writer.id, await cluster.driver.read_ledger(writer.id))
+        for bookie in emptied:
+            bookie.put(writer.id, 0, entry)
+
+    if when == "before the force":
+        await recover()
+        forcing = asyncio.ensure_future(writer.force())
+    else:
+        held = [hold_requests(bookie, v3.EntryListRequest) for bookie in emptied]
+        forcing = asyncio.ensure_future(writer.force())
+        await asyncio.sleep(5)
+        await recover()
+        listed = EntryList.of([(0, 0)]).encode()
+        for bookie, (request,) in zip(emptied, held, strict=True):
+            bookie.say(encode_response(EntryListResponse(request.header.request_id, Code.OK, writer.id, listed)))
+    with pytest.raises(LedgerFenced):
+        await forcing
+    for call in (writer.force(), writer.append(b"y"), writer.close()):
+        with pytest.raises(LedgerFenced):
+            await call
+    assert writer.lac == -1
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+async def test_q11_a_force_of_a_ledger_that_another_client_ended_is_refused(
+    cluster: SmallCluster, deferred: bool
+) -> None:
+    deleted, closed = [await cluster.client().create_ledger(3, deferred_sync=deferred) for _ in range(2)]
+    for writer in (deleted, closed):
+        await writer.append(b"x")
+    await cluster.client(2).delete_ledger(deleted.id)
+    await (await cluster.client(2).open_ledger(closed.id, recover=True)).close()
+    for writer in (deleted, closed):
+        with pytest.raises(LedgerFenced, match="another client"):
+            await writer.force()
+        with pytest.raises(LedgerFenced):
+            await writer.append(b"y")
+
+
+async def test_a_force_that_cannot_tell_whether_the_ledger_is_open_may_succeed_later(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, deferred_sync=True)
+    await writer.append(b"x")
+    driver = writer._writers.context.driver
+    moments = [Moment("one", generation, 0) for generation in (2, 1)]
+
+    async def sync() -> Moment:
+        return moments.pop() if moments else Moment("one", 2, 0)
+
+    driver.sync = sync  # type: ignore[method-assign]  # it connects anew in between
+    with pytest.raises(MetadataUnavailable, match="may be old"):
+        await writer.force()
+    assert writer.lac == -1
+    assert await writer.force() == 0
 
 
 @pytest.mark.parametrize("how", ["code", "hangs", "closes"])
@@ -266,7 +348,7 @@ async def test_a_force_of_a_writer_that_is_stopped_meanwhile_fails(cluster: Smal
     writer = await cluster.client().create_ledger(3, deferred_sync=True)
     await writer.append(b"x")
     bookie = bookies_of(cluster, writer)[0]
-    held = hold_forces(bookie)
+    held = hold_requests(bookie, v3.ForceRequest)
     forcing = asyncio.ensure_future(writer.force())
     await asyncio.sleep(0.1)
     writer.abort()
@@ -280,7 +362,7 @@ async def test_a_close_waits_for_the_force_that_is_under_way(cluster: SmallClust
     writer = await cluster.client().create_ledger(3, deferred_sync=True)
     await writer.append(b"x")
     bookie = bookies_of(cluster, writer)[0]
-    held = hold_forces(bookie)
+    held = hold_requests(bookie, v3.ForceRequest)
     forcing = asyncio.ensure_future(writer.force())
     await asyncio.sleep(0.1)
     closing = asyncio.ensure_future(writer.close())
