@@ -75,6 +75,11 @@ class AddFrames:
     def __len__(self) -> int:
         return len(self.parts) // 2
 
+    def length(self, index: int) -> int:
+        """The ledger's length up to the entry of a frame, as that says it."""
+        length: int = _ID.unpack_from(self.parts[2 * index], ADD_PREFIX + 24)[0]
+        return length
+
     def joined(self, start: int, stop: int) -> bytes:
         """Frames ``start`` … ``stop`` - 1, one after another."""
         return b"".join(self.parts[2 * start : 2 * stop])

@@ -44,6 +44,7 @@ def test_encode_adds_is_the_reference_in_bulk(
     assert frames.joined(0, len(frames)) == b"".join(frames.parts_of(range(len(frames)))) == b"".join(expected)
     assert b"".join(frames.parts_of(range(0, len(frames), 2))) == b"".join(expected[::2])
     assert length == sum(map(len, bodies))
+    assert [frames.length(i) for i in range(len(frames))] == list(itertools.accumulate(map(len, bodies)))
     again, longer = encode_adds(KEY, ledger, first, first - 1, length, bodies, digest.compute, digest.size)
     assert longer == 2 * length
     assert len(again) == len(bodies)

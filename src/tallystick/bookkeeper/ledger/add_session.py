@@ -49,6 +49,7 @@ class AddSession:
     __slots__ = (
         "_changing",
         "_confirmed",
+        "_confirmed_length",
         "_context",
         "_core",
         "_digest",
@@ -86,7 +87,7 @@ class AddSession:
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
         self._next: EntryId = state.lac + 1
-        self._confirmed = state.lac
+        self._confirmed, self._confirmed_length = state.lac, state.length
         self._sent_length = state.length  # of the ledger with all entries that were sent
         self._pending = PendingAppends(writers.loop)
         self._held: HeldAppends | None = None  # once the caller gave an id
@@ -370,14 +371,14 @@ class AddSession:
     def _confirm(self, lac: EntryId) -> None:
         if self._failures is not None:
             self._failures.confirmed()
-        self._replicas.confirmed(lac)
-        confirmed_bytes = self._pending.confirmed(lac)
-        self._timing.confirmed(lac, lac - self._confirmed, confirmed_bytes)
-        self._confirmed = lac
+        length = self._replicas.confirmed(lac)
+        self._timing.confirmed(lac, lac - self._confirmed, length - self._confirmed_length)
+        self._confirmed, self._confirmed_length = lac, length
         if self._forces is not None:  # only a force moves the LAC
-            return self._forces.has_quorum(lac, confirmed_bytes)
-        self.state.lac = lac
-        self.state.length += confirmed_bytes
+            self._forces.has_quorum(lac, length)
+            return self._pending.confirmed(lac)
+        self.state.lac, self.state.length = lac, length
+        self._pending.confirmed(lac)
         if not self._pending:
             self._writers.lacs.confirmed(self._owner)
 

@@ -55,9 +55,9 @@ class Forces:
         """A bookie acknowledged these."""
         self._core.acked(slot, connection, first, last)
 
-    def has_quorum(self, last: EntryId, size: int) -> None:
-        """All entries up to this one are acknowledged by their quorum: so many bytes more."""
-        self._acked, self._acked_length = last, self._acked_length + size
+    def has_quorum(self, last: EntryId, length: int) -> None:
+        """All entries up to this one are acknowledged by their quorum; the ledger has ``length`` up to it."""
+        self._acked, self._acked_length = last, length
 
     async def force(self) -> tuple[EntryId, int]:
         """Make durable what has its quorum now. Returns the last entry of that, and the ledger's length up to it.

@@ -39,8 +39,9 @@ class PendingAppends:
         self.inflight_bytes += size
         return future
 
-    def confirmed(self, lac: EntryId) -> int:
-        """Resolve all futures up to ``lac``. Returns how many bytes are in flight no longer."""
+    def confirmed(self, lac: EntryId) -> None:
+        """Resolve all futures up to ``lac``; their bytes are in flight no longer. Those of a batch are until all of it
+        is confirmed."""
         appends, confirmed_bytes = self._appends, 0
         while appends and appends[0][0] <= lac:
             last, future, size = appends.popleft()
@@ -48,7 +49,6 @@ class PendingAppends:
             if not future.done():  # its caller may have been cancelled
                 future.set_result(last)
         self.inflight_bytes -= confirmed_bytes
-        return confirmed_bytes
 
     def fail(self, failure: TallyError, unsent: EntryId) -> None:
         """Fail all futures. Entries from ``unsent`` on were never sent; a bookie may have the others, and recovery keep

@@ -21,7 +21,7 @@ from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 
 BookieIdentities = Mapping[BookieId, Creation | None]
@@ -173,16 +173,23 @@ class Replicas:
             return False
         return all([channel.is_quiet for channel in self._channels.values()])
 
-    def confirmed(self, lac: EntryId) -> None:
-        """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
-        while self._lagging < len(self._sent_runs):
+    def confirmed(self, lac: EntryId) -> int:
+        """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them.
+
+        Returns the ledger's length up to ``lac``, which is an entry that was sent and is newly confirmed.
+        """
+        last = NO_ENTRY
+        while last < lac:
             run = self._sent_runs[self._lagging]
-            if run.first + len(run.frames) - 1 > lac:
-                break
-            run.frames = AddFrames()
-            self._lagging += 1
-            self.lagging_bytes += run.size
+            last = run.first + len(run.frames) - 1
+            if last >= lac:
+                length = run.frames.length(lac - run.first)
+            if last <= lac:
+                run.frames = AddFrames()
+                self._lagging += 1
+                self.lagging_bytes += run.size
         self._trim()
+        return length
 
     def _trim(self) -> None:
         """Forget what no queue holds any more; ask to be called again for the rest."""

@@ -11,7 +11,7 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.wire.values import Fragment
-from tallystick.errors import LedgerClosed
+from tallystick.errors import LedgerClosed, NotEnoughBookies
 
 
 @pytest.fixture
@@ -42,6 +42,31 @@ async def test_an_append_beside_a_close_is_in_the_ledger_or_fails(cluster: Small
     await asyncio.gather(*appending)
     assert outcomes == list(range(writer.metadata.last_entry + 1)), "told in order, and nothing beyond the end"
     assert writer.metadata.length == len(outcomes)
+
+
+@pytest.mark.rule("P3", "Q6")
+@pytest.mark.parametrize("wire", ["v2", "v3"])
+async def test_p3_a_batch_that_is_confirmed_in_part_counts_in_the_length_so_far(
+    cluster: SmallCluster, wire: str
+) -> None:
+    writer = await cluster.client(wire=wire, no_quorum_s=1.0).create_ledger(1, write_quorum=1, ack_quorum=1)
+    await writer.append(b"x" * 100)
+    bookie = cluster.bookies[writer.metadata.ensemble[0]]
+    bookie.held = []
+    sizes = [1, 20, 300, 4000, 50000]
+    batch = asyncio.ensure_future(writer.append_batch([b"y" * size for size in sizes]))
+    for confirmed, length in ((2, 121), (3, 421)):
+        await asyncio.sleep(1)
+        for send in bookie.held[: confirmed - writer.lac]:
+            send()
+        del bookie.held[: confirmed - writer.lac]
+        await asyncio.sleep(1)
+        assert (writer.lac, writer.length) == (confirmed, length)
+    await cluster.down(*cluster.bookies)
+    with pytest.raises(NotEnoughBookies):
+        await batch
+    await writer.close()
+    assert (writer.metadata.last_entry, writer.metadata.length) == (3, 421)
 
 
 async def test_a_second_close_waits_for_the_first(cluster: SmallCluster) -> None:

@@ -108,6 +108,25 @@ async def test_an_ack_that_comes_during_a_force_is_not_part_of_it(cluster: Small
     assert await writer.force() == 1
 
 
+@pytest.mark.rule("Q5", "Q6")
+async def test_q5_a_force_in_the_middle_of_a_batch_has_the_length_so_far(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(3, write_quorum=2, deferred_sync=True)
+    await writer.append(b"x" * 100)
+    for bookie in bookies_of(cluster, writer):
+        bookie.held = []
+    batch = asyncio.ensure_future(writer.append_batch([b"y" * size for size in (1, 20, 300, 4000)]))
+    await asyncio.sleep(1)
+    for bookie in bookies_of(cluster, writer)[1:]:  # the first entry of the batch that bookie 0 stores is 2
+        bookie.release()
+    await asyncio.sleep(1)
+    assert (await writer.force(), writer.length) == (1, 101)
+    bookies_of(cluster, writer)[0].release()
+    await batch
+    assert (await writer.force(), writer.length) == (4, 4421)
+    await writer.close()
+    assert (writer.metadata.last_entry, writer.metadata.length) == (4, 4421)
+
+
 async def test_all_bookies_must_do_it_and_a_force_that_failed_may_succeed_later(cluster: SmallCluster) -> None:
     """9.2-31: E=3, Qw=2; one of the three is down, and comes back with all that it had."""
     writer = await cluster.client().create_ledger(3, deferred_sync=True)
