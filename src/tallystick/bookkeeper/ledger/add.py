@@ -33,6 +33,7 @@ class Reason(enum.Enum):
     NO_CHANGE = "the ensemble change failed"
     NO_QUORUM = "the ack quorum could not be met for too long"
     TOO_LATE = "an entry had no ack quorum in time"
+    NOT_SENT = "entries could not be sent"
     NOT_FORCED = "no force can make all entries durable"
 
 

@@ -34,6 +34,7 @@ from tallystick.bookkeeper.ledger.held_appends import HeldAppends
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
+from tallystick.bookkeeper.ledger.wires import MOST_AT_ONCE
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
 from tallystick.bookkeeper.wire.codes import Code
@@ -240,10 +241,16 @@ class AddSession:
         return held_bytes >= self._context.settings.max_inflight_bytes and self.state.failure is None
 
     def flush(self) -> None:
-        """For the writers: the tick in which ``append`` queued is over."""
+        """For the writers: the tick in which ``append`` queued is over. What is raised here ends the session, too."""
         self._flush_scheduled = False
-        if self.state.failure is None:
-            self._perform(self._core.append(len(self._queue)))
+        try:
+            while self._queue and self.state.failure is None:
+                self._perform(self._core.append(min(len(self._queue), MOST_AT_ONCE)))
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            text = "what was appended could not be sent"
+            failure = LedgerError(text, ledger=self.state.id, cause=repr(error))
+            self._perform(self._core.change_failed(Reason.NOT_SENT), failure)
+            raise
 
     # Events for the core
 
@@ -360,11 +367,14 @@ class AddSession:
 
     def _send(self, run: Send) -> None:
         before = self._sent_length
-        assert len(self._queue) == run.last - run.first + 1
+        count = run.last - run.first + 1
+        payloads = self._queue if count == len(self._queue) else self._queue[:count]
         compute, size, lac = self._digest.compute, self._digest.size, self.state.lac
-        ledger, queue, flags = self.state.id, self._queue, DEFERRED_FLAG if self._forces is not None else 0
-        frames, self._sent_length = encode_adds(self._key, ledger, run.first, lac, before, queue, compute, size, flags)
-        self._queue.clear()
+        ledger, flags = self.state.id, DEFERRED_FLAG if self._forces is not None else 0
+        frames, self._sent_length = encode_adds(
+            self._key, ledger, run.first, lac, before, payloads, compute, size, flags
+        )
+        del self._queue[:count]
         self._replicas.send(run.first, frames, self._sent_length - before)
         self._timing.sent(run.last)
 

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, cut
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wires import (
+    MOST_AT_ONCE,
     SPACE,
     BatchRequest,
     BookieRequest,
@@ -49,8 +50,7 @@ _ADD, _READ = int(Operation.ADD), int(Operation.READ)
 _OPERATION_AT = 9  # in a response: behind its length, and the header's tag, length and version
 _HEAD_BYTES = _OPERATION_AT + 1
 _FLAGS_AT = struct.Struct(">6xH")  # of an ADD of version 2
-_REQUEST_BITS = 20
-_MOST_REQUESTS = 1 << _REQUEST_BITS  # before their numbers begin anew
+_REQUEST_BITS = MOST_AT_ONCE.bit_length() - 1  # then their numbers begin anew
 _POLL = -_READ  # in names of requests alone: the response to a long poll has the LAC in front
 
 
@@ -93,8 +93,8 @@ class ClientWireV3:
 
     def _first_id(self, about: LaneName, count: int) -> int:
         """Return the id of the next of ``count`` requests, which those of the others follow."""
-        assert count <= _MOST_REQUESTS, "more requests at once than have numbers"
-        if self._requests + count > _MOST_REQUESTS:
+        assert count <= MOST_AT_ONCE, "more requests at once than have numbers"
+        if self._requests + count > MOST_AT_ONCE:
             self._requests = 0
         self._requests += count
         return about[1] << _REQUEST_BITS | self._requests - count

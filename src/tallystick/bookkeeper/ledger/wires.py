@@ -116,6 +116,7 @@ BookieRequest = (
     | SpaceRequest
 )
 SPACE = struct.Struct(">qq")
+MOST_AT_ONCE = 1 << 20  # requests of a lane that are sent together: version 3 has no more numbers for them
 _LAC = struct.Struct(">q")
 
 
@@ -148,7 +149,7 @@ class ClientWire(Protocol):
     def adds(
         self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
-        """Encode a lane's next requests.
+        """Encode a lane's next requests, ``MOST_AT_ONCE`` at most.
 
         ``frames`` are an ADD of version 2 for each entry, made once for all bookies (``encode_adds``), in any number
         of pieces, which are not to be changed. They have all that another protocol needs to make a head of its own.
@@ -156,7 +157,7 @@ class ClientWire(Protocol):
         ...
 
     def reads(self, about: LaneName, ledger: LedgerId, entries: Sequence[EntryId]) -> OutgoingPiece:
-        """Encode a lane's next requests."""
+        """Encode a lane's next requests, ``MOST_AT_ONCE`` at most."""
         ...
 
     def request(self, request: BookieRequest) -> tuple[RequestKey, OutgoingPiece]:
