@@ -23,7 +23,7 @@ class EndedConnections(Generic[Peer]):
     def add(self, connection: Peer) -> None:
         self._pending.append(connection)
         if len(self._pending) == 1:
-            self._steps.run(self._each())
+            self._steps.run(self)
 
     def make_way(self) -> None:
         """Forget the first one, if any: call it for a new connection, before that takes the place of a living one."""
@@ -32,10 +32,15 @@ class EndedConnections(Generic[Peer]):
 
     def forget_all(self) -> None:
         """Forget all at once, as the server stops."""
-        for _ in self._each():
+        for _ in self:
             pass
 
-    def _each(self) -> Iterator[None]:
-        while self._pending:
-            self._forget(self._pending.popleft())
-            yield
+    # The steps, no generator: that would end with the first fault, and all others would be kept for ever.
+
+    def __iter__(self) -> Iterator[None]:
+        return self
+
+    def __next__(self) -> None:
+        if not self._pending:
+            raise StopIteration
+        self._forget(self._pending.popleft())

@@ -29,6 +29,26 @@ async def test_the_first_makes_way_for_who_comes() -> None:
     assert forgotten == ["a"]
 
 
+async def test_a_fault_with_one_keeps_no_other() -> None:
+    forgotten: list[str] = []
+
+    def forget(name: str) -> None:
+        if name == "b":
+            raise ValueError(name)
+        forgotten.append(name)
+
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
+    ended = EndedConnections(forget, 2)
+    for name in "abc":
+        ended.add(name)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    ended.add("d")
+    await asyncio.sleep(0)
+    assert (forgotten, [repr(fault) for fault in faults]) == (["a", "c", "d"], ["ValueError('b')"])
+
+
 async def test_a_server_that_stops_forgets_all() -> None:
     forgotten: list[str] = []
     ended = EndedConnections(forgotten.append, 0)
