@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import ClassVar, Final, cast
 
 from support.machines import machine
+from support.requesters import Asker
 from support.workers import WorkerAtOnce
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
@@ -195,7 +196,7 @@ class FakeBookie:
             self.keys.setdefault(request.ledger, request.master_key)
         self._commit()
         for begin in served.later:
-            begin(deliver, deliver)
+            begin(Asker(), deliver)
         return b"".join((*served.at_once, *served.when_durable))
 
     def _commit(self) -> None:

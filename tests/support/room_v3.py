@@ -10,6 +10,7 @@ from support.bookies import SMALL
 from support.v3_frames import (
     answers_v3,
 )
+from support.requesters import Asker
 from support.workers import HeldWorker
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
@@ -46,7 +47,7 @@ class Room:
         served = self.wire.serve(data)
         assert served.refusal is None
         for begin in served.later:
-            begin(self.wire, self.came.append)
+            begin(Asker(), self.came.append)
         return served
 
     def answers(self, data: bytes) -> list[Any]:

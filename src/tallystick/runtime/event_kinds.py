@@ -137,7 +137,10 @@ _SERVERS = {
             "request refused": "A request was answered with an error. Told once a kind and peer.",
         },
     ),
-    **_kinds(ERROR, {"request failed": "A fault in this server: the request was answered with an error."}),
+    **_kinds(
+        ERROR,
+        {"request failed": "A fault in this server: an error was the answer to the request, or its connection closed."},
+    ),
 }
 
 _BROKER = {

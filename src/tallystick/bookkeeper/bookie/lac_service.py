@@ -7,12 +7,12 @@ these wait for the look that proves which ledger of that id is stored here (``lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import explicit_lacs
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.long_polls import LongPolls
+from tallystick.bookkeeper.bookie.long_polls import LongPolls, Requester
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.service import AfterLook, Later, ServiceResponse
@@ -123,7 +123,7 @@ class LacService:
         if response.lac is None or response.lac > request.past or request.timeout_ms <= 0:
             return self._counted(response)
 
-        def begin(owner: Hashable, done: Callable[[LongPollResponse], None]) -> None:
+        def begin(owner: Requester, done: Callable[[LongPollResponse], None]) -> None:
             def wake() -> None:
                 done(self._counted(self._polled(request, Verdict.UNKNOWN)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Hashable
+from typing import Protocol
 
 from tallystick.bookkeeper.bookie.lac_watchers import LacWatchersCore, Watcher
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -14,20 +15,30 @@ from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 LONGEST_S = 60.0  # a poll that would wait for longer is answered then
 
 
+class Requester(Hashable, Protocol):
+    """The connection of a request whose response comes later."""
+
+    def fail(self, error: Exception) -> None:
+        """End, as a fault of ours leaves the request without a response."""
+        ...
+
+
 class LongPolls:
     """Hold polls until the LAC of their ledger has passed an entry. All methods run on the loop."""
 
     def __init__(self, known_lac: Callable[[LedgerId], EntryId], counts: Counts) -> None:
         self._known_lac, self._counts = known_lac, counts
-        self._core: LacWatchersCore[Hashable] = LacWatchersCore()
+        self._core: LacWatchersCore[Requester] = LacWatchersCore()
         self.watched: Collection[LedgerId] = self._core.watched  # adds look at it alone
-        self._wakes: dict[Watcher, Callable[[], None]] = {}
+        self._wakes: dict[Watcher, tuple[Requester, Callable[[], None]]] = {}
         self._ready: deque[Watcher] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        # Some loops make a plain Handle for a moment that is near or past: only what all of them have is used.
+        self._timer: asyncio.Handle | None = None
+        self._wake_at = 0.0  # when it rings
         self._answering: asyncio.Handle | None = None
 
     def hold(
-        self, owner: Hashable, ledger: LedgerId, past: EntryId, timeout_s: float, wake: Callable[[], None]
+        self, owner: Requester, ledger: LedgerId, past: EntryId, timeout_s: float, wake: Callable[[], None]
     ) -> bool:
         """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced, or after the time-out.
 
@@ -37,7 +48,7 @@ class LongPolls:
         watcher = self._core.wait(owner, ledger, past, deadline)
         if watcher is None:
             return False
-        self._wakes[watcher] = wake
+        self._wakes[watcher] = owner, wake
         self._follow()
         return True
 
@@ -55,7 +66,7 @@ class LongPolls:
         """A ledger was fenced."""
         self._leave(self._core.fenced(ledger))
 
-    def forget(self, owner: Hashable) -> None:
+    def forget(self, owner: Requester) -> None:
         """A connection has ended."""
         for watcher in self._core.forget(owner):
             del self._wakes[watcher]
@@ -77,7 +88,11 @@ class LongPolls:
         loop = asyncio.get_running_loop()
         ends = loop.time() + TURN_S
         while self._ready:
-            self._wakes.pop(self._ready.popleft())()
+            owner, wake = self._wakes.pop(self._ready.popleft())
+            try:
+                wake()
+            except Exception as error:  # a fault of ours: the others are answered
+                owner.fail(error)
             if loop.time() >= ends:
                 break
         self._answering = loop.call_soon(self._answer) if self._ready else None
@@ -87,10 +102,11 @@ class LongPolls:
         """Set the timer to the next deadline."""
         self._counts.long_polls_waiting = len(self._wakes)
         wake_at = self._core.wake_at()
-        if self._timer is not None and self._timer.when() != wake_at:
+        if self._timer is not None and self._wake_at != wake_at:
             self._timer.cancel()
             self._timer = None
         if wake_at is not None and self._timer is None:
+            self._wake_at = wake_at
             self._timer = asyncio.get_running_loop().call_at(wake_at, self._tick)
 
     def _tick(self) -> None:

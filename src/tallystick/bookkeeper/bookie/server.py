@@ -180,6 +180,10 @@ class BookieServer:
         if self._reports.is_new((type(error), peer)):
             self._events.emit("connection closed", peer=peer, reason=str(error))
 
+    def failed(self, peer: str, error: Exception) -> None:
+        if self._reports.is_new((repr(error), peer)):
+            self._events.emit("request failed", peer=peer, reason=repr(error))
+
     # Time and memory.
 
     @property
@@ -196,10 +200,12 @@ class BookieServer:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        for session, kind in self._turns.begin():
-            session.go_on(kind)
-        self._turn_is_due = False
-        self._changed()
+        try:
+            for session, kind in self._turns.begin():
+                session.go_on(kind)
+        finally:  # whatever happens, those that still wait have a turn
+            self._turn_is_due = False
+            self._changed()
 
     def _tick(self) -> None:
         """Measure which peers took responses, and close those that must go."""
@@ -212,9 +218,11 @@ class BookieServer:
     def _close_excess(self) -> None:
         # What was written may have gone out since it was counted: nobody is closed for that.
         self._looking = True
-        for session in self._budget.takers():
-            session.look()
-        self._looking = False
+        try:
+            for session in self._budget.takers():
+                session.look()
+        finally:
+            self._looking = False
         for excess in self._budget.excess(self._loop.time()):
             if excess.reason is CloseReason.UNFINISHED:
                 self._counts.unfinished_closed += 1

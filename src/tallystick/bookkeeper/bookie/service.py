@@ -15,14 +15,14 @@ it for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, assert_never
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.long_polls import LongPolls
+from tallystick.bookkeeper.bookie.long_polls import LongPolls, Requester
 from tallystick.bookkeeper.bookie.look import NOT_WRITTEN, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -90,7 +90,7 @@ class Later(Generic[Response]):
     """The response comes later, on the loop: ``begin(owner, done)`` gives it to ``done``, once, unless the connection
     that owns the request has ended."""
 
-    begin: Callable[[Hashable, Callable[[Response], None]], None]
+    begin: Callable[[Requester, Callable[[Response], None]], None]
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, cast
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.look import Verdict
@@ -32,6 +32,8 @@ _SETTLED_AT_ONCE = 512  # requests that waited for one look
 WAITING_BYTES = 2048  # that these take beside their responses: they, and a ledger's places in the tables of looks
 _LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
+
+P = ParamSpec("P")
 
 
 class Crowd(Protocol):
@@ -53,6 +55,10 @@ class Crowd(Protocol):
 
     def refused(self, peer: str, error: RemoteProtocolError) -> None:
         """Hear that a peer is closed for what it sent."""
+        ...
+
+    def failed(self, peer: str, error: Exception) -> None:
+        """Hear that a peer is closed for a fault of ours."""
         ...
 
     def unsent(self, session: Session, size: int, has_taken: bool) -> None:
@@ -81,6 +87,19 @@ class SessionContext:
     turns: TurnsCore[Session]
     crowd: Crowd
     looks: Looks
+
+
+def _alone(method: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
+    """Make a method of which a fault ends its connection, and not what calls those of many connections."""
+
+    @wraps(method)
+    def bounded(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(session, *args, **kwargs)
+        except Exception as error:
+            session.fail(error)
+
+    return bounded
 
 
 class Session(asyncio.BufferedProtocol):
@@ -112,12 +131,15 @@ class Session(asyncio.BufferedProtocol):
         self._crowd.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._forget()
-        self._crowd.closed(self)
+        try:
+            self._forget()
+        finally:
+            self._crowd.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._crowd.buffer
 
+    @_alone
     def buffer_updated(self, nbytes: int) -> None:
         self._chunks.append(bytes(self._crowd.buffer[:nbytes]))
         self._size += nbytes
@@ -130,15 +152,18 @@ class Session(asyncio.BufferedProtocol):
         self._unsent = True
         self._watch_flow()
 
+    @_alone
     def resume_writing(self) -> None:
         self._unsent = False
         self.look()
         self._pump()
 
+    @_alone
     def resume(self) -> None:
         self._congested = False
         self._pump()
 
+    @_alone
     def deliver(self, responses: Sequence[bytes]) -> None:
         size = sum(map(len, responses))
         self._held_bytes -= size
@@ -147,8 +172,15 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def abort(self) -> None:
-        self._forget()
-        self._transport.abort()
+        try:
+            self._forget()
+        finally:
+            self._transport.abort()
+
+    def fail(self, error: Exception) -> None:
+        """End this connection for a fault of ours in serving it."""
+        self._crowd.failed(self.peer, error)
+        self.abort()
 
     def look(self, written: int = 0) -> None:
         """Measure how much the peer has not taken yet. One write is held as a whole until all of it is taken."""
@@ -190,6 +222,7 @@ class Session(asyncio.BufferedProtocol):
         # Who waits for no look is served; who waits for one goes on when that was made.
         return self._waiting_count > 0 and not self._around.looks.has_room(0)
 
+    @_alone
     def go_on(self, kind: Kind) -> None:
         """Serve in this turn, which has time for it."""
         self._waits = False
@@ -296,6 +329,7 @@ class Session(asyncio.BufferedProtocol):
         adds = not all(wire.is_read(frame) for frame in requests)
         self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
 
+    @_alone
     def _settle(self, wire: Wire, frames: bytes, size: int, verdict: Verdict) -> None:
         """Serve what waited for a look, of which ``size`` bytes count as held."""
         self._waiting_count -= 1

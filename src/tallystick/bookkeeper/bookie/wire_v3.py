@@ -9,7 +9,7 @@ A frame that does not begin as one of version 3 turns its connection to version 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar, assert_never
 
 from tallystick.bookkeeper.bookie.holdings import EntryListResponse, Holdings
@@ -20,6 +20,7 @@ from tallystick.bookkeeper.bookie.lac_service import (
     LongPollRequest,
     LongPollResponse,
 )
+from tallystick.bookkeeper.bookie.long_polls import Requester
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import (
     NOW,
@@ -343,7 +344,7 @@ def _take(
     elif isinstance(response, Later):
         begin = response.begin
 
-        def begin_encoded(owner: Hashable, deliver: Callable[[bytes], None]) -> None:
+        def begin_encoded(owner: Requester, deliver: Callable[[bytes], None]) -> None:
             begin(owner, lambda response: deliver(encoded(response)))
 
         result.later.append(begin_encoded)

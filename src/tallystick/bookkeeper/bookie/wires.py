@@ -12,10 +12,11 @@ has the service do them, and encodes the responses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tallystick.bookkeeper.bookie.long_polls import Requester
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -32,7 +33,7 @@ V3_FIRST_BYTE = 0x0A
 
 
 # Asks for a response that comes later: (owner, deliver). It is encoded when it comes.
-Begin = Callable[[Hashable, Callable[[bytes], None]], None]
+Begin = Callable[[Requester, Callable[[bytes], None]], None]
 
 
 @dataclass(slots=True)

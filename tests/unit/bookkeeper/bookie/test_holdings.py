@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.requesters import Asker
 from support.stores import KEY, Store
 from support.workers import HeldWorker
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
@@ -35,7 +36,7 @@ class Room:
             return [response]
         assert isinstance(response, Later)
         answers: list[EntryListResponse] = []
-        response.begin(self, answers.append)
+        response.begin(Asker(), answers.append)
         assert not answers
         self.worker.do_one()
         return answers

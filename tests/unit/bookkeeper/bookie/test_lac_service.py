@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from support.machines import virtual_loop
+from support.requesters import Asker
 from support.stores import KEY, Store, scanned
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.lac_service import (
@@ -56,6 +57,7 @@ class Room:
     guard: DiskGuard = field(default_factory=lambda: DiskGuard(0.95))
     counts: Counts = field(default_factory=Counts)
     looks: bool = False
+    asker: Asker = field(default_factory=Asker)
 
     def __post_init__(self) -> None:
         recent, storage = RecentAdds(), self.store.storage
@@ -85,14 +87,14 @@ class Room:
         assert isinstance(response, LastConfirmed)
         return response
 
-    def begin(self, ledger: int, past: int, timeout_ms: int = 1000, owner: str = "a") -> list[LongPollResponse]:
+    def begin(self, ledger: int, past: int, timeout_ms: int = 1000) -> list[LongPollResponse]:
         """Where the response is, or will be."""
         response = self.lacs.poll(LongPollRequest(ledger, past, timeout_ms))
         if isinstance(response, LongPollResponse):
             return [response]
         assert isinstance(response, Later)
         answers: list[LongPollResponse] = []
-        response.begin(owner, answers.append)
+        response.begin(self.asker, answers.append)
         return answers
 
     def in_doubt(self, ledger: int) -> None:

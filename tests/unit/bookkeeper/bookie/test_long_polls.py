@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
-from support.machines import virtual_loop
+from support.machines import LoopFactory, virtual_loop
+from support.requesters import Asker
+from support.waiting import until
 from tallystick.bookkeeper.bookie import long_polls
 from tallystick.bookkeeper.bookie.lac_watchers import MOST_OF_ONE
 from tallystick.bookkeeper.bookie.long_polls import LONGEST_S, LongPolls
@@ -21,6 +25,7 @@ class Polls(LongPolls):
     def __init__(self) -> None:
         self.lacs: dict[int, int] = {}
         self.counts = Counts()
+        self.askers = defaultdict[str, Asker](Asker)
         self.answered: list[tuple[str, float]] = []
         super().__init__(lambda ledger: self.lacs.get(ledger, -1), self.counts)
 
@@ -28,20 +33,20 @@ class Polls(LongPolls):
         def wake() -> None:
             self.answered.append((name, asyncio.get_running_loop().time()))
 
-        return self.hold(owner, ledger, past, timeout_s, wake)
+        return self.hold(self.askers[owner], ledger, past, timeout_s, wake)
 
     def move(self, ledger: int, lac: int) -> None:
         self.lacs[ledger] = lac
         self.added([ledger, ledger])
 
 
-def in_virtual_time(test: Callable[[Polls], Coroutine[Any, Any, None]]) -> None:
+def on_a_loop(test: Callable[[Polls], Coroutine[Any, Any, None]], make_loop: LoopFactory = virtual_loop) -> None:
     async def body() -> None:
         polls = Polls()
         await test(polls)
         polls.close()
 
-    with asyncio.Runner(loop_factory=virtual_loop) as runner:
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(body())
 
 
@@ -60,7 +65,7 @@ def test_a_poll_is_answered_when_the_lac_moves_or_the_ledger_is_fenced() -> None
         assert [name for name, _ in polls.answered] == ["moved", "fenced"]
         assert polls.counts.long_polls_waiting == 1 and list(polls.watched) == [3]
 
-    in_virtual_time(body)
+    on_a_loop(body)
 
 
 def test_a_poll_is_answered_after_its_time_out_and_none_waits_for_ever() -> None:
@@ -73,20 +78,20 @@ def test_a_poll_is_answered_after_its_time_out_and_none_waits_for_ever() -> None
         assert times == [("a", 1.0), ("b", 2.0), ("c", LONGEST_S)]
         assert not polls.watched and polls.counts.long_polls_waiting == 0
 
-    in_virtual_time(body)
+    on_a_loop(body)
 
 
 def test_those_of_a_connection_that_has_ended_are_forgotten() -> None:
     async def body(polls: Polls) -> None:
         polls.poll("gone")
         polls.poll("left", owner="b")
-        polls.forget("a")
-        polls.forget("nobody")
+        polls.forget(polls.askers["a"])
+        polls.forget(polls.askers["nobody"])
         polls.move(1, 5)
         await asyncio.sleep(20)
         assert [name for name, _ in polls.answered] == ["left"]
 
-    in_virtual_time(body)
+    on_a_loop(body)
 
 
 def test_one_too_many_is_not_held() -> None:
@@ -96,7 +101,7 @@ def test_one_too_many_is_not_held() -> None:
         await asyncio.sleep(20)
         assert [name for name, _ in polls.answered] == ["held"] * (MOST_OF_ONE + 1)
 
-    in_virtual_time(body)
+    on_a_loop(body)
 
 
 def test_very_many_are_answered_over_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,16 +114,16 @@ def test_very_many_are_answered_over_turns(monkeypatch: pytest.MonkeyPatch) -> N
         for count in range(1, 11):
             await asyncio.sleep(0)
             assert len(polls.answered) == count
-        polls.forget("a")
+        polls.forget(polls.askers["a"])
 
-    in_virtual_time(body)
+    on_a_loop(body)
 
 
 def test_who_ends_while_it_is_to_be_answered_is_answered_no_worse() -> None:
     async def body(polls: Polls) -> None:
         polls.poll("a")
         polls.move(1, 5)
-        polls.forget("a")
+        polls.forget(polls.askers["a"])
         await asyncio.sleep(0)
         assert [name for name, _ in polls.answered] == ["a"], "the connection drops it"
         polls.poll("closed", ledger=2)
@@ -128,4 +133,39 @@ def test_who_ends_while_it_is_to_be_answered_is_answered_no_worse() -> None:
         await asyncio.sleep(20)
         assert len(polls.answered) == 1
 
-    in_virtual_time(body)
+    on_a_loop(body)
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_deadlines_that_are_past_or_near_are_kept_on_real_loops(make_loop: LoopFactory) -> None:
+    """Some loops have other handles for such."""
+
+    async def body(polls: Polls) -> None:
+        for number in range(60):
+            assert polls.poll(f"{number}", timeout_s=(60 - number) % 4 / 4000)
+            if number % 7 == 0:
+                polls.poll("gone", timeout_s=0.0001, owner="b")
+                polls.forget(polls.askers["b"])
+        assert polls.poll("last", timeout_s=0.05)
+        await until(lambda: not polls.watched and len(polls.answered) == 61)
+        assert sorted(name for name, _ in polls.answered) == sorted([*map(str, range(60)), "last"])
+
+    on_a_loop(body, make_loop)
+
+
+def test_a_fault_of_one_answer_ends_its_connection_and_leaves_the_others() -> None:
+    def broken() -> None:
+        raise ValueError("a fault of ours")
+
+    async def body(polls: Polls) -> None:
+        polls.hold(polls.askers["a"], 1, 4, 10.0, broken)
+        polls.poll("first", owner="b")
+        polls.move(1, 5)
+        await asyncio.sleep(0)
+        polls.poll("second", owner="b")
+        polls.fenced(1)
+        await asyncio.sleep(0)
+        assert [name for name, _ in polls.answered] == ["first", "second"]
+        assert [repr(error) for error in polls.askers["a"].faults] == ["ValueError('a fault of ours')"]
+
+    on_a_loop(body)

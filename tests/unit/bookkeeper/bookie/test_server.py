@@ -346,6 +346,65 @@ async def test_a_read_waits_for_its_turn_and_adds_do_not_wait_for_it(
         assert answer is not None and codes(answer)[0][1] == Code.OK
 
 
+async def test_a_fault_in_serving_one_ends_that_one_and_no_turn(
+    home: Home, bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a turn that a fault had ended nobody was served any more who had to wait for one."""
+    storage, turns = bookie.storage, bookie._server._turns
+    read_frames = storage.read_frames
+
+    def faulty(ledger: int, *rest: int) -> tuple[bytes, int]:
+        if ledger == 13:
+            raise ValueError("a fault of ours")
+        return read_frames(ledger, *rest)
+
+    monkeypatch.setattr(storage, "read_frames", faulty)
+    async with talking(bookie) as bad, talking(bookie) as waiting, talking(bookie) as good:
+        assert await good.code(adds(1, [0])) == Code.OK
+        with monkeypatch.context() as no_reads:
+            no_reads.setattr(turns, "admits", lambda kind: kind == Kind.ADD)
+            no_reads.setattr(turns, "begin", lambda: iter(()))
+            bad.writer.write(read(13, 0))
+            await until(lambda: turns.due)
+            waiting.writer.write(read(1, 0))
+            await until(lambda: len(turns._waiting[Kind.READ]) == 2)
+        assert await bad.frame() is None
+        assert await waiting.frame() is not None
+        monkeypatch.setattr(turns, "_limit_s", 1e-9)
+        for _ in range(3):
+            good.writer.write(read(1, 0) * 2)
+            assert await good.frame() is not None and await good.frame() is not None
+        await until(lambda: bookie.counts.connections == 2)
+        async with talking(bookie) as again:
+            assert await again.ask(read(13, 0)) is None
+    (event,) = home.heard("request failed")
+    assert event.fields == {"peer": "127.0.0.1", "reason": "ValueError('a fault of ours')"}
+    assert not bookie.failure.done()
+
+
+async def test_a_fault_in_one_response_of_a_commit_withholds_no_other(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing, go_on = threading.Event(), threading.Event()
+
+    def before(action: str, path: str) -> None:
+        if action == "sync" and syncing.is_set():
+            assert go_on.wait(30)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as bad, talking(bookie) as good:
+        assert await bad.code(adds(1, [0])) == await good.code(adds(2, [0])) == Code.OK
+        session = next(iter(bookie._server._sessions))
+        syncing.set()
+        for number, peer in enumerate((bad, good), 1):
+            peer.writer.write(adds(number, [1]))
+        await until(lambda: bookie.counts.adds == 4)
+        monkeypatch.setattr(session, "_write", None)
+        go_on.set()
+        assert await bad.frame() is None
+        assert await good.frame() is not None
+
+
 async def test_many_connections_bring_less_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_HELD_BYTES", 4 * MIB)
     async with home.running(max_frame_bytes=MIB) as bookie, contextlib.AsyncExitStack() as stack:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.bookies import KEY, OTHER_KEY, adds, read
+from support.requesters import Asker
 from support.room_v3 import GIB, LOOKS, MAX_FRAME, Room, make_room
 from support.v3_frames import (
     HIGH,
@@ -311,7 +312,7 @@ def test_the_room_is_told_as_far_as_it_is_asked_for(room: Room) -> None:
 def settled(room: Room, frames: list[bytes], verdict: Verdict) -> list[Any]:
     result = room.wire.settle(b"".join(frames), verdict)
     for begin in result.later:
-        begin(room.wire, room.came.append)
+        begin(Asker(), room.came.append)
     return answers_v3(b"".join([*result.at_once, *result.when_durable]))
 
 
