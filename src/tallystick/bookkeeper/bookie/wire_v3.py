@@ -45,6 +45,7 @@ from tallystick.bookkeeper.bookie.wires import (
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire import v3_responses as responses
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.entry_list import encode_runs
 from tallystick.bookkeeper.wire.v3_responses import encode_response
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId
@@ -224,6 +225,8 @@ class WireV3:
         elif len(request.body) >= _IDS.size and _IDS.unpack_from(request.body) != (request.ledger, request.entry):
             # What is acknowledged must be there by the ids of the request.
             response = self._service.refuse(add, Code.BAD_REQUEST)
+        elif not _is_key(request.master_key):
+            response = self._service.refuse(add, Code.UNAUTHORIZED)
         else:
             response = self._service.add(add, verdict)
         if isinstance(response, AfterLook):
@@ -240,6 +243,8 @@ class WireV3:
         read = ReadEntryRequest(request.ledger, request.entry, key)
         if request.header.version != v3.VERSION:
             response: ServiceResponse | AfterLook = self._service.refuse(read, Code.BAD_VERSION)
+        elif key is not None and not _is_key(key):
+            response = self._service.refuse(read, Code.UNAUTHORIZED)
         else:
             response = self._service.read(read, verdict, waiting=len(result.to_look))
         if isinstance(response, AfterLook):
@@ -260,21 +265,21 @@ class WireV3:
             response: LongPollResponse | AfterLook | Later[LongPollResponse] = LongPollResponse(code)
         else:
             response = self._lacs.poll(LongPollRequest(request.ledger, past, request.timeout_ms or 0), verdict)
+        # A poll that waits keeps these, and not the request.
+        number, ledger, asked = request.header.request_id, request.ledger, request.entry
 
         def encoded(response: LongPollResponse) -> bytes:
             body = response.body or None
-            entry = request.entry if body is None else response.entry
-            return encode_response(
-                responses.ReadResponse(
-                    request.header.request_id, response.code, request.ledger, entry, body, response.lac
-                )
-            )
+            entry = asked if body is None else response.entry
+            return encode_response(responses.ReadResponse(number, response.code, ledger, entry, body, response.lac))
 
         _take(request, response, encoded, result)
 
     def _write_lac(self, request: v3.WriteLacRequest, result: ServeResult, verdict: Verdict | None) -> None:
         if request.header.version != v3.VERSION:
             response: ServiceResponse | AfterLook = ServiceResponse(Code.BAD_VERSION)
+        elif not _is_key(request.master_key):
+            response = ServiceResponse(Code.UNAUTHORIZED)
         else:
             write = ExplicitLacRequest(request.ledger, request.lac, request.master_key, request.body)
             response = self._lacs.write_lac(write, verdict)
@@ -330,6 +335,11 @@ class WireV3:
         result.add_response(
             encode_response(responses.BookieInfoResponse(request.header.request_id, Code.OK, total, free))
         )
+
+
+def _is_key(key: bytes) -> bool:
+    """Return whether this can be a ledger's master key. What cannot waits for nothing, and takes no memory."""
+    return len(key) == MASTER_KEY_BYTES
 
 
 def _take(

@@ -105,8 +105,11 @@ class AddRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """READ of an entry, -1 for the highest stored. ``fence``: first, with the master key. With a ``previous_lac``, and
-    not fencing, it is a long poll: the response comes when the ledger's LAC is beyond that, or after ``timeout_ms``."""
+    """READ of an entry, -1 for the highest stored. ``fence``: first, with the master key, which no other read needs.
+
+    With a ``previous_lac``, and not fencing, it is a long poll: the response comes when the ledger's LAC is beyond
+    that, or after ``timeout_ms``.
+    """
 
     OPERATION: ClassVar = Operation.READ
     header: Header
@@ -285,10 +288,13 @@ def _decode_add(header: Header, add: Any) -> Request:
 
 
 def _decode_read(header: Header, read: Any) -> Request:
-    key, previous, timeout = (
-        getattr(read, name) if read.HasField(name) else None for name in ("master_key", "previous_lac", "timeout_ms")
+    """Only a fence is judged by its key: of others none is kept, however long the read waits."""
+    fence = read.flag == _FENCE
+    key = read.master_key if fence and read.HasField("master_key") else None
+    previous, timeout = (
+        getattr(read, name) if read.HasField(name) else None for name in ("previous_lac", "timeout_ms")
     )
-    return ReadRequest(header, read.ledger, read.entry, key, read.flag == _FENCE, previous, timeout)
+    return ReadRequest(header, read.ledger, read.entry, key, fence, previous, timeout)
 
 
 FIELDS = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from support.v3_frames import (
 )
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import AddRunResponse
-from tallystick.bookkeeper.bookie.wire_v3 import encode_entry_list
+from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
 from tallystick.bookkeeper.bookie.wires import RUN_LEDGERS
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
@@ -145,6 +147,38 @@ def test_a_key_of_another_length_is_that_of_a_stranger(room: Room, key: bytes) -
     assert room.codes(read_v3(1, -1, key)) == [Code.UNAUTHORIZED]
     assert room.codes(request_v3(v3.ReadRequest, 1, -1, fence=True)) == [Code.UNAUTHORIZED]
     assert not room.storage.ledger_ids()
+
+
+def test_what_waits_keeps_no_key_that_it_does_not_need(room: Room) -> None:
+    long, mib = b"K" * (1024 * 1024), 1024 * 1024
+    room.wire = WireV3(room.service, room.wire._lacs, room.wire._holdings, room.v2, max_frame_bytes=2 * mib)
+    assert room.codes(adds_v3(1, [0])) == [Code.OK]
+    poll = request_v3(v3.ReadRequest, 1, -1, master_key=long, previous_lac=0, timeout_ms=50_000)
+
+    async def held_bytes() -> int:
+        room.ask(poll)
+        gc.collect()
+        assert room.counts.long_polls_waiting == 1
+        held, _ = tracemalloc.get_traced_memory()
+        room.service.polls.close()
+        return held
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(held_bytes()) < mib
+    finally:
+        tracemalloc.stop()
+    room.service.looks = lambda: True
+    room.storage.identities.note(1, 77)
+    room.storage.identities.look_again()
+    served = room.ask(poll + request_v3(v3.ReadRequest, 1, -1, master_key=long))
+    assert [len(frame) < 100 for frame in served.to_look[1]] == [True, True]
+    keyed = (
+        adds_v3(1, [1], key=long)
+        + read_v3(1, -1, long)
+        + request_v3(v3.WriteLacRequest, 1, 0, master_key=long, body=b"")
+    )
+    assert room.codes(keyed) == [Code.UNAUTHORIZED] * 3, "they need not wait"
 
 
 def test_a_key_alone_does_not_fence(room: Room) -> None:
