@@ -139,13 +139,13 @@ class LacService:
         if self._is_in_doubt(ledger, verdict):
             return LongPollResponse(Code.IO_ERROR)
         lac = self._storage.known_lac(ledger)
-        # A ledger that is not here has no entry: what is asked for says so.
-        code, body = self._entry(ledger, wanted if lac >= wanted else NO_ENTRY)
-        if code == Code.OK and lac >= wanted:
+        if lac < wanted:
+            code = self._storage.last_code(ledger)
+            return LongPollResponse(code, lac) if code == Code.OK else LongPollResponse(code)
+        code, body = self._entry(ledger, wanted)
+        if code == Code.OK:
             return LongPollResponse(code, lac, wanted, body)
-        if code in (Code.OK, Code.NO_ENTRY):
-            return LongPollResponse(Code.OK, lac)
-        return LongPollResponse(code)
+        return LongPollResponse(Code.OK, lac) if code == Code.NO_ENTRY else LongPollResponse(code)
 
     def _counted(self, response: LongPollResponse) -> LongPollResponse:
         self._counts.long_polls += 1

@@ -74,7 +74,7 @@ class EntryReads:
             return _NONE
 
     def known_lac(self, ledger: LedgerId) -> EntryId:
-        explicit_lac, header = self._ledgers.explicit_lacs.lac(ledger), self._last_header(ledger)
+        explicit_lac, header = self._ledgers.explicit_lacs.lac(ledger), self._last_header(ledger) or b""
         if len(header) < ENTRY_HEADER.size:
             return explicit_lac
         lac: EntryId = ENTRY_HEADER.unpack(header)[2]
@@ -87,8 +87,14 @@ class EntryReads:
         rows = (table.ledgers.get(ledger) for table in self._tables.newest_first())
         return StoredIds.of(held_ledger.pages, [each for each in rows if each is not None])
 
-    def _last_header(self, ledger: LedgerId) -> bytes:
-        """Return the header of the highest entry stored; b"" if there is none, or it cannot be read."""
+    def last_code(self, ledger: LedgerId) -> Code:
+        if ledger not in self._ledgers.alive:
+            self._ledgers.touch(ledger, self._clock.wall_ms())
+            return self._ledgers.absent(ledger)
+        return Code.IO_ERROR if self._last_header(ledger) is None else Code.OK
+
+    def _last_header(self, ledger: LedgerId) -> bytes | None:
+        """Return the header of the highest entry stored, b"" if there is none. Returns None if it cannot be read."""
         held_ledger = self._ledgers.alive.get(ledger)
         if held_ledger is None or held_ledger.last == NO_ENTRY:
             return b""
@@ -99,7 +105,7 @@ class EntryReads:
         try:
             return self._logs.head(index.get(held_ledger.pages, last), ledger, last, size)
         except StorageError:
-            return b""
+            return None
 
     def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
         code, data = self.read(ledger, first)

@@ -202,6 +202,11 @@ class Storage:
         last entry. NO_ENTRY if nothing says so."""
         return self._reads.known_lac(ledger)
 
+    def last_code(self, ledger: LedgerId) -> Code:
+        """Return whether ``known_lac`` is all that can be known here: IO_ERROR if the last entry cannot be read, and
+        the code of a ledger that is not stored. No more of the entry is read than its header."""
+        return self._reads.last_code(ledger)
+
     def stored_ids(self, ledger: LedgerId) -> StoredIds | None:
         """Return a snapshot of a ledger's entry ids, None if it is not stored here."""
         return self._reads.stored_ids(ledger)

@@ -172,10 +172,12 @@ def test_q15_an_entry_that_cannot_be_read_is_no_missing_one(room: Room, monkeypa
     room.add(5, 0, -1)
     room.store.commit()
     room.store.storage.checkpoint()
-    monkeypatch.setattr(room.store.storage._logs, "entry", unreadable)
+    monkeypatch.setattr(room.store.storage._logs, "_locate", unreadable)
     assert room.confirmed(5) == LastConfirmed(Code.IO_ERROR)
+    assert room.begin(5, -1) == [LongPollResponse(Code.IO_ERROR)], "how far it goes is unknown"
     monkeypatch.setattr(room.store.storage, "read", unreadable)
     assert room.confirmed(5) == LastConfirmed(Code.IO_ERROR)
+    assert room.write(5, 0).code == Code.OK
     assert room.begin(5, -1) == [LongPollResponse(Code.IO_ERROR)]
 
 
@@ -262,6 +264,28 @@ def test_a_fence_and_a_time_out_answer_with_what_is_known() -> None:
 
     in_virtual_time(hear, count)
     assert found == [[LongPollResponse(Code.OK, -1)], [LongPollResponse(Code.OK, 0)]]
+
+
+@pytest.mark.parametrize("in_log", [False, True])
+def test_neither_to_hold_one_nor_to_answer_without_an_entry_costs_a_read(
+    monkeypatch: pytest.MonkeyPatch, in_log: bool
+) -> None:
+    """A thousand polls took seconds each time where the last entry had 5 MB."""
+    found: list[list[LongPollResponse]] = []
+
+    def hear(room: Room) -> None:
+        room.add(5, 0, -1)
+        room.fence(6)
+        if in_log:
+            room.store.commit()
+            room.store.storage.checkpoint()
+        for place, name in ((room.store.storage, "read"), (room.store.storage._logs, "entry")):
+            monkeypatch.setattr(place, name, lambda *_: pytest.fail("an entry was read"))
+        found.extend([room.begin(5, 0), room.begin(6, -1), room.begin(7, -1)])
+        assert found == [[], [], [LongPollResponse(Code.NO_LEDGER)]]
+
+    in_virtual_time(hear)
+    assert found[:2] == [[LongPollResponse(Code.OK, -1)]] * 2
 
 
 def test_one_too_many_is_answered_as_after_its_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
