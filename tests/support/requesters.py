@@ -10,6 +10,7 @@ class Asker:
     """As much of a session as those that keep its requests know."""
 
     peer: str = "127.0.0.1"
+    gone: bool = False
     faults: list[Exception] = field(default_factory=list)
 
     def fail(self, error: Exception) -> None:

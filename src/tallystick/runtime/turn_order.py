@@ -95,6 +95,12 @@ class PeerQueues(Generic[Peer, Item]):
         self._count -= 1
         return queue.popleft()
 
+    def discard(self, peer: Peer) -> None:
+        """Nothing of it waits any more."""
+        _, queue = self._queues.pop(peer, ("", ()))
+        self._order.discard(peer)
+        self._count -= len(queue)
+
     def clear(self) -> None:
         self._queues.clear()
         self._order.clear()

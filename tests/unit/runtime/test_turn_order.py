@@ -64,6 +64,11 @@ def test_what_peers_have_comes_one_of_each_in_turn_and_in_order_of_each() -> Non
     while queues:
         found.append(queues.pop())
     assert found == ["a0.0", "a0.1", "b0.0", "a0.2", "a1.0", "b0.1"]
-    queues.put("a0", "a", "a0.3")
+    for item in ("a0.3", "a1.1", "a0.4", "b0.2"):
+        queues.put(item[:2], item[0], item)
+    queues.discard("a0")
+    queues.discard("c0")
+    assert (len(queues), queues.pop(), queues.pop(), len(queues)) == (2, "a1.1", "b0.2", 0)
+    queues.put("a0", "a", "a0.5")
     queues.clear()
     assert not queues and not len(queues)

@@ -2,7 +2,8 @@
 
 A watcher leaves when the ledger's LAC passes its entry, when its ledger is fenced, at its deadline, or with its
 connection. Whoever reaches the port can make as many as it likes, of ledgers on which nothing ever moves: so they are
-bounded, all together and those of one connection, and none costs an add of its ledger anything before it leaves.
+bounded, all together and those of one connection, and none costs an add of its ledger anything before it leaves. With
+all places taken a newcomer has that of the oldest watcher of the host with most of them (``runtime/places.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
+from tallystick.runtime.places import Places
 
 MOST_WATCHERS = 8192  # all of them may leave in one turn of the loop
 MOST_OF_ONE = 1024  # connection
@@ -44,7 +46,8 @@ class LacWatchersCore(Generic[Owner]):
     """Tell what happens; the watchers that leave by it are returned, in the order of what they waited for."""
 
     def __init__(self, most: int = MOST_WATCHERS, most_of_one: int = MOST_OF_ONE) -> None:
-        self._most, self._most_of_one = most, most_of_one
+        self._most_of_one = most_of_one
+        self._shares: Places[Watcher] = Places(most)
         self.watched: dict[LedgerId, _Heap] = {}  # by the entry that is to be passed
         self._deadlines = _Heap()
         self._places: dict[Watcher, _Place[Owner]] = {}
@@ -54,17 +57,24 @@ class LacWatchersCore(Generic[Owner]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def wait(self, owner: Owner, ledger: LedgerId, past: EntryId, deadline: float) -> Watcher | None:
-        """Wait until the ledger's LAC is above ``past``. Returns None if too many wait."""
+    def wait(
+        self, owner: Owner, host: str, ledger: LedgerId, past: EntryId, deadline: float
+    ) -> tuple[Watcher | None, list[Watcher]]:
+        """Wait until the ledger's LAC is above ``past``. Returns the watcher, None if too many of its connection or
+        host wait, and those that leave for it."""
         own = self._by_owner.get(owner, {})
-        if len(self._places) >= self._most or len(own) >= self._most_of_one:
-            return None
+        if len(own) >= self._most_of_one:
+            return None, []
         self._last += 1
+        goes = self._shares.arrived(self._last, host)
+        if goes == self._last:
+            return None, []
+        leaving = [] if goes is None else self._left([goes])
         self._places[self._last] = _Place(owner, ledger)
-        self._by_owner.setdefault(owner, own)[self._last] = None
+        self._by_owner.setdefault(owner, {})[self._last] = None
         self._push(self.watched.setdefault(ledger, _Heap()), past)
         self._push(self._deadlines, deadline)
-        return self._last
+        return self._last, leaving
 
     def _push(self, heap: _Heap, key: float) -> None:
         heap.alive += 1
@@ -105,6 +115,7 @@ class LacWatchersCore(Generic[Owner]):
     def _left(self, watchers: list[Watcher]) -> list[Watcher]:
         for watcher in watchers:
             place = self._places.pop(watcher)
+            self._shares.left(watcher)
             own, heap = self._by_owner[place.owner], self.watched[place.ledger]
             del own[watcher]
             if not own:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Hashable
 from typing import Protocol
 
-from tallystick.bookkeeper.bookie.lac_watchers import LacWatchersCore, Watcher
+from tallystick.bookkeeper.bookie.lac_watchers import MOST_WATCHERS, LacWatchersCore, Watcher
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.runtime.turn_order import PeerQueues
 
 LONGEST_S = 60.0  # a poll that would wait for longer is answered then
 
 
 class Requester(Hashable, Protocol):
     """The connection of a request whose response comes later."""
+
+    peer: str  # its host
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing can be sent any more."""
+        ...
 
     def fail(self, error: Exception) -> None:
         """End, as a fault of ours leaves the request without a response."""
@@ -31,7 +38,8 @@ class LongPolls:
         self._core: LacWatchersCore[Requester] = LacWatchersCore()
         self.watched: Collection[LedgerId] = self._core.watched  # adds look at it alone
         self._wakes: dict[Watcher, tuple[Requester, Callable[[], None]]] = {}
-        self._ready: deque[Watcher] = deque()
+        # Those that have left and are to be answered: of one host's thousands another host's waits for one or two.
+        self._ready: PeerQueues[Requester, tuple[Requester, Callable[[], None]]] = PeerQueues()
         # Some loops make a plain Handle for a moment that is near or past: only what all of them have is used.
         self._timer: asyncio.Handle | None = None
         self._wake_at = 0.0  # when it rings
@@ -40,15 +48,19 @@ class LongPolls:
     def hold(
         self, owner: Requester, ledger: LedgerId, past: EntryId, timeout_s: float, wake: Callable[[], None]
     ) -> bool:
-        """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced, or after the time-out.
+        """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced, after the
+        time-out, or when another host needs its place.
 
         Returns False if too many wait: ``wake`` is not called.
         """
+        if len(self._ready) >= MOST_WATCHERS:
+            return False
         deadline = asyncio.get_running_loop().time() + min(timeout_s, LONGEST_S)
-        watcher = self._core.wait(owner, ledger, past, deadline)
+        watcher, leaving = self._core.wait(owner, owner.peer, ledger, past, deadline)
         if watcher is None:
             return False
         self._wakes[watcher] = owner, wake
+        self._leave(leaving)
         self._follow()
         return True
 
@@ -70,6 +82,7 @@ class LongPolls:
         """A connection has ended."""
         for watcher in self._core.forget(owner):
             del self._wakes[watcher]
+        self._ready.discard(owner)
         self._follow()
 
     def close(self) -> None:
@@ -79,7 +92,9 @@ class LongPolls:
                 handle.cancel()
 
     def _leave(self, watchers: Collection[Watcher]) -> None:
-        self._ready.extend(watchers)
+        for watcher in watchers:
+            owner, wake = self._wakes.pop(watcher)
+            self._ready.put(owner, owner.peer, (owner, wake))
         if self._ready and self._answering is None:
             self._answering = asyncio.get_running_loop().call_soon(self._answer)
 
@@ -88,9 +103,10 @@ class LongPolls:
         loop = asyncio.get_running_loop()
         ends = loop.time() + TURN_S
         while self._ready:
-            owner, wake = self._wakes.pop(self._ready.popleft())
+            owner, wake = self._ready.pop()
             try:
-                wake()
+                if not owner.gone:
+                    wake()
             except Exception as error:  # a fault of ours: the others are answered
                 owner.fail(error)
             if loop.time() >= ends:
@@ -100,7 +116,7 @@ class LongPolls:
 
     def _follow(self) -> None:
         """Set the timer to the next deadline."""
-        self._counts.long_polls_waiting = len(self._wakes)
+        self._counts.long_polls_waiting = len(self._wakes) + len(self._ready)
         wake_at = self._core.wake_at()
         if self._timer is not None and self._wake_at != wake_at:
             self._timer.cancel()

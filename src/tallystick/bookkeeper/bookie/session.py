@@ -177,6 +177,11 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._transport.abort()
 
+    @property
+    def gone(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport.is_closing()
+
     def fail(self, error: Exception) -> None:
         """End this connection for a fault of ours in serving it."""
         self._crowd.failed(self.peer, error)

@@ -19,8 +19,8 @@ def core(most: int = MOST_WATCHERS, most_of_one: int = MOST_OF_ONE) -> LacWatche
 
 
 def wait(made: LacWatchersCore[str], ledger: int, past: int, owner: str = "a", deadline: float = FOR_EVER) -> int:
-    watcher = made.wait(owner, ledger, past, deadline)
-    assert watcher is not None
+    watcher, leaving = made.wait(owner, "host", ledger, past, deadline)
+    assert watcher is not None and not leaving
     return watcher
 
 
@@ -64,11 +64,26 @@ def test_those_of_a_connection_end_with_it() -> None:
 def test_all_and_those_of_one_connection_are_bounded() -> None:
     made = core(most=5, most_of_one=3)
     watchers = [wait(made, ledger, 4) for ledger in range(3)]
-    assert made.wait("a", 9, 4, FOR_EVER) is None
+    assert made.wait("a", "host", 9, 4, FOR_EVER) == (None, [])
     wait(made, 9, 4, "b"), wait(made, 9, 4, "c")
-    assert made.wait("d", 9, 4, FOR_EVER) is None
+    assert made.wait("d", "host", 9, 4, FOR_EVER) == (None, [])
     assert made.moved(0, 5) == watchers[:1]
     wait(made, 9, 4)
+
+
+def test_the_oldest_of_the_host_with_most_makes_room_for_another_hosts() -> None:
+    made = core(most=4)
+    watchers = [wait(made, ledger, 4, owner) for ledger, owner in ((1, "a"), (2, "b"), (3, "a"), (4, "a"))]
+    second, leaving = made.wait("c", "other", 1, 4, FOR_EVER)
+    assert second is not None and leaving == watchers[:1]
+    assert made.moved(1, 5) == [second]
+    wait(made, 5, 4, "b")
+    assert made.wait("c", "other", 6, 4, FOR_EVER)[1] == watchers[1:2]
+    assert made.wait("c", "other", 7, 4, FOR_EVER)[1] == watchers[2:3]
+    assert made.wait("c", "other", 8, 4, FOR_EVER) == (None, []), "both hosts have half"
+    assert len(made) == 4 and set(made.watched) == {4, 5, 6, 7}
+    made.forget("a"), made.forget("b"), made.forget("c")
+    assert not made._shares._hosts
 
 
 def test_what_has_left_takes_no_memory() -> None:

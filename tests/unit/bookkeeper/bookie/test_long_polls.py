@@ -17,6 +17,7 @@ from tallystick.bookkeeper.bookie import long_polls
 from tallystick.bookkeeper.bookie.lac_watchers import MOST_OF_ONE
 from tallystick.bookkeeper.bookie.long_polls import LONGEST_S, LongPolls
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.runtime.places import Places
 
 
 class Polls(LongPolls):
@@ -119,13 +120,56 @@ def test_very_many_are_answered_over_turns(monkeypatch: pytest.MonkeyPatch) -> N
     on_a_loop(body)
 
 
-def test_who_ends_while_it_is_to_be_answered_is_answered_no_worse() -> None:
+def test_another_hosts_poll_is_held_in_the_place_of_one_that_is_answered() -> None:
     async def body(polls: Polls) -> None:
-        polls.poll("a")
+        polls._core._shares = Places(3)
+        polls.askers["b"].peer = "127.0.0.2"
+        assert all(polls.poll(name) for name in ("oldest", "older", "newest")) and not polls.poll("refused")
+        assert polls.poll("guest", owner="b")
+        await asyncio.sleep(0)
+        assert [name for name, _ in polls.answered] == ["oldest"] and polls.counts.long_polls_waiting == 3
+
+    on_a_loop(body)
+
+
+def test_one_hosts_thousands_keep_another_hosts_poll_waiting_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polls, "TURN_S", 0.0)  # one in each
+
+    async def body(polls: Polls) -> None:
+        polls.askers["b"].peer = "127.0.0.2"
+        for number in range(50):
+            polls.poll(f"a{number}")
+        polls.poll("b", owner="b")
+        polls.move(1, 5)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [name for name, _ in polls.answered] == ["a0", "a1", "b"]
+
+    on_a_loop(body)
+
+
+def test_too_many_that_are_to_be_answered_are_not_joined_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polls, "MOST_WATCHERS", 3)
+
+    async def body(polls: Polls) -> None:
+        assert all(polls.poll(name) for name in "abc")
+        polls.move(1, 5)
+        assert not polls.poll("d", past=5)
+        await asyncio.sleep(0)
+        assert polls.poll("e", past=5) and [name for name, _ in polls.answered] == ["a", "b", "c"]
+
+    on_a_loop(body)
+
+
+def test_of_who_ends_while_it_is_to_be_answered_nothing_is_kept_or_made() -> None:
+    async def body(polls: Polls) -> None:
+        polls.poll("a"), polls.poll("gone", owner="gone"), polls.poll("b", owner="b")
         polls.move(1, 5)
         polls.forget(polls.askers["a"])
+        polls.askers["gone"].gone = True
+        assert polls.counts.long_polls_waiting == 2
         await asyncio.sleep(0)
-        assert [name for name, _ in polls.answered] == ["a"], "the connection drops it"
+        assert [name for name, _ in polls.answered] == ["b"] and polls.counts.long_polls_waiting == 0
         polls.poll("closed", ledger=2)
         polls.poll("moved", ledger=3)
         polls.move(3, 5)

@@ -17,6 +17,7 @@ from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import ReadResponse
+from tallystick.runtime.places import Places
 
 MIB = 1024 * 1024
 FOR_LONG = 50_000  # ms
@@ -123,6 +124,19 @@ async def test_a_fence_of_either_version_ends_the_polls_of_its_ledger(bookie: Bo
             await until(lambda: bookie.counts.long_polls_waiting == 1)
             assert await recoverer.code(fence) == Code.OK
             assert answers_v3(await follower.frame() or b"") == [ReadResponse(5, Code.OK, ledger, -1, None, -1)]
+
+
+async def test_another_hosts_poll_is_held_when_one_host_has_all_places(bookie: Bookie) -> None:
+    bookie._server._polls._core._shares = Places(3)
+    async with talking(bookie) as greedy, talking(bookie, "127.0.0.9") as guest:
+        assert codes_v3(await greedy.ask(adds_v3(1, [0])) or b"") == [(1, Code.OK)]
+        greedy.writer.write(b"".join(poll_v3(1, -1, FOR_LONG, number=number) for number in range(4)))
+        assert answers_v3(await greedy.frame() or b"") == [ReadResponse(3, Code.OK, 1, -1, None, -1)]
+        guest.writer.write(poll_v3(1, -1, FOR_LONG, number=7))
+        assert answers_v3(await greedy.frame() or b"") == [ReadResponse(0, Code.OK, 1, -1, None, -1)]
+        assert bookie.counts.long_polls_waiting == 3
+        greedy.writer.write(adds_v3(1, [1], number=8))
+        assert answers_v3(await guest.frame() or b"") == [ReadResponse(7, Code.OK, 1, 0, entry_body(1, 0), 0)]
 
 
 async def test_everything_is_answered_though_a_turn_has_time_for_one_call(
