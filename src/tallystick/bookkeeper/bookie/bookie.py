@@ -170,6 +170,7 @@ class Bookie:
             events=outside.events,
             press=self.committer.press,
             moded=self._moded,
+            deleted=lambda ledgers: self._polls.deleted(ledgers),
         )
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
 
@@ -252,7 +253,8 @@ class Bookie:
         service = Service(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at
         )
-        self._stack.callback(service.polls.close)
+        self._polls = service.polls
+        self._stack.callback(self._polls.close)
         largest = settings.max_frame_bytes
         v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
         lacs = LacService(self.storage, self.guard, self.counts, service.polls, looks=looks)

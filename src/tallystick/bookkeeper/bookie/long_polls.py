@@ -48,7 +48,7 @@ class LongPolls:
     def hold(
         self, owner: Requester, ledger: LedgerId, past: EntryId, timeout_s: float, wake: Callable[[], None]
     ) -> bool:
-        """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced, after the
+        """Call ``wake`` when the ledger's LAC is above ``past``, when the ledger is fenced or deleted, after the
         time-out, or when another host needs its place.
 
         Returns False if too many wait: ``wake`` is not called.
@@ -77,6 +77,11 @@ class LongPolls:
     def fenced(self, ledger: LedgerId) -> None:
         """A ledger was fenced."""
         self._leave(self._core.fenced(ledger))
+
+    def deleted(self, ledgers: Collection[LedgerId]) -> None:
+        """Ledgers were deleted: nothing more will come of them."""
+        for ledger in [ledger for ledger in ledgers if ledger in self.watched]:
+            self.fenced(ledger)
 
     def forget(self, owner: Requester) -> None:
         """A connection has ended."""

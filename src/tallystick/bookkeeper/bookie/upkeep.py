@@ -39,11 +39,13 @@ class BookieUpkeep:
         events: Events,
         press: Callable[[bool], None],
         moded: Callable[[], None],
+        deleted: Callable[[Collection[LedgerId]], None],
     ) -> None:
         """``press(True)`` stops the intake of adds until ``press(False)``; ``moded()`` hears that the bookie became
-        read-only, or writable again."""
+        read-only, or writable again, and ``deleted`` which ledgers are gone for good."""
         self._storage, self._worker, self._guard = storage, worker, guard
         self._counts, self._events, self._press, self._moded = counts, events, press, moded
+        self._deleted = deleted
         self._pressed_bytes = settings.memtable_bytes * _PRESSED_TABLES
         self._due = asyncio.Event()
         self._turn = asyncio.Lock()  # checkpoint or collection, one at a time
@@ -90,6 +92,8 @@ class BookieUpkeep:
             await asyncio.sleep(0)
         for damaged in await over_turns(self._storage.checkpoints.finish(plan)):
             self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
+        if plan.deleted:
+            self._deleted(plan.deleted)
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 

@@ -161,6 +161,16 @@ def test_too_many_that_are_to_be_answered_are_not_joined_by_more(monkeypatch: py
     on_a_loop(body)
 
 
+def test_polls_of_deleted_ledgers_are_answered() -> None:
+    async def body(polls: Polls) -> None:
+        polls.poll("deleted"), polls.poll("stays", ledger=2)
+        polls.deleted([3, 1])
+        await asyncio.sleep(0)
+        assert [name for name, _ in polls.answered] == ["deleted"]
+
+    on_a_loop(body)
+
+
 def test_of_who_ends_while_it_is_to_be_answered_nothing_is_kept_or_made() -> None:
     async def body(polls: Polls) -> None:
         polls.poll("a"), polls.poll("gone", owner="gone"), polls.poll("b", owner="b")

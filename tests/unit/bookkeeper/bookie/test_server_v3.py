@@ -126,6 +126,18 @@ async def test_a_fence_of_either_version_ends_the_polls_of_its_ledger(bookie: Bo
             assert answers_v3(await follower.frame() or b"") == [ReadResponse(5, Code.OK, ledger, -1, None, -1)]
 
 
+async def test_a_poll_is_answered_when_its_ledger_is_deleted(bookie: Bookie) -> None:
+    async with talking(bookie) as follower:
+        for ledger in (1, 2):
+            assert codes_v3(await follower.ask(adds_v3(ledger, [0])) or b"") == [(1, Code.OK)]
+            follower.writer.write(poll_v3(ledger, 0, FOR_LONG, number=ledger))
+        await until(lambda: bookie.counts.long_polls_waiting == 2)
+        assert await bookie.upkeep.collect(lambda: [1], ()) == 1
+        (response,) = codes_v3(await follower.frame() or b"")
+        assert response == (1, Code.IO_ERROR), "the id may be another ledger's by now"
+        assert bookie.counts.long_polls_waiting == 1
+
+
 async def test_another_hosts_poll_is_held_when_one_host_has_all_places(bookie: Bookie) -> None:
     bookie._server._polls._core._shares = Places(3)
     async with talking(bookie) as greedy, talking(bookie, "127.0.0.9") as guest:
