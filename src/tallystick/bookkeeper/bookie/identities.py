@@ -26,13 +26,13 @@ class LedgerIdentities:
         """Return True if no ordinary add to any of these needs a look; it may be False though none does."""
         return self._ledgers.were_looked_at(ledgers)
 
-    def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
+    def needs_look(self, ledger: LedgerId, entry: EntryId, key: bytes) -> bool:
         """Return whether an ordinary add must wait for a look at the ledger's metadata."""
-        return self._ledgers.needs_look(ledger, entry)
+        return self._ledgers.needs_look(ledger, entry, key)
 
-    def needs_comparison(self, ledger: LedgerId) -> bool:
-        """Return whether fences, recovery's adds and reads of the ledger's end must wait for a look, too."""
-        return self._ledgers.needs_comparison(ledger)
+    def needs_comparison(self, ledger: LedgerId, key: bytes | None = None) -> bool:
+        """Return whether fences and recovery's adds, with a ``key``, and reads of the end must wait for a look, too."""
+        return self._ledgers.needs_comparison(ledger, key)
 
     def is_one_too_many(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is unknown here, and the bound of ledgers without metadata is reached."""
@@ -72,6 +72,7 @@ class LedgerIdentities:
         held_ledger.is_written = written and (creation != UNKNOWN or not self._ledgers.is_in_doubt(ledger))
         if creation != UNKNOWN:
             held_ledger.is_compared = held_ledger.was_compared = True
+            held_ledger.is_claimed = False
             self.note(ledger, creation)
         elif not written and self._ledgers.lacks(ledger):
             self._stage(records.CreationRecord(ledger, UNKNOWN).encode())

@@ -72,7 +72,7 @@ class LacService:
 
     def write_lac(self, request: ExplicitLacRequest, verdict: Verdict | None = None) -> ServiceResponse | AfterLook:
         """Keep an explicit LAC, also of a fenced ledger; durable before the response."""
-        if verdict is None and self._must_wait(request.ledger):
+        if verdict is None and self._must_wait(request.ledger, request.master_key):
             return AfterLook(request.ledger)
         code = self._write(request, verdict)
         self._counts.lac_writes += 1
@@ -163,8 +163,8 @@ class LacService:
         except StorageError:
             return Code.IO_ERROR, b""  # never a "no": the entry may be there (Q15)
 
-    def _must_wait(self, ledger: LedgerId) -> bool:
-        return self._identities.needs_comparison(ledger) and self._looks()
+    def _must_wait(self, ledger: LedgerId, key: bytes | None = None) -> bool:
+        return self._identities.needs_comparison(ledger, key) and self._looks()
 
     def _is_in_doubt(self, ledger: LedgerId, verdict: Verdict | None) -> bool:
         is_unread = verdict in (None, Verdict.UNKNOWN)

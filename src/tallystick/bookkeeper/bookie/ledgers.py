@@ -40,6 +40,7 @@ class Ledger:
     is_written: bool = False  # by its metadata, at which somebody looked since the start
     is_compared: bool = False  # its creation, since the start: this is the ledger of that id
     was_compared: bool = False  # the same, whether or not an entry 0 came since, which anybody can send
+    is_claimed: bool = False  # an entry 0 with another key came since: of the next ledger of that id, or of a stranger
     fence_commit: int = 0  # the journal commit with the fence
     last: EntryId = NO_ENTRY  # the highest entry stored
     pages: index.Pages = field(default_factory=index.Pages, repr=False)  # of entries in entry logs
@@ -125,33 +126,39 @@ class Ledgers:
         alive = self.alive
         return all((held_ledger := alive.get(ledger)) is not None and held_ledger.is_written for ledger in ledgers)
 
-    def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
+    def needs_look(self, ledger: LedgerId, entry: EntryId, key: bytes) -> bool:
         """Return whether an ordinary add must wait for a look at the metadata; one that is refused anyway need not.
 
         Entry 0 of a ledger that has entries may be the first one of another ledger with this id: no earlier look counts
-        then.
+        then. With another key it counts for those without a key and with the old one: who knows that of neither ledger
+        makes no reader wait.
         """
         held_ledger = self.alive.get(ledger)
         if held_ledger is None:
             return self._had(ledger) or (ledger >= 0 and (entry > 0 or self.is_one_too_many(ledger)))
         if entry == 0 and held_ledger.last >= 0 and held_ledger.creation != UNKNOWN:
-            held_ledger.is_written = held_ledger.is_compared = False
-        return not held_ledger.is_written and (not held_ledger.fenced or self.needs_comparison(ledger))
+            held_ledger.is_written = False
+            if hmac.compare_digest(held_ledger.key, key):
+                held_ledger.is_compared = False
+            else:
+                held_ledger.is_claimed = True
+        return not held_ledger.is_written and (not held_ledger.fenced or self.needs_comparison(ledger, key))
 
     def is_one_too_many(self, ledger: LedgerId) -> bool:
         """Return whether the ledger is unknown here, and the bound of ledgers without metadata is reached."""
         is_full = self._unmade + len(self._new) + len(self._missed) >= self.most_unmade
         return is_full and ledger not in self.alive and ledger not in self.deleted
 
-    def needs_comparison(self, ledger: LedgerId) -> bool:
-        """Return whether fences, recovery's adds and reads of the ledger's end must wait for a look that proves which
-        ledger of that id it is."""
+    def needs_comparison(self, ledger: LedgerId, key: bytes | None = None) -> bool:
+        """Return whether fences and recovery's adds, with a ``key``, and reads of the ledger's end must wait for a look
+        that proves which ledger of that id it is."""
         held_ledger = self.alive.get(ledger)
-        return (
-            self._had(ledger)
-            if held_ledger is None
-            else self._may_be_another(ledger, held_ledger) and not held_ledger.is_compared
-        )
+        if held_ledger is None:
+            return self._had(ledger)
+        if not self._may_be_another(ledger, held_ledger):
+            return False
+        is_claim = held_ledger.is_claimed and key is not None and not hmac.compare_digest(held_ledger.key, key)
+        return is_claim or not held_ledger.is_compared
 
     def is_in_doubt(self, ledger: LedgerId) -> bool:
         """Return whether what is or was stored here may be another ledger of that id: none compared since the

@@ -26,7 +26,8 @@ out of all its ensembles. An id that is remembered as deleted is looked at in th
 A look is a synced read of many ledgers at once. A connection that waits for very many keeps no other waiting: hosts and
 their connections have their turns, and where very many requests wait for the ledgers of one read, or for one ledger,
 those that did not get their response in time are looked at again, beside those of the hosts that came meanwhile; so is
-what comes for a ledger while others of it get theirs. What cannot be read
+what comes for a ledger while others of it get theirs. What a connection's turn has no time for after a look, or what
+its peer takes no response to, is served as if it came then. What cannot be read
 decides nothing: the add is stored as if nobody had looked, and is counted; for a while then nobody looks. Ledgers that
 came then get their creation with the next collection, whether or not anything is added to them again. Only first adds
 beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused. But a ledger

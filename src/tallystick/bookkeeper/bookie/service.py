@@ -150,8 +150,8 @@ class Service:
     def _add_some(self, data: bytes, run: AddRun) -> AddRunResponse:
         """Store a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
         identities, looks = self._identities, self.looks()
-        pairs = zip(run.ledgers, run.entries, strict=True)
-        places = [place for place, (ledger, entry) in enumerate(pairs) if identities.needs_look(ledger, entry)]
+        adds = enumerate(zip(run.ledgers, run.entries, run.keys, strict=True))
+        places = [place for place, (ledger, entry, key) in adds if identities.needs_look(ledger, entry, key)]
         waiting_places, refusals = places, dict[int, Code]()
         if not looks:
             self._counts.adds_not_looked_at += len(places)
@@ -282,8 +282,10 @@ class Service:
     def _add_must_wait(self, add: AddEntryRequest) -> bool:
         identities, ledger = self._identities, add.ledger
         if add.recovery:  # while nobody looks, too, if there are too many: who could make its ledger can be looked at
-            return identities.is_one_too_many(ledger) or (identities.needs_comparison(ledger) and self.looks())
-        if not identities.needs_look(ledger, add.entry):
+            return identities.is_one_too_many(ledger) or (
+                identities.needs_comparison(ledger, add.master_key) and self.looks()
+            )
+        if not identities.needs_look(ledger, add.entry, add.master_key):
             return False
         self._counts.adds_not_looked_at += not self.looks()
         return self.looks() or identities.is_one_too_many(ledger)
@@ -291,7 +293,7 @@ class Service:
     def _read_must_wait(self, read: ReadEntryRequest | ReadBatchRequest, waiting: int) -> bool:
         if read.master_key is not None and self._fences.must_look(read.ledger, waiting):
             return True
-        return self._identities.needs_comparison(read.ledger) and self.looks()
+        return self._identities.needs_comparison(read.ledger, read.master_key) and self.looks()
 
     def _refusal_of_add(self, ledger: LedgerId, verdict: Verdict | None, *, ordinary: bool = True) -> Code | None:
         """Return the code of an add that is not to be stored, None if it is."""

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
+from tallystick.bookkeeper.bookie.unserved_requests import UnservedRequests
 from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, ServeResult, Wire, Wires
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
@@ -28,7 +29,7 @@ ARENA_BYTES = 1024 * 1024
 ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
-_SETTLED_AT_ONCE = 512  # requests that waited for one look
+_SETTLED_AT_ONCE = 512  # requests that waited for one look, at most
 WAITING_BYTES = 2048  # that these take beside their responses: they, and a ledger's places in the tables of looks
 _LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
@@ -106,10 +107,7 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, around: SessionContext) -> None:
         self._around, self._crowd, self._turns = around, around.crowd, around.turns
         self._loop = asyncio.get_running_loop()
-        self._chunks: list[bytes] = []  # received and not yet used: less than a frame, or what must wait
-        self._size = 0
-        self._wire: Wire | None = None  # None: too little has come to know it
-        self._need = LENGTH_BYTES  # so many bytes make it worthwhile to look
+        self._unserved = UnservedRequests()
         self._held_bytes = 0  # bytes of responses that wait for the disk
         self._waiting_count = 0  # so many looks will call ``_settle``
         self._kept_bytes = 0  # bytes that the crowd was told of
@@ -141,8 +139,7 @@ class Session(asyncio.BufferedProtocol):
 
     @_alone
     def buffer_updated(self, nbytes: int) -> None:
-        self._chunks.append(bytes(self._crowd.buffer[:nbytes]))
-        self._size += nbytes
+        self._unserved.add(self._crowd.buffer[:nbytes])
         self._pump()
 
     def eof_received(self) -> None:
@@ -205,12 +202,13 @@ class Session(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         """Drop what was received."""
-        self._chunks, self._size, self._need, self._kept_bytes, self._unsent_bytes = [], 0, 1, 0, 0
+        self._unserved.clear()
+        self._kept_bytes = self._unsent_bytes = 0
         self._writes.clear()
         self._crowd.forget(self)
 
     def _account(self) -> None:
-        kept_bytes = self._size + (self._held_bytes if self._held_bytes > _ACKS_BYTES else 0)
+        kept_bytes = self._unserved.size + (self._held_bytes if self._held_bytes > _ACKS_BYTES else 0)
         if kept_bytes != self._kept_bytes and not self._transport.is_closing():
             self._kept_bytes = kept_bytes
             self._crowd.unfinished(self, kept_bytes, self._has_served)
@@ -235,10 +233,9 @@ class Session(asyncio.BufferedProtocol):
 
     def _pump(self, turn: Kind | None = None) -> None:
         """Serve what there is, one bounded call a turn, unless something stands in the way."""
-        if self._size >= self._need and not self._blocked and (wire := self._wire or self._begin()) is not None:
-            kind = turn
-            if kind is None:
-                kind = Kind.READ if wire.is_read(self._chunks[0]) else Kind.ADD
+        unserved = self._unserved
+        if unserved.is_due and not self._blocked and (wire := unserved.wire or self._begin()) is not None:
+            kind = _kind(wire, unserved.head) if turn is None else turn
             if turn is not None or self._turns.admits(kind):
                 self._serve(wire, reads=kind is Kind.READ or self._turns.admits(Kind.READ))
             else:
@@ -248,13 +245,16 @@ class Session(asyncio.BufferedProtocol):
 
     def _begin(self) -> Wire | None:
         """Find the wire by the first bytes. Returns None if more are needed, or if the connection must end."""
-        if not self._transport.is_closing():
-            self._wire = self._around.wires.spoken(b"".join(self._chunks))
-            self._need = LENGTH_BYTES if self._wire else BEGINNING_BYTES
-        return self._wire
+        if self._transport.is_closing():
+            return None
+        wire = self._around.wires.spoken(self._unserved.next())
+        self._unserved.need = LENGTH_BYTES if wire else BEGINNING_BYTES
+        if wire is not None:
+            self._unserved.turn_to(wire)
+        return wire
 
     def _refuse(self, error: RemoteProtocolError) -> None:
-        self._chunks, self._size = [], 0
+        self._unserved.clear()
         self._crowd.refused(self.peer, error)
         self._transport.close()
 
@@ -265,22 +265,17 @@ class Session(asyncio.BufferedProtocol):
     def _serve(self, wire: Wire, *, reads: bool) -> None:
         if self._transport.is_closing():
             return
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        began = self._loop.time()
+        unserved, began = self._unserved, self._loop.time()
         result = wire.serve(
-            data, reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
+            unserved.next(), reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
         )
-        if result.position == len(data):
-            self._chunks, self._size = [], 0
-        else:
-            self._chunks = [data[result.position :]]
-            self._size = len(data) - result.position
-        self._need = result.need or 1
+        unserved.served(result.position, result.need)
         self._has_served = result.position > 0
         took_s = self._loop.time() - began
         if self._has_served:
-            self.goes_on = self._size >= self._need or took_s > _LITTLE_S
-        self._wire = result.next_wire or wire
+            self.goes_on = unserved.is_due or took_s > _LITTLE_S
+        if result.next_wire is not None:
+            unserved.turn_to(result.next_wire)
         self._held_bytes += result.durable_size
         self._hold(result)
         for ledger, frames in result.to_look.items():
@@ -293,7 +288,7 @@ class Session(asyncio.BufferedProtocol):
         elif self._around.committer.congested:
             self._congested = True
             self._around.committer.block(self)
-        elif self._size >= self._need:
+        elif unserved.is_due:
             self._wait(Kind.READ if result.read_is_next else Kind.ADD)
 
     def _hold(self, result: ServeResult) -> None:
@@ -336,17 +331,37 @@ class Session(asyncio.BufferedProtocol):
 
     @_alone
     def _settle(self, wire: Wire, frames: bytes, size: int, verdict: Verdict) -> None:
-        """Serve what waited for a look, of which ``size`` bytes count as held."""
+        """Serve what waited for a look, of which ``size`` bytes count as held, for a turn's time.
+
+        The rest comes before all else that is not served yet, as if it came now: it has turns, and is looked at again
+        if it must be, as a verdict says nothing of what is later.
+        """
         self._waiting_count -= 1
         if self._transport.is_closing():
             return
-        result = wire.settle(frames, verdict)
-        self._hold(result)
-        self._held_bytes += result.size - size
-        if result.at_once:
-            self.deliver(result.at_once)
+        self._held_bytes -= size
+        position, responses = 0, list[bytes]()
+        if not (self._unsent or self._unserved.has_returned):
+            began = self._loop.time()
+            result = wire.settle(
+                frames, verdict, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
+            )
+            self._turns.spent(Kind.READ if result.reads else Kind.ADD, self._loop.time() - began)
+            self._hold(result)
+            self._held_bytes += result.size
+            self._has_served, position, responses = True, result.position, result.at_once
+        if position < len(frames):
+            self._put_back(wire, frames[position:])
+        if responses:
+            self.deliver(responses)
         else:
             self._pump()
+
+    def _put_back(self, wire: Wire, frames: bytes) -> None:
+        self._unserved.put_back(wire, frames)
+        self.goes_on = True
+        if not self._waits:
+            self._wait(_kind(wire, self._unserved.head))
 
     def _watch_flow(self) -> None:
         wants_reading = not self._blocked
@@ -357,3 +372,7 @@ class Session(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+
+def _kind(wire: Wire, data: bytes) -> Kind:
+    return Kind.READ if wire.is_read(data) else Kind.ADD

@@ -16,9 +16,7 @@ from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
 from tallystick.bookkeeper.bookie.wires import (
     LENGTH_BYTES,
-    RESPONSE_BYTES,
     RUN_LEDGERS,
-    SHORT_BYTES,
     ServeResult,
     whole_body,
 )
@@ -47,7 +45,7 @@ class WireV2:
         self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
-        result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
+        result, end = ServeResult.bounded(short=short), len(data)
         window = end  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
             run, stop = self._scan(data, start, min(end, start + window))
@@ -67,10 +65,12 @@ class WireV2:
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
-    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+    def settle(
+        self, frames: bytes, verdict: Verdict, *, short: bool = False, has_time: Callable[[], bool] = lambda: True
+    ) -> ServeResult:
         """Settle as ``Wire`` says."""
-        result = ServeResult(0)
-        while (start := result.position) < len(frames):
+        result = ServeResult.bounded(short=short)
+        while (start := result.position) < len(frames) and not result.is_full and (not start or has_time()):
             run, stop = self._scan(frames, start, len(frames))
             if run.ledgers:
                 self._answer_run(frames, run, self._service.add_run(frames, run, verdict), result)

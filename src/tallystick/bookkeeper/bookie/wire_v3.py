@@ -34,9 +34,7 @@ from tallystick.bookkeeper.bookie.service import (
 )
 from tallystick.bookkeeper.bookie.wires import (
     LENGTH_BYTES,
-    RESPONSE_BYTES,
     RUN_LEDGERS,
-    SHORT_BYTES,
     V3_FIRST_BYTE,
     ServeResult,
     Wire,
@@ -84,7 +82,7 @@ class WireV3:
         self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
-        result, end = ServeResult(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short), len(data)
+        result, end = ServeResult.bounded(short=short), len(data)
         window = end  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
             adds, stop = scan_v3_adds(data, start, min(end, start + window), self._max_body)
@@ -101,10 +99,12 @@ class WireV3:
                 break
         return result
 
-    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+    def settle(
+        self, frames: bytes, verdict: Verdict, *, short: bool = False, has_time: Callable[[], bool] = lambda: True
+    ) -> ServeResult:
         """Settle as ``Wire`` says."""
-        result = ServeResult(0)
-        while (start := result.position) < len(frames):
+        result = ServeResult.bounded(short=short)
+        while (start := result.position) < len(frames) and not result.is_full and (not start or has_time()):
             adds, stop = scan_v3_adds(frames, start, len(frames), self._max_body)
             if adds.txn_ids:
                 self._answer_run(adds, self._service.add_run(adds.stored, adds.run, verdict), result)

@@ -57,6 +57,11 @@ class ServeResult:
     deferred: bool = False  # something was stored that no response waits for
     next_wire: Wire | None = None  # serve what follows by this one from now on
 
+    @classmethod
+    def bounded(cls, *, short: bool) -> ServeResult:
+        """Return the result of a call that has served nothing yet."""
+        return cls(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short)
+
     def add_response(self, data: bytes, commit: int = NOW) -> None:
         self.size += len(data)
         if commit == NOW:
@@ -88,8 +93,9 @@ class Wire(Protocol):
         """
         ...
 
-    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
-        """Answer requests that waited for a look with this verdict."""
+    def settle(self, frames: bytes, verdict: Verdict, *, short: bool, has_time: Callable[[], bool]) -> ServeResult:
+        """Answer requests that waited for a look with this verdict, the first of them in any case: bounded as
+        ``serve`` is."""
         ...
 
     def is_read(self, data: bytes) -> bool:

@@ -58,7 +58,7 @@ async def made(driver: Watched, bookie: Bookie, peer: Peer, *, later: int = 0) -
     """Ledger 7, with entries here; its creation, so much later than the metadata's newest."""
     await driver.create_ledger(METADATA, 7)
     assert {await peer.code(adds(7, [entry])) for entry in range(3)} == {Code.OK}
-    await until(lambda: not bookie.storage.identities.needs_look(7, 3))
+    await until(lambda: not bookie.storage.identities.needs_look(7, 3, KEY))
     creation = bookie.storage._ledgers.alive[7].creation + later
     bookie.storage._ledgers.set_creation(7, creation)
     return creation
@@ -222,9 +222,11 @@ def test_a_state_of_before_says_it_of_deleted_ledgers_alone() -> None:
 
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
     ledgers = Ledgers(State(given_up={7: (99,)}, anchor=1))
-    assert ledgers.anchored(1) and ledgers.needs_look(7, 0) and ledgers.needs_comparison(7) and ledgers.is_in_doubt(7)
+    assert (
+        ledgers.anchored(1) and ledgers.needs_look(7, 0, KEY) and ledgers.needs_comparison(7) and ledgers.is_in_doubt(7)
+    )
     assert not ledgers.anchored(2)
-    assert ledgers.given_up.copy() == {} and not ledgers.needs_look(7, 0)
+    assert ledgers.given_up.copy() == {} and not ledgers.needs_look(7, 0, KEY)
 
 
 def test_a_ledger_that_was_given_up_and_that_of_its_id() -> None:

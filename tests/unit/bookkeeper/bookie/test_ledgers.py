@@ -68,20 +68,40 @@ def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> N
 
 def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
     ledgers = Ledgers(State())
-    assert (ledgers.needs_look(1, 0), ledgers.needs_look(1, 1), ledgers.needs_comparison(1)) == (False, True, False)
+    assert (ledgers.needs_look(1, 0, KEY), ledgers.needs_look(1, 1, KEY), ledgers.needs_comparison(1)) == (
+        False,
+        True,
+        False,
+    )
     held_ledger = ledgers.create(1, KEY)
-    assert (ledgers.needs_look(1, 0), ledgers.needs_comparison(1)) == (True, False)
+    assert (ledgers.needs_look(1, 0, KEY), ledgers.needs_comparison(1)) == (True, False)
     held_ledger.last, held_ledger.is_written, held_ledger.creation, held_ledger.is_compared = 5, True, 7, True
-    assert not ledgers.needs_look(1, 6) and not ledgers.needs_comparison(1)
-    assert ledgers.needs_look(1, 0), "it may be the first entry of a new ledger"
-    assert ledgers.needs_look(1, 1) and ledgers.needs_comparison(1), "and what follows, and who recovers it"
+    assert not ledgers.needs_look(1, 6, KEY) and not ledgers.needs_comparison(1)
+    assert ledgers.needs_look(1, 0, KEY), "it may be the first entry of a new ledger"
+    assert ledgers.needs_look(1, 1, KEY) and ledgers.needs_comparison(1), "and what follows, and who recovers it"
     held_ledger.is_written = held_ledger.is_compared = held_ledger.fenced = True
-    assert not ledgers.needs_look(1, 6)
+    assert not ledgers.needs_look(1, 6, KEY)
     ledgers.look_again()
-    assert ledgers.needs_look(1, 6), "it is fenced, and perhaps not the ledger that is meant"
+    assert ledgers.needs_look(1, 6, KEY), "it is fenced, and perhaps not the ledger that is meant"
     assert ledgers.identity(1) == LedgerIdentity(7, False) and ledgers.identity(2) is None
     ledgers.delete(1, 0, 0)
-    assert ledgers.needs_look(1, 0) and ledgers.needs_comparison(1) and ledgers.identity(1) == LedgerIdentity(7, True)
+    assert (
+        ledgers.needs_look(1, 0, KEY) and ledgers.needs_comparison(1) and ledgers.identity(1) == LedgerIdentity(7, True)
+    )
+
+
+def test_an_entry_0_with_another_key_lets_nobody_wait_but_those_with_that_key() -> None:
+    """A stranger sent one, and 2,000 reads of the ledger's end waited for a look."""
+    ledgers = Ledgers(State())
+    held_ledger = ledgers.create(1, KEY)
+    held_ledger.last, held_ledger.creation = 5, 7
+    held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = True
+    assert not ledgers.needs_comparison(1, OTHER)
+    assert ledgers.needs_look(1, 0, OTHER) and ledgers.needs_look(1, 1, OTHER), "the ledger is the next one of its id"
+    assert not ledgers.needs_comparison(1) and not ledgers.needs_comparison(1, KEY)
+    assert ledgers.needs_comparison(1, OTHER), "nor does a fence overtake those adds"
+    held_ledger.fenced = True
+    assert ledgers.needs_look(1, 0, OTHER) and not ledgers.needs_look(1, 6, KEY)
 
 
 def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:
@@ -194,9 +214,9 @@ def test_ledgers_that_the_metadata_does_not_have_are_counted() -> None:
     ledgers = Ledgers(State())
     ledgers.most_unmade = 3
     for ledger in (1, 2, 3):
-        assert not ledgers.needs_look(ledger, 0)
+        assert not ledgers.needs_look(ledger, 0, KEY)
         ledgers.admit(ledger, KEY, 0)
-    assert ledgers.needs_look(4, 0) and ledgers.is_one_too_many(4), "nobody has looked yet"
+    assert ledgers.needs_look(4, 0, KEY) and ledgers.is_one_too_many(4), "nobody has looked yet"
     assert not ledgers.is_one_too_many(1)
     for ledger in (1, 2, 3):
         ledgers.lacks(ledger)
@@ -211,7 +231,7 @@ def test_ledgers_that_the_metadata_does_not_have_are_counted() -> None:
     ledgers.admit(4, KEY, 0)
     assert ledgers.is_one_too_many(5)
     ledgers.delete(2, 0, 0)
-    assert not ledgers.is_one_too_many(5) and not ledgers.needs_look(5, 0)
+    assert not ledgers.is_one_too_many(5) and not ledgers.needs_look(5, 0, KEY)
 
 
 def test_what_nobody_could_look_at_counts_until_a_look_finds_it() -> None:

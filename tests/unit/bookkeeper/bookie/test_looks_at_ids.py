@@ -407,7 +407,7 @@ async def test_metadata_that_is_not_what_it_was_gives_nobody_an_id_of_a_ledger_t
 ) -> None:
     await driver.create_ledger(METADATA, 7)
     assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-    await until(lambda: not bookie.storage.identities.needs_look(7, 10))
+    await until(lambda: not bookie.storage.identities.needs_look(7, 10, KEY))
     sync = driver.sync
 
     async def other() -> Moment:

@@ -195,7 +195,7 @@ class Looking(Turned):
     def hold(self, ledger: int, size: int, go_on: Callable[[Verdict], None], **_: object) -> None:
         self.go_on.append(go_on)
 
-    def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+    def settle(self, frames: bytes, verdict: Verdict, *, short: bool, has_time: Callable[[], bool]) -> ServeResult:
         served = ServeResult(len(frames))
         served.add_response(bytes(ADD_RESPONSE_BYTES * (len(frames) // len(adds(1, [0])))))
         return served
@@ -232,7 +232,7 @@ async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer(
 @pytest.mark.rule("P1")
 async def test_p1_what_waited_for_a_look_is_answered_with_the_commit_that_it_is_durable_with() -> None:
     class Storing(Looking):
-        def settle(self, frames: bytes, verdict: Verdict) -> ServeResult:
+        def settle(self, frames: bytes, verdict: Verdict, *, short: bool, has_time: Callable[[], bool]) -> ServeResult:
             served = ServeResult(len(frames))
             served.add_response(b"stored", commit=7)
             served.add_response(b"stored later", commit=8)
@@ -247,6 +247,93 @@ async def test_p1_what_waited_for_a_look_is_answered_with_the_commit_that_it_is_
     bench.came(adds(1, [0]))
     bench.go_on.pop()(Verdict.ADMIT)
     assert held == [([b"stored", b"stored later"], 8)]
+
+
+class Settling(Looking):
+    """What waited for a look is answered by one request a call, each with its entry's number."""
+
+    COUNT = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks_next = True
+        self.written = list[bytes]()
+
+    def settle(self, frames: bytes, verdict: Verdict, *, short: bool, has_time: Callable[[], bool]) -> ServeResult:
+        return self._one(frames)
+
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
+        if self.looks_next:
+            return super().serve(data, reads=reads, short=short, has_time=has_time)
+        self.served.append(reads)
+        return self._one(data)
+
+    def _one(self, data: bytes) -> ServeResult:
+        served = ServeResult(4 + int.from_bytes(data[:4], "big"))
+        served.add_response(data[served.position - 8 : served.position])
+        return served
+
+    def writelines(self, responses: list[bytes]) -> None:
+        self.written += responses
+
+    def turn(self) -> None:
+        for session, kind in self.turns.begin():
+            session.go_on(kind)
+
+    def wait(self, session: Session, kind: Kind) -> None:
+        super().wait(session, kind)
+        self.turns.wait(kind, session, "host", goes_on=session.goes_on)
+
+
+def responses(first: int, last: int) -> list[bytes]:
+    return [bytes([number]) * 8 for number in range(first, last + 1)]
+
+
+def numbered(first: int, last: int) -> bytes:
+    """Adds of which each ends in its number, eight times."""
+    return b"".join(adds(1, [0], response) for response in responses(first, last))
+
+
+async def test_what_a_turn_has_no_time_for_after_a_look_comes_before_what_came_later() -> None:
+    bench = Settling()
+    bench.came(numbered(1, 3))
+    bench.came(numbered(4, 5))
+    bench.looks_next = False
+    bench.turns.spent(Kind.ADD, 2.0)
+    bench.came(numbered(6, 6))
+    for go_on in bench.go_on:
+        go_on(Verdict.ADMIT)
+    assert bench.written == responses(1, 1), "the others have turns"
+    assert bench.kept[-1] == len(numbered(2, 6)) and bench.session.goes_on
+    for count in range(2, 7):
+        bench.turn()
+        assert bench.written == responses(1, count)
+    assert bench.kept[-1] == bench.session._held_bytes == 0 and bench.session._reading
+
+
+async def test_a_peer_that_takes_nothing_gets_nothing_after_a_look_either() -> None:
+    bench = Settling()
+    bench.came(numbered(1, 2))
+    bench.looks_next = False
+    bench.session.pause_writing()
+    bench.go_on.pop()(Verdict.ADMIT)
+    bench.turn()
+    assert not bench.written and bench.kept[-1] == len(numbered(1, 2))
+    bench.session.resume_writing()
+    bench.turn()
+    assert bench.written == responses(1, 2) and bench.kept[-1] == 0
+
+
+async def test_what_comes_back_from_a_look_is_in_the_wire_that_it_came_in() -> None:
+    """The connection turned to version 2 meanwhile."""
+    bench, other = Settling(), Settling()
+    bench.came(numbered(1, 2))
+    bench.looks_next = other.looks_next = False
+    bench.session._unserved.turn_to(cast(Wire, other))
+    bench.go_on.pop()(Verdict.ADMIT)
+    bench.turn()
+    bench.came(numbered(3, 3))
+    assert (len(bench.served), len(other.served)) == (1, 1)
 
 
 async def test_of_a_peer_that_is_refused_nothing_is_kept() -> None:

@@ -376,6 +376,20 @@ def test_q14_beyond_the_bound_recovery_is_served_of_a_ledger_that_a_look_found_i
     assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [Code.OK]
 
 
+def test_what_waited_for_a_look_is_answered_as_far_as_there_is_time_and_no_further_than_a_response_may_be(
+    room: Room,
+) -> None:
+    """512 reads of one ledger's end were answered in one call: 2.6 GB, in which nobody else was served."""
+    for entry in range(2):
+        room.ask(adds(1, [entry], b"x" * 20_000))
+    frames = read(1, -1)
+    settled = room.wire.settle(frames * 9, Verdict.ADMIT, has_time=lambda: False)
+    assert settled.position == len(frames) and len(codes(b"".join(settled.at_once))) == 1
+    settled = room.wire.settle(frames * 9, Verdict.ADMIT, short=True)
+    assert settled.position == len(frames) * 4 and SHORT_BYTES <= settled.size < SHORT_BYTES + 21_000
+    assert room.wire.settle(frames * 9, Verdict.ADMIT).position == len(frames) * 9
+
+
 def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(room: Room) -> None:
     """60,000 invented ledgers came while the metadata was away. What is stored here goes on."""
     room.storage.identities.bound_unmade(2)

@@ -30,7 +30,7 @@ from support.v3_frames import (
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import AddRunResponse
 from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
-from tallystick.bookkeeper.bookie.wires import RUN_LEDGERS
+from tallystick.bookkeeper.bookie.wires import RUN_LEDGERS, SHORT_BYTES
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import (
@@ -373,6 +373,18 @@ def test_a_first_add_waits_for_a_look_and_keeps_what_it_is(room: Room) -> None:
     result = room.wire.settle(b"".join(served.to_look[3]), Verdict.ADMIT)
     assert codes_v3(b"".join(result.at_once)) == [(22, Code.OK)] and result.deferred
     assert codes_v3(b"".join(result.when_durable)) == [(20, Code.OK), (21, Code.OK)]
+
+
+def test_what_waited_for_a_look_is_answered_as_far_as_there_is_time_and_no_further_than_a_response_may_be(
+    room: Room,
+) -> None:
+    room.ask(adds_v3(1, [0], b"x" * 20_000))
+    for frames in (read_v3(1, -1), request_v3(v3.ReadLacRequest, 1)):
+        settled = room.wire.settle(frames * 9, Verdict.ADMIT, has_time=lambda: False)
+        assert settled.position == len(frames) and len(answers_v3(b"".join(settled.at_once))) == 1
+        settled = room.wire.settle(frames * 9, Verdict.ADMIT, short=True)
+        assert settled.position == len(frames) * 4 and SHORT_BYTES <= settled.size < SHORT_BYTES + 21_000
+        assert room.wire.settle(frames * 9, Verdict.ADMIT).position == len(frames) * 9
 
 
 @pytest.mark.rule("Q14")

@@ -18,7 +18,7 @@ async def began(bookie: Bookie, peer: Peer, data: bytes) -> None:
     """The bookie has read these, the first bytes of the connection."""
     peer.writer.write(data)
     (session,) = bookie._server._sessions
-    await until(lambda: session._size == len(data))
+    await until(lambda: session._unserved.size == len(data))
 
 
 @pytest.mark.parametrize("size", range(1, 9))
