@@ -6,13 +6,15 @@ from collections import deque
 
 from tallystick.bookkeeper.bookie.wires import LENGTH_BYTES, Wire
 
+_SMALL_BYTES = 4096
+
 
 class UnservedRequests:
     """Bytes come in order by ``add``. Whole requests that were taken before, and waited for a look, come back by
     ``put_back``: they are the next ones, in the order in which they came back."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []  # less than a frame, or what must wait
+        self._pieces: list[bytes | bytearray] = []  # less than a frame, or what must wait; the first is bytes
         self._pieces_size = self._returned_size = 0
         self._returned: deque[tuple[Wire, bytes]] = deque()
         self._wire: Wire | None = None  # None: too little has come to know it
@@ -44,11 +46,17 @@ class UnservedRequests:
     @property
     def head(self) -> bytes:
         """The beginning of what is next."""
-        return self._returned[0][1] if self._returned else self._pieces[0]
+        return self._returned[0][1] if self._returned else bytes(self._pieces[0])
 
     def add(self, piece: memoryview) -> None:
-        self._pieces.append(bytes(piece))
+        """Keep a copy. Small pieces go into one: as an object each they would take many times what is counted."""
         self._pieces_size += len(piece)
+        if not self._pieces or len(piece) >= _SMALL_BYTES:
+            self._pieces.append(bytes(piece))
+        elif isinstance(last := self._pieces[-1], bytearray):
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
 
     def put_back(self, wire: Wire, frames: bytes) -> None:
         self._returned.append((wire, frames))
@@ -60,7 +68,7 @@ class UnservedRequests:
             return self._returned[0][1]
         if len(self._pieces) > 1:
             self._pieces = [b"".join(self._pieces)]
-        return self._pieces[0]
+        return bytes(self._pieces[0])
 
     def served(self, position: int, need: int) -> None:
         """What ``next`` returned was served up to ``position``; ``need`` bytes of the rest make another call
