@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from support.bookies import SMALL
+from support.requesters import Asker
 from support.v3_frames import (
     answers_v3,
 )
-from support.requesters import Asker
 from support.workers import HeldWorker
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences

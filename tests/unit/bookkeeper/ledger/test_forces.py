@@ -15,7 +15,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2, v3
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.entry_list import EntryList
+from tallystick.bookkeeper.wire.entry_list import encode_runs
 from tallystick.bookkeeper.wire.v3_responses import EntryListResponse, ForceResponse, encode_response
 from tallystick.errors import (
     BookieUnavailable,
@@ -253,7 +253,7 @@ async def test_q5_what_a_recovery_wrote_back_proves_nothing_of_what_the_bookie_k
         forcing = asyncio.ensure_future(writer.force())
         await asyncio.sleep(5)
         await recover()
-        listed = EntryList.of([(0, 0)]).encode()
+        listed = encode_runs([(0, 0)])
         for bookie, (request,) in zip(emptied, held, strict=True):
             bookie.say(encode_response(EntryListResponse(request.header.request_id, Code.OK, writer.id, listed)))
     with pytest.raises(LedgerFenced):
