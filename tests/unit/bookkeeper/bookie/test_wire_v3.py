@@ -420,6 +420,6 @@ def test_all_that_asks_how_far_a_ledger_goes_waits_for_the_look_and_is_answered_
 def test_no_lac_is_told_with_an_entry_while_another_ledger_may_begin(room: Room) -> None:
     room.ask(adds_v3(1, range(3)))
     room.storage.identities.note(1, 77)
-    assert room.storage.identities.needs_look(1, 0), "entry 0 came again"
+    assert room.storage.identities.needs_look(1, 0, KEY), "entry 0 came again"
     (plain,) = answers_v3(b"".join(room.ask(read_v3(1, 0, number=7)).at_once))
     assert (plain.request_id, plain.max_lac) == (7, None), "it may be another ledger's"
