@@ -31,6 +31,11 @@ def test_what_was_committed_at_a_slave_comes_to_its_own_master(seed: int) -> Non
     assert metadata.run(seed).violation is None
 
 
+def test_what_a_master_took_and_had_not_saved_may_go_with_it() -> None:
+    """It took a slave's commit and was killed before the judge looked."""
+    assert metadata.run(423345782).violation is None
+
+
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     runs = fingerprints("metadata", 6)
     assert runs[0] == runs[1] == runs[2]

@@ -133,6 +133,7 @@ class BrokersJudge:
     def ends(self, node: BrokerView, store: MessageStore) -> None:
         """The process of a broker is about to die."""
         self.expectation.process_ends(node, store)
+        self.tables.ends(node)
 
     def lost_power(self, node: BrokerView) -> None:
         """Bytes that were not synced may be lost, after ``ends``."""

@@ -115,6 +115,11 @@ class TableUses:
             if _counter(node, place) == saved_counter and (_offset(node, place) or 0) < least:
                 self._fail("saved", f"{node.id} had {offset} of {place} on its disk, now {_offset(node, place)}")
 
+    def ends(self, node: BrokerView) -> None:
+        """The process of a broker is about to die."""
+        if node is self._expectation.master and node.broker is not None and not broker_of(node).standing.is_slave:
+            self._count_taken(node)
+
     def forget_disk(self, node: BrokerView) -> None:
         """A broker is about to get an empty disk."""
         self._on_disk.pop(node.id, None)
@@ -171,10 +176,14 @@ class TableUses:
             self._check_consumed(place, offset, consumed_offset)
             if offset != self._set_to.get(place, offset):
                 self._fail("H13", f"an operator set {place} to {self._set_to[place]}, it is {offset}")
-            for own in self._own.values():
-                if own.get(place, offset + 1) <= offset:
-                    del own[place]
-                    self.promise_count += 1
+        self._count_taken(master)
+
+    def _count_taken(self, master: BrokerView) -> None:
+        """What the master has taken of a slave's commits is as good as what was committed there: not on its disk yet."""
+        for own in self._own.values():
+            for place in [place for place, offset in own.items() if offset <= (_offset(master, place) or 0)]:
+                del own[place]
+                self.promise_count += 1
 
     def _check_consumed(self, place: Place, offset: int, consumed_offset: int) -> None:
         if offset > consumed_offset:
