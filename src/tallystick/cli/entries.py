@@ -144,6 +144,8 @@ async def tail(
     async with _connect(uri, explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         start = max(0, reader.last_entry + 1 - TAIL_ENTRIES) if first is None else first
+        if reader.is_closed and start > reader.last_entry >= 0:
+            print(f"ledger {ledger} is closed, and has {_entries(reader.last_entry)}", file=sys.stderr)
         async for entry in reader.follow(start):
             show(entry)
             sys.stdout.flush()

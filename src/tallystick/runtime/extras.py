@@ -15,6 +15,7 @@ INSTALLS = {
     "pyspark": "'pyspark>=4.2,<4.4'",
     "pyarrow": "'pyarrow>=17'",
     "pandas": "'pandas>=2.2,<3'",
+    "pytest_asyncio": "'pytest-asyncio>=0.25'",
 }
 
 

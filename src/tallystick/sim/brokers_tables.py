@@ -179,7 +179,7 @@ class TableUses:
         self._count_taken(master)
 
     def _count_taken(self, master: BrokerView) -> None:
-        """What the master has taken of a slave's commits is as good as what was committed there: not on its disk yet."""
+        """What the master has taken of a slave's commits is as what was committed there: not on its disk yet."""
         for own in self._own.values():
             for place in [place for place, offset in own.items() if offset <= (_offset(master, place) or 0)]:
                 del own[place]

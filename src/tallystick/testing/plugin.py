@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import pytest_asyncio
-
+from tallystick.runtime.extras import require
 from tallystick.testing.cluster import Cluster, cluster
+
+require("tallystick.testing.plugin", "pytest_asyncio")
+
+import pytest_asyncio  # noqa: E402  # without it the line above says what to install
 
 OpenCluster = Callable[..., Awaitable[Cluster]]
 

@@ -247,6 +247,13 @@ async def test_tail_begins_with_the_last_ten(
     assert client.asked == [(5, {"password": b""})]
 
 
+async def test_tail_from_beyond_the_end_of_a_closed_ledger_says_where_that_is(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await entries.tail("memory://x", 5, b"", 77, unexpected, explain=False)
+    assert capsys.readouterr().err == "ledger 5 is closed, and has 3 entries\n"
+
+
 async def test_only_recover_asks_for_recovery(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await entries.recover("memory://x", 5, b"p", explain=True, json=False)
     assert client.asked == [(5, {"password": b"p", "recover": True})]

@@ -352,7 +352,7 @@ class AddSession:
     def _keep_ensemble(self, action: Replace) -> None:
         """End: what the other bookies have is not all durable, so that none can take the place of one that failed."""
         fields = {"ledger": self.state.id, "bookies": action.failed_bookies}
-        text = "a bookie failed, and the ledger has deferred sync, which allows no change of its bookies"
+        text = "a bookie failed, and a ledger with deferred sync keeps its bookies: close it, and go on in a new one"
         answers = self._failed_bookies.last_responses()
         self._perform(self._core.change_failed(), LedgerError(text, **fields, answers=answers))
 

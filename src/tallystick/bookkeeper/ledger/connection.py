@@ -194,7 +194,9 @@ class BookieClient:
     def require_v3(self) -> None:
         """Raises UsageError for a client that speaks version 2 alone."""
         if self.settings.wire == "v2":
-            raise UsageError('this needs version 3 of the protocol, and the client was told to speak "v2" alone')
+            raise UsageError(
+                'this needs version 3 of the protocol, and the client was made with wire="v2"; "auto" has both'
+            )
 
     def lacks_v3(self, bookie: BookieId, ledger: LedgerId) -> bool:
         """Whether the bookie closed a connection on a request of version 3 a while ago: version 2 serves it all the
