@@ -55,8 +55,8 @@ SHELL_MUTANTS = (
     _planted(
         "frames are dropped with the first of them confirmed (P9)",
         LEDGER + "replicas.py",
-        "if run.first + len(run.frames) - 1 > lac:",
-        "if run.first > lac:",
+        "            if last <= lac:\n",
+        "            if run.first <= lac:\n",
     ),
     _planted(
         "what a connection owes when it ends is nobody's (P9)",
@@ -156,8 +156,8 @@ SHELL_MUTANTS = (
     _planted(
         "an entry says that the one before it was confirmed (P5)",
         LEDGER + "add_session.py",
-        "run.first, lac, before, queue, compute",
-        "run.first, run.first - 1, before, queue, compute",
+        "run.first, lac, before, payloads, compute",
+        "run.first, run.first - 1, before, payloads, compute",
     ),
     Mutant(
         "a force does not look whether the ledger is open (P2)",

@@ -196,8 +196,8 @@ V3_MUTANTS = (
         "with deferred sync what is acknowledged is confirmed",
         "P1",
         LEDGER + "add_session.py",
-        "return self._forces.has_quorum(lac, confirmed_bytes)",
-        "self._forces.has_quorum(lac, confirmed_bytes)",
+        "            return self._pending.confirmed(lac)\n",
+        "",
         _all(_forces, lambda plan: plan.books[0].writer_end == "close"),
     ),
     # Adds, reads and fences.
