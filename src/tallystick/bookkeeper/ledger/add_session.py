@@ -164,7 +164,7 @@ class AddSession:
         if self._forces is None:
             if self.state.lac < 0:
                 return
-            return await force_all(self._context, self.state.id, self._core.ensemble)
+            return await force_all(self._context.bookies, self.state.id, self._core.ensemble)
         try:
             lac, length = await self._forces.force()
         except LedgerError as error:

@@ -27,10 +27,12 @@ from tallystick.errors import BookieUnavailable, LedgerError, NoSuchLedger
 _STEPS_A_TURN = 8192  # of a comparison, before the loop goes on
 
 
-async def force_all(context: LedgerContext, ledger: LedgerId, ensemble: Ensemble) -> None:
-    """Force a ledger whose entries were durable when they were acknowledged. Raises as ``Forces.force``."""
-    is_open = require_open(context.driver, ledger)
-    await _all((is_open, *(_force(context.bookies, bookie, ledger) for bookie in ensemble)))
+async def force_all(bookies: BookieClient, ledger: LedgerId, ensemble: Ensemble) -> None:
+    """Force a ledger whose entries were durable when they were acknowledged: whoever ended it since, they stay so.
+
+    Raises Unavailable or one of its kinds.
+    """
+    await _all(_force(bookies, bookie, ledger) for bookie in ensemble)
 
 
 class Forces:

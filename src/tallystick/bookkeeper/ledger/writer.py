@@ -191,9 +191,9 @@ class LedgerWriter:
         It matters for a ledger with ``deferred_sync``: its LAC moves by this alone. Entries that are acknowledged
         meanwhile are not part of it. Raises Unavailable or one of its kinds when a bookie does not do it: a later call
         may succeed. Raises LedgerError when a bookie was started anew and has lost entries that it had acknowledged:
-        that ends the writer, and the ledger at its LAC. Raises LedgerFenced when another client recovers, closed or
-        deleted the ledger, MetadataError when nobody can tell that now, LedgerClosed, and UsageError for a client that
-        speaks version 2 alone.
+        that ends the writer, and the ledger at its LAC. Raises LedgerFenced, which ends the writer, when another client
+        recovers, closed or deleted a ledger with ``deferred_sync``, MetadataError when nobody can tell that now,
+        LedgerClosed, and UsageError for a client that speaks version 2 alone.
         """
         check_loop(self._writers.loop)
         self._admit(0)
@@ -201,7 +201,7 @@ class LedgerWriter:
         if self._session is not None:
             await self._session.force()
         elif (state := self._state).lac >= 0:
-            await force_all(self._writers.context, state.id, state.ensemble)
+            await force_all(self._writers.context.bookies, state.id, state.ensemble)
         return self.lac
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:

@@ -148,11 +148,9 @@ async def test_q5_what_a_recovery_wrote_back_proves_nothing_of_what_the_bookie_k
     assert writer.lac == -1
 
 
-@pytest.mark.parametrize("deferred", [True, False])
-async def test_q11_a_force_of_a_ledger_that_another_client_ended_is_refused(
-    cluster: SmallCluster, deferred: bool
-) -> None:
-    deleted, closed = [await cluster.client().create_ledger(3, deferred_sync=deferred) for _ in range(2)]
+async def test_q11_a_force_of_a_ledger_that_another_client_ended_is_refused(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    deleted, closed = [await client.create_ledger(3, deferred_sync=True) for _ in range(2)]
     for writer in (deleted, closed):
         await writer.append(b"x")
     await cluster.client(2).delete_ledger(deleted.id)
@@ -162,6 +160,17 @@ async def test_q11_a_force_of_a_ledger_that_another_client_ended_is_refused(
             await writer.force()
         with pytest.raises(LedgerFenced):
             await writer.append(b"y")
+    assert cluster.kinds().count("writer stopped") == 2, "by the force: nothing more is sent, and no LAC told"
+
+
+async def test_a_force_of_an_ordinary_ledger_that_another_client_ended_says_nothing_new(cluster: SmallCluster) -> None:
+    """Its entries were durable when they were acknowledged, and are part of it."""
+    writer = await cluster.client().create_ledger(3)
+    await writer.append(b"x")
+    async with cluster.client(2).open_ledger(writer.id, recover=True) as reader:
+        assert await writer.force() == reader.last_entry == 0
+    with pytest.raises(LedgerFenced):
+        await writer.append(b"y")
 
 
 async def test_a_force_that_cannot_tell_whether_the_ledger_is_open_may_succeed_later(cluster: SmallCluster) -> None:
