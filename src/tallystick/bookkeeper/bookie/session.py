@@ -237,7 +237,7 @@ class Session(asyncio.BufferedProtocol):
         if unserved.is_due and not self._blocked and (wire := unserved.wire or self._begin()) is not None:
             kind = _kind(wire, unserved.head) if turn is None else turn
             if turn is not None or self._turns.admits(kind):
-                self._serve(wire, reads=kind is Kind.READ or self._turns.admits(Kind.READ))
+                self._serve(wire, kind)
             else:
                 self._wait(kind)
         self._account()
@@ -262,10 +262,12 @@ class Session(asyncio.BufferedProtocol):
         self._waits = True
         self._crowd.wait(self, kind)
 
-    def _serve(self, wire: Wire, *, reads: bool) -> None:
+    def _serve(self, wire: Wire, kind: Kind) -> None:
+        """Serve what there is in the time of one kind of work; reads also where their own kind has time."""
         if self._transport.is_closing():
             return
         unserved, began = self._unserved, self._loop.time()
+        reads = kind is Kind.READ or self._turns.admits(Kind.READ)
         result = wire.serve(
             unserved.next(), reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
         )
@@ -282,7 +284,8 @@ class Session(asyncio.BufferedProtocol):
             self._look(wire, ledger, frames)
         if result.at_once:
             self._write(result.at_once, result.size - result.durable_size)
-        self._turns.spent(Kind.READ if result.reads else Kind.ADD, took_s)
+        # Adds that were taken for a read count as that: nobody has more of a turn than its kind may take.
+        self._turns.spent(Kind.READ if result.reads else kind, took_s)
         if result.refusal is not None:
             self._refuse(result.refusal)
         elif self._around.committer.congested:

@@ -95,7 +95,10 @@ class WireV3:
             elif not reads and self._is_read(data, start, end):
                 result.read_is_next = True
                 break
-            elif not (self._read_run(data, start, end, result, has_time) or self._one_frame(data, start, end, result)):
+            elif not (
+                self._read_run(data, start, end, result, has_time)
+                or self._one_frame(data, start, end, result, reads=reads)
+            ):
                 break
         return result
 
@@ -119,6 +122,7 @@ class WireV3:
         return self._is_read(data, 0, len(data))
 
     def _is_read(self, data: bytes, start: int, end: int) -> bool:
+        """Guess by the header as all clients write it. One that is written otherwise is known when it is decoded."""
         return end - start > _OPERATION_AT and data[start + _OPERATION_AT] in _READS
 
     # Runs.
@@ -163,8 +167,9 @@ class WireV3:
 
     # One frame.
 
-    def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:
-        """Serve one frame of any kind. Returns False if it is not whole, or if another wire goes on, or nobody."""
+    def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult, *, reads: bool) -> bool:
+        """Serve one frame of any kind. Returns False if it is not whole, if it is a read and none is allowed, or if
+        another wire goes on, or nobody."""
         try:
             body = whole_body(data, start, end, self._max_body, result)
             if body is None:
@@ -172,7 +177,11 @@ class WireV3:
             if body[:1] != _FIRST:
                 result.next_wire = self._v2
                 return False
-            self._answer(v3.decode_request(body), result)
+            request = v3.decode_request(body)
+            if not reads and isinstance(request, v3.ReadRequest | v3.ReadLacRequest | v3.EntryListRequest):
+                result.read_is_next = True
+                return False
+            self._answer(request, result)
         except RemoteProtocolError as error:
             result.refusal = error
             return False

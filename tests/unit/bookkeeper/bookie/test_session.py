@@ -162,6 +162,15 @@ async def test_a_read_does_not_wait_where_adds_do() -> None:
     assert (bench.served, bench.waits) == ([], [(Kind.READ, False)])
 
 
+async def test_what_was_taken_for_a_read_counts_as_one() -> None:
+    """Else as many connections as there are might have a turn's time each in one turn."""
+    bench = Turned(1.0)
+    bench.came(read(1, 0))
+    assert not bench.turns.admits(Kind.READ) and bench.turns.admits(Kind.ADD)
+    bench.came(adds(1, [0]))
+    assert not bench.turns.admits(Kind.ADD)
+
+
 @pytest.mark.parametrize("seconds", [TURN_S / 20, TURN_S / 2])
 async def test_who_had_more_than_a_little_to_do_goes_on(seconds: float) -> None:
     """A read of the socket that fills the buffer is served in one turn, and the next one is there already."""

@@ -161,6 +161,21 @@ def test_without_reads_it_ends_before_the_first_and_goes_on_there(room: Room) ->
     assert not room.wire.is_read(read_v3(1, 0)[:9]), "too little is here"
 
 
+@pytest.mark.parametrize("kind", [v3.ReadRequest, v3.ReadLacRequest, v3.EntryListRequest])
+def test_a_read_whose_header_has_another_order_is_none_less(room: Room, kind: type[object]) -> None:
+    """Such were served in the time of adds, as many as there were connections, each for a turn's time."""
+    room.ask(adds_v3(1, [0]))
+    usual = request_v3(kind, 1, *([0] if kind is v3.ReadRequest else []), number=5)
+    version, operation, request_id = usual[6:8], usual[8:10], usual[10:12]
+    assert (version, request_id) == (b"\x08\x03", b"\x18\x05") and operation[:1] == b"\x10"
+    for header in (request_id + version + operation, operation + request_id + version):
+        odd = usual[:6] + header + usual[12:]
+        assert not room.wire.is_read(odd)
+        served = room.wire.serve(odd, reads=False)
+        assert (served.position, served.read_is_next, served.size, served.reads) == (0, True, 0, False)
+        assert room.wire.serve(odd).reads and room.answers(odd) == room.answers(usual)
+
+
 REQUESTS = st.sampled_from([
     adds_v3(1, [0, 1, 2]), adds_v3(1, [5]), adds_v3(2, [0], key=OTHER_KEY), adds_v3(2, [0]), adds_v3(1, [9], **HIGH),
     adds_v3(1, [7], deferred_sync=True), read_v3(1, 0), read_v3(1, 0) + read_v3(1, 1) + read_v3(1, 2), read_v3(1, -1),
