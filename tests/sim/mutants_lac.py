@@ -52,8 +52,8 @@ LAC_MUTANTS = (
     Mutant(
         "a long poll is answered by the LAC that it knows already",
         BOOKIE + "lac_watchers.py",
-        "while items and items[0][0] < below:",
-        "while items and items[0][0] <= below:",
+        "while items and items[0][0] < below and",
+        "while items and items[0][0] <= below and",
         killer=UNIT + "test_lac_watchers.py",
     ),
     Mutant(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.runtime.places import Places
 
-MOST_WATCHERS = 8192  # all of them may leave in one turn of the loop
+MOST_WATCHERS = 8192
+LEAVE_AT_ONCE = 1024  # some milliseconds
 MOST_OF_ONE = 1024  # connection
 
 _TICK_S = 0.001  # those whose deadlines are so close leave together
@@ -43,7 +44,10 @@ class _Place(Generic[Owner]):
 
 
 class LacWatchersCore(Generic[Owner]):
-    """Tell what happens; the watchers that leave by it are returned, in the order of what they waited for."""
+    """Tell what happens; the watchers that leave by it are returned, in the order of what they waited for.
+
+    Of those that pass a LAC or a moment ``LEAVE_AT_ONCE`` are returned; tell it again while it is so many.
+    """
 
     def __init__(self, most: int = MOST_WATCHERS, most_of_one: int = MOST_OF_ONE) -> None:
         self._most_of_one = most_of_one
@@ -83,13 +87,14 @@ class LacWatchersCore(Generic[Owner]):
             heap.items = [item for item in heap.items if item[1] in self._places]
             heapify(heap.items)
 
+    def lets_go(self, ledger: LedgerId, lac: EntryId) -> bool:
+        """Return whether ``moved`` with this LAC may return somebody."""
+        heap = self.watched.get(ledger)
+        return heap is not None and heap.items[0][0] < lac
+
     def moved(self, ledger: LedgerId, lac: EntryId) -> list[Watcher]:
         """A ledger is known to be confirmed up to this entry."""
         return self._leaving(self.watched[ledger], lac) if ledger in self.watched else []
-
-    def fenced(self, ledger: LedgerId) -> list[Watcher]:
-        """A ledger was fenced: its writer confirms nothing more."""
-        return self.moved(ledger, MAX_ID + 1)
 
     def passed(self, now: float) -> list[Watcher]:
         """It is this late."""
@@ -108,9 +113,11 @@ class LacWatchersCore(Generic[Owner]):
 
     def _leaving(self, heap: _Heap, below: float) -> list[Watcher]:
         watchers, items = list[Watcher](), heap.items
-        while items and items[0][0] < below:
-            watchers.append(heappop(items)[1])
-        return self._left([watcher for watcher in watchers if watcher in self._places])
+        while items and items[0][0] < below and len(watchers) < LEAVE_AT_ONCE:
+            watcher = heappop(items)[1]
+            if watcher in self._places:
+                watchers.append(watcher)
+        return self._left(watchers)
 
     def _left(self, watchers: list[Watcher]) -> list[Watcher]:
         for watcher in watchers:

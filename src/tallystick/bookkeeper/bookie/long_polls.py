@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Hashable
 from typing import Protocol
 
-from tallystick.bookkeeper.bookie.lac_watchers import MOST_WATCHERS, LacWatchersCore, Watcher
+from tallystick.bookkeeper.bookie.lac_watchers import LEAVE_AT_ONCE, MOST_WATCHERS, LacWatchersCore, Watcher
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.turns import TURN_S
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.runtime.turn_order import PeerQueues
 
 LONGEST_S = 60.0  # a poll that would wait for longer is answered then
@@ -38,6 +38,7 @@ class LongPolls:
         self._core: LacWatchersCore[Requester] = LacWatchersCore()
         self.watched: Collection[LedgerId] = self._core.watched  # adds look at it alone
         self._wakes: dict[Watcher, tuple[Requester, Callable[[], None]]] = {}
+        self._passed: dict[LedgerId, EntryId] = {}  # the LACs that watchers have still to leave for
         # Those that have left and are to be answered: of one host's thousands another host's waits for one or two.
         self._ready: PeerQueues[Requester, tuple[Requester, Callable[[], None]]] = PeerQueues()
         # Some loops make a plain Handle for a moment that is near or past: only what all of them have is used.
@@ -72,11 +73,11 @@ class LongPolls:
     def moved(self, ledger: LedgerId) -> None:
         """A ledger may be known to be confirmed further than before."""
         if ledger in self.watched:
-            self._leave(self._core.moved(ledger, self._known_lac(ledger)))
+            self._pass(ledger, self._known_lac(ledger))
 
     def fenced(self, ledger: LedgerId) -> None:
-        """A ledger was fenced."""
-        self._leave(self._core.fenced(ledger))
+        """A ledger was fenced: its writer confirms nothing more."""
+        self._pass(ledger, MAX_ID + 1)
 
     def deleted(self, ledgers: Collection[LedgerId]) -> None:
         """Ledgers were deleted: nothing more will come of them."""
@@ -96,28 +97,55 @@ class LongPolls:
             if handle is not None:
                 handle.cancel()
 
+    def _pass(self, ledger: LedgerId, lac: EntryId) -> None:
+        """Let those leave in the next turns that this LAC lets go: thousands are too much for one add."""
+        if self._core.lets_go(ledger, lac) and lac > self._passed.get(ledger, NO_ENTRY):
+            self._passed[ledger] = lac
+            self._answer_soon()
+
+    def _take_passed(self) -> None:
+        """Let as many leave as one turn has time for."""
+        count = 0
+        while self._passed and count < LEAVE_AT_ONCE:
+            ledger, lac = next(iter(self._passed.items()))
+            leaving = self._core.moved(ledger, lac)
+            if len(leaving) < LEAVE_AT_ONCE:
+                del self._passed[ledger]
+            self._leave(leaving)
+            count += 1 + len(leaving)
+
     def _leave(self, watchers: Collection[Watcher]) -> None:
         for watcher in watchers:
             owner, wake = self._wakes.pop(watcher)
             self._ready.put(owner, owner.peer, (owner, wake))
-        if self._ready and self._answering is None:
+        if self._ready:
+            self._answer_soon()
+
+    def _answer_soon(self) -> None:
+        if self._answering is None:
             self._answering = asyncio.get_running_loop().call_soon(self._answer)
 
     def _answer(self) -> None:
         """Answer those that have left, a turn's time of them."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + TURN_S
-        while self._ready:
-            owner, wake = self._ready.pop()
-            try:
-                if not owner.gone:
-                    wake()
-            except Exception as error:  # a fault of ours: the others are answered
-                owner.fail(error)
-            if loop.time() >= ends:
-                break
-        self._answering = loop.call_soon(self._answer) if self._ready else None
+        try:
+            if len(self._ready) < LEAVE_AT_ONCE:
+                self._take_passed()
+            while self._ready:
+                self._wake(*self._ready.pop())
+                if loop.time() >= ends:
+                    break
+        finally:
+            self._answering = loop.call_soon(self._answer) if self._ready or self._passed else None
         self._follow()
+
+    def _wake(self, owner: Requester, wake: Callable[[], None]) -> None:
+        try:
+            if not owner.gone:
+                wake()
+        except Exception as error:  # a fault of ours: the others are answered
+            owner.fail(error)
 
     def _follow(self) -> None:
         """Set the timer to the next deadline."""

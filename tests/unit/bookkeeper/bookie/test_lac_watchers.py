@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallystick.bookkeeper.bookie import lac_watchers
 from tallystick.bookkeeper.bookie.lac_watchers import MOST_OF_ONE, MOST_WATCHERS, LacWatchersCore
+from tallystick.bookkeeper.wire.values import MAX_ID
 
 FOR_EVER = 1e9
+FENCED = MAX_ID + 1
 
 
 def core(most: int = MOST_WATCHERS, most_of_one: int = MOST_OF_ONE) -> LacWatchersCore[str]:
@@ -39,8 +43,17 @@ def test_a_fence_lets_all_of_its_ledger_go() -> None:
     made = core()
     watchers = [wait(made, 1, (1 << 63) - 1), wait(made, 1, -1)]
     other = wait(made, 2, -1)
-    assert made.fenced(1) == watchers[::-1] and made.fenced(3) == []
+    assert made.moved(1, FENCED) == watchers[::-1] and made.moved(3, FENCED) == []
     assert made.moved(2, 0) == [other]
+
+
+def test_so_many_leave_at_once_and_the_others_when_it_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lac_watchers, "LEAVE_AT_ONCE", 2)
+    made = core()
+    watchers = [wait(made, 1, 4, deadline=1.0) for _ in range(5)]
+    assert not made.lets_go(1, 4) and not made.lets_go(2, 9) and made.lets_go(1, 5)
+    assert made.moved(1, 5) == watchers[:2] and made.passed(1.0) == watchers[2:4] and made.wake_at() == 1.0
+    assert made.moved(1, 5) == watchers[4:] and not made.lets_go(1, 5)
 
 
 def test_each_leaves_at_its_deadline() -> None:
@@ -118,8 +131,7 @@ class Twin:
 
 STEPS = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from("abc"), st.integers(1, 3), st.integers(-1, 5), st.integers(0, 20)),
-    st.tuples(st.just("moved"), st.integers(1, 3), st.integers(-1, 7)),
-    st.tuples(st.just("fenced"), st.integers(1, 3)),
+    st.tuples(st.just("moved"), st.integers(1, 3), st.integers(-1, 7) | st.just(FENCED)),
     st.tuples(st.just("passed"), st.integers(0, 20)),
     st.tuples(st.just("forget"), st.sampled_from("abc")),
 )
@@ -137,7 +149,6 @@ def test_the_same_leave_as_from_a_list(steps: list[tuple[Any, ...]]) -> None:
         first = given_[0]
         gone: Callable[[tuple[int, str, int, int, float]], bool] = {
             "moved": lambda each: each[2] == first and each[3] < given_[-1],  # noqa: B023  # called at once
-            "fenced": lambda each: each[2] == first,  # noqa: B023
             "passed": lambda each: each[4] <= first,  # noqa: B023
             "forget": lambda each: each[1] == first,  # noqa: B023
         }[kind]

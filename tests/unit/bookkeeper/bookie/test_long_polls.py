@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,7 +14,7 @@ import uvloop
 from support.machines import LoopFactory, virtual_loop
 from support.requesters import Asker
 from support.waiting import until
-from tallystick.bookkeeper.bookie import long_polls
+from tallystick.bookkeeper.bookie import lac_watchers, long_polls
 from tallystick.bookkeeper.bookie.lac_watchers import MOST_OF_ONE
 from tallystick.bookkeeper.bookie.long_polls import LONGEST_S, LongPolls
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -149,14 +150,40 @@ def test_one_hosts_thousands_keep_another_hosts_poll_waiting_for_two(monkeypatch
 
 
 def test_too_many_that_are_to_be_answered_are_not_joined_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_polls, "MOST_WATCHERS", 3)
+    monkeypatch.setattr(long_polls, "MOST_WATCHERS", 2)
+    monkeypatch.setattr(long_polls, "TURN_S", 0.0)  # one in each
 
     async def body(polls: Polls) -> None:
         assert all(polls.poll(name) for name in "abc")
         polls.move(1, 5)
+        await asyncio.sleep(0)
         assert not polls.poll("d", past=5)
         await asyncio.sleep(0)
-        assert polls.poll("e", past=5) and [name for name, _ in polls.answered] == ["a", "b", "c"]
+        assert polls.poll("e", past=5) and [name for name, _ in polls.answered] == ["a", "b"]
+
+    on_a_loop(body)
+
+
+def test_not_all_that_a_lac_lets_go_leave_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,192 of them took an add 50 ms."""
+    monkeypatch.setattr(long_polls, "LEAVE_AT_ONCE", 4)
+    monkeypatch.setattr(lac_watchers, "LEAVE_AT_ONCE", 4)
+
+    async def body(polls: Polls) -> None:
+        for number in range(10):
+            polls.poll(str(number))
+        polls.poll("other", ledger=2)
+        polls.poll("early", past=0, timeout_s=0.0)
+        polls.move(1, 3)
+        polls.move(1, 5)
+        polls.fenced(2)
+        assert len(polls._wakes) == 12, "the add takes out none"
+        counts = []
+        while polls._wakes or polls._ready:
+            await asyncio.sleep(0)
+            counts.append(len(polls.answered))
+        assert counts[0] <= 5 and max(after - before for before, after in itertools.pairwise(counts)) <= 5
+        assert sorted(name for name, _ in polls.answered) == [*map(str, range(10)), "early", "other"]
 
     on_a_loop(body)
 
