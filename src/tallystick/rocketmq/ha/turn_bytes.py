@@ -42,11 +42,17 @@ class TurnBytes:
         self._next, self._left = None, self._most
         waiting, self._waiting = self._waiting, {}
         served_pumps = []
-        for pump in waiting:
-            left = self._left
-            pump()
-            if self._left < left:
-                served_pumps.append(pump)
+        try:
+            while waiting:
+                pump, left = next(iter(waiting)), self._left
+                del waiting[pump]
+                pump()
+                if self._left < left:
+                    served_pumps.append(pump)
+        finally:
+            if waiting:  # a fault of one: the others are called in the next turn
+                self._waiting = waiting | self._waiting
+                self._arm()
         for pump in served_pumps:
             if pump in self._waiting:
                 del self._waiting[pump]

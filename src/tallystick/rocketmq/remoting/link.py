@@ -44,9 +44,17 @@ class Outbox:
 
     def flush(self) -> None:
         """Write now instead of at the end of the tick."""
-        links, self._links = self._links, []
-        for link in links:
-            link.flush()
+        links, self._links = iter(self._links), []
+        try:
+            for link in links:
+                try:
+                    link.flush()
+                except Exception as error:
+                    link.abort(f"a fault here: {error!r}")  # some of it may have left
+                    raise
+        finally:
+            for link in links:  # those behind it write in the next tick
+                self.put(link)
 
     def _turn(self) -> None:
         self._scheduled = False

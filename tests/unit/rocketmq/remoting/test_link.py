@@ -147,3 +147,29 @@ async def test_a_peer_that_is_only_sent_to_is_not_idle(link: Link) -> None:
     link.send(answer(b"x"))
     link.flush()
     assert link.last_active > link.last_read == 0.0
+
+
+async def test_a_fault_in_writing_to_one_ends_it_and_the_others_write_in_the_next_tick(link: Link) -> None:
+    class Broken(Transport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            raise ValueError("a fault of ours")
+
+        def abort(self) -> None:
+            pass
+
+    faults, ended = list[object](), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
+    around = replace(link._around, closed=lambda link, reason: ended.append(reason), memory=None)
+    links, transports = [Link(around) for _ in range(3)], [Transport(), Broken(), Transport()]
+    for each, transport in zip(links, transports, strict=True):
+        each.connection_made(transport)
+        each.send(answer(b"body"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [transport.given > 0 for transport in transports] == [True, False, True]
+    assert len(faults) == 1 and ended == ["a fault here: ValueError('a fault of ours')"]
+    for each in (links[0], links[2]):
+        before = sum(transport.given for transport in transports)
+        each.send(answer(b"body"))
+        await asyncio.sleep(0)
+        assert sum(transport.given for transport in transports) > before
