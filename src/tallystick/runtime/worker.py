@@ -78,12 +78,16 @@ class ThreadWorker(Worker):
 
     def _work(self) -> None:
         while os.read(self._listening, 1) and (job := self._jobs.popleft()) is not None:
-            call, done = job
-            try:
-                result, error = call(), None
-            except Exception as failure:
-                result, error = None, failure
-            self._loop.call_soon_threadsafe(done, result, error)
+            self._do(job)
+            del job  # while it waits for the next one, nothing of this one is kept
+
+    def _do(self, job: Job) -> None:
+        call, done = job
+        try:
+            result, error = call(), None
+        except Exception as failure:
+            result, error = None, failure
+        self._loop.call_soon_threadsafe(done, result, error)
 
 
 def _nothing() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
+from support.waiting import until
 from tallystick.runtime.worker import ThreadWorker
 
 
@@ -63,4 +65,19 @@ async def test_idle_waits_for_a_call_whose_caller_was_cancelled() -> None:
     assert not idle.done()
     gate.set()
     await idle
+    worker.close()
+
+
+async def test_nothing_is_kept_of_a_call_that_is_done() -> None:
+    """A snapshot of a ledger's ids, and all that it refers to, stayed until the next list was asked for."""
+
+    class Large:
+        def use(self) -> Large:
+            return self
+
+    worker, large = ThreadWorker("test"), Large()
+    kept = weakref.ref(large)
+    await worker.run(large.use)
+    del large
+    await until(lambda: kept() is None)
     worker.close()
