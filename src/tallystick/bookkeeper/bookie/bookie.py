@@ -258,11 +258,12 @@ class Bookie:
         largest = settings.max_frame_bytes
         v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
         lacs = LacService(self.storage, self.guard, self.counts, service.polls, looks=looks)
-        holdings = Holdings(self.storage, self.guard, self.counts, self._entry_lists(largest), looks=looks)
+        lists = self._entry_lists(largest)
+        holdings = Holdings(self.storage, self.guard, self.counts, lists, looks=looks)
         wires = Wires(v2, WireV3(service, lacs, holdings, v2, max_frame_bytes=largest), max_frame_bytes=largest)
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
         self._server = BookieServer(
-            wires, self.committer, self.looks, service.polls, self.counts, self._outside.events, bounds
+            wires, self.committer, self.looks, service.polls, lists, self.counts, self._outside.events, bounds
         )
         self._stack.push_async_callback(self._server.stop)
         self._stack.push_async_callback(self._ports.close)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.long_polls import Requester
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.service import AfterLook, Later, ServiceResponse
 from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.runtime.disk import Usage
@@ -55,15 +57,21 @@ class Holdings:
             return self._counted(EntryListResponse(Code.BAD_REQUEST))
         if verdict is Verdict.AMISS or (is_unread and identities.is_in_doubt(ledger)):
             return self._counted(EntryListResponse(Code.IO_ERROR))
-        stored_ids = self._storage.stored_ids(ledger)
-        if stored_ids is None:
+        identity = identities.identity(ledger)
+        if identity is None or identity.deleted:
             return self._counted(EntryListResponse(self._storage.absent(ledger)))
 
-        def begin(owner: Hashable, done: Callable[[EntryListResponse], None]) -> None:
+        def snapshot() -> StoredIds | Code:
+            if is_unread and identities.is_in_doubt(ledger):
+                return Code.IO_ERROR
+            ids = self._storage.stored_ids(ledger)
+            return self._storage.absent(ledger) if ids is None else ids
+
+        def begin(owner: Requester, done: Callable[[EntryListResponse], None]) -> None:
             def listed(code: Code, ids: bytes) -> None:
                 done(self._counted(EntryListResponse(code, ids)))
 
-            self._lists.list(stored_ids, listed)
+            self._lists.list(owner, snapshot, listed)
 
         return Later(begin)
 

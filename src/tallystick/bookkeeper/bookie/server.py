@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
+from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.long_polls import LongPolls
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -62,11 +63,12 @@ class BookieServer:
         committer: Committer,
         looks: Looks,
         polls: LongPolls,
+        lists: EntryLists,
         counts: Counts,
         events: Events,
         bounds: Bounds,
     ) -> None:
-        self._polls = polls
+        self._polls, self._lists = polls, lists
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
@@ -169,6 +171,7 @@ class BookieServer:
         self._budget.forget(session)
         self._turns.leave(session)
         self._polls.forget(session)
+        self._lists.forget(session)
         self._changed()
 
     def wait(self, session: Session, kind: Kind) -> None:

@@ -1,13 +1,15 @@
 """The ids of all entries that a bookie stores of one ledger, for who compares them with those of other bookies.
 
-A moment of the loop makes a snapshot, and a thread finds the runs in it: with ten million entries that takes seconds.
-An entry that is added meanwhile may or may not be among them. None is lost that a checkpoint moves meanwhile: the ids
-in memory are in the snapshot, pages lose nothing, and what moves within one is there before it leaves (``index.py``).
+A moment of the loop makes a snapshot of what is in memory, and a thread finds the runs in that and in the pages: with
+ten million entries that takes seconds. An entry that is added meanwhile may or may not be among them. None is lost that
+a checkpoint moves meanwhile: the ids in memory are in the snapshot, pages lose nothing, and what moves within one is
+there before it leaves (``index.py``).
 """
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -23,11 +25,9 @@ _SORTED_AT_ONCE = 10_000  # a few milliseconds, in which no other thread runs
 
 @dataclass(frozen=True)
 class StoredIds:
-    """A snapshot, made by ``of``. ``numbers`` are those of the pages, some twice; ``late`` ids are in memory, in no
-    order."""
+    """A snapshot, made by ``of``, beside the pages, which change. ``late`` ids are in memory, in no order."""
 
     pages: index.Pages = field(repr=False)
-    numbers: Sequence[int] = field(repr=False)
     in_memory: Sequence[Sequence[Run]] = field(repr=False)  # of each table, ascending
     late: Sequence[Sequence[EntryId]] = field(repr=False)  # of each table
 
@@ -35,9 +35,7 @@ class StoredIds:
     def of(cls, pages: index.Pages, tables: Iterable[Rows]) -> StoredIds:
         """Make the snapshot of a ledger's pages and of its rows in memory."""
         rows = list(tables)
-        # The loop waits for this: whole copies are made in a few milliseconds, however many pages there are.
-        numbers = [*pages, *pages.sparse]
-        return cls(pages, numbers, [each.runs.copy() for each in rows], [[*each.late] for each in rows])
+        return cls(pages, [each.runs.copy() for each in rows], [[*each.late] for each in rows])
 
     def runs(self) -> Iterator[range]:
         """Find the runs of consecutive ids, ascending. A thread may do this."""
@@ -46,7 +44,8 @@ class StoredIds:
         return _joined(merge(*streams, key=_first))
 
     def _runs_of_pages(self) -> Iterator[range]:
-        for number, _ in groupby(_ascending(self.numbers)):
+        # Each copy is made in one go, which no other thread interrupts, and in this order: see below. Some come twice.
+        for number, _ in groupby(_ascending([*self.pages.sparse, *self.pages])):
             base = number << index.PAGE_BITS
             # In this order: what leaves the sparse rest is in the page before.
             rest, page = self.pages.sparse.get(number), self.pages.get(number)
@@ -63,7 +62,9 @@ def _first(run: range) -> EntryId:
 
 def _ascending(ids: Sequence[int]) -> Iterator[int]:
     """Sort ids in parts, so that other threads have their turns."""
-    parts = [sorted(ids[start : start + _SORTED_AT_ONCE]) for start in range(0, len(ids), _SORTED_AT_ONCE)]
+    # No lists: with very many ids the collector of garbage would look through them for long.
+    starts = range(0, len(ids), _SORTED_AT_ONCE)
+    parts = [array("q", sorted(ids[start : start + _SORTED_AT_ONCE])) for start in starts]
     if all(before[-1] <= after[0] for before, after in pairwise(parts)):
         return chain.from_iterable(parts)
     return merge(*parts)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from support.requesters import Asker
 from support.stores import Store
 from support.workers import HeldWorker
-from tallystick.bookkeeper.bookie import entry_lists
-from tallystick.bookkeeper.bookie.entry_lists import EntryLists
+from tallystick.bookkeeper.bookie.entry_lists import MOST_OF_ONE, MOST_WAITING, EntryLists
 from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
 
 Answers = list[tuple[Code, bytes]]
+REFUSED: Answers = [(Code.TOO_MANY_REQUESTS, b"")]
 
 
 def encode(runs: Iterator[range]) -> bytes | None:
@@ -22,68 +24,110 @@ def encode(runs: Iterator[range]) -> bytes | None:
     return repr(found).encode() if len(found) <= 2 else None
 
 
-@pytest.fixture
-def worker() -> HeldWorker:
-    return HeldWorker()
+class Room:
+    def __init__(self) -> None:
+        self.worker, self.errors, self.store, self.snapshots = HeldWorker(), list[Exception](), Store(), 0
+        self.lists = EntryLists(self.worker, encode, self.errors.append)
+
+    def snapshot(self) -> StoredIds | Code:
+        self.snapshots += 1
+        found = self.store.storage.stored_ids(5)
+        return Code.NO_LEDGER if found is None else found
+
+    def asked(self, owner: Asker) -> Answers:
+        answers: Answers = []
+        self.lists.list(owner, self.snapshot, lambda code, ids: answers.append((code, ids)))
+        return answers
 
 
 @pytest.fixture
-def errors() -> list[Exception]:
-    return []
+def room() -> Room:
+    made = Room()
+    made.store.fill(5, [0, 1, 5])
+    return made
 
 
-@pytest.fixture
-def lists(worker: HeldWorker, errors: list[Exception]) -> EntryLists:
-    return EntryLists(worker, encode, errors.append)
-
-
-def stored(*entries: int) -> StoredIds:
-    store = Store()
-    store.fill(5, entries)
-    found = store.storage.stored_ids(5)
-    assert found is not None
-    return found
-
-
-def asked(lists: EntryLists, *entries: int) -> Answers:
-    answers: Answers = []
-    lists.list(stored(*entries), lambda code, ids: answers.append((code, ids)))
-    return answers
-
-
-def test_a_list_comes_later_and_one_that_no_response_can_hold_is_not_known(
-    lists: EntryLists, worker: HeldWorker
-) -> None:
-    first, second = asked(lists, 0, 1, 5), asked(lists, 0, 2, 4)
-    assert not first and not second
-    worker.do_one()
-    assert first == [(Code.OK, b"[range(0, 2), range(5, 6)]")] and not second
-    worker.do_one()
+def test_a_list_comes_later_and_one_that_no_response_can_hold_is_not_known(room: Room) -> None:
+    first, second = room.asked(Asker()), room.asked(Asker())
+    assert not first and not second and room.snapshots == 1, "the second one waits without a snapshot"
+    room.store.fill(5, [3])
+    room.worker.do_one()
+    assert first == [(Code.OK, b"[range(0, 2), range(5, 6)]")] and not second and room.snapshots == 2
+    room.worker.do_one()
     assert second == [(Code.IO_ERROR, b"")]
 
 
-def test_lists_that_wait_are_bounded(lists: EntryLists, worker: HeldWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_lists, "MOST_WAITING", 2)
-    waiting = [asked(lists, 0) for _ in range(2)]
-    assert asked(lists, 0) == [(Code.TOO_MANY_REQUESTS, b"")] and waiting == [[], []]
-    worker.do_one()
-    assert asked(lists, 0) == []
+def test_of_a_ledger_that_is_not_there_any_more_no_list_is_made() -> None:
+    room = Room()
+    assert room.asked(Asker()) == room.asked(Asker()) == [(Code.NO_LEDGER, b"")]
+    assert not room.worker.given
 
 
-def test_nobody_is_answered_once_they_are_closed(lists: EntryLists, worker: HeldWorker) -> None:
-    answers = asked(lists, 0, 2)
-    lists.close()
-    worker.do_one()
-    assert not answers
+def test_the_lists_of_one_connection_that_wait_are_bounded_and_cost_nothing_when_refused(room: Room) -> None:
+    owner = Asker()
+    waiting = [room.asked(owner) for _ in range(1 + MOST_OF_ONE)]
+    assert room.asked(owner) == REFUSED and not any(waiting) and room.snapshots == 1
+    assert room.asked(Asker()) == []
+    room.worker.do_one()
+    assert room.asked(owner) == []
 
 
-def test_a_bug_of_ours_is_told(worker: HeldWorker, errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_host_takes_all_places(room: Room) -> None:
+    """64 requests were enough that nobody else had a list, and no client of ours a force."""
+    greedy = [Asker("greedy"), Asker("greedy")]
+    room.asked(greedy[0])
+    waiting = [room.asked(greedy[number % 2]) for number in range(MOST_WAITING)]
+    assert room.asked(greedy[0]) == room.asked(Asker("greedy")) == REFUSED
+    honest = room.asked(Asker("honest"))
+    assert not any(waiting), "it is refused in a turn of its own"
+    await asyncio.sleep(0)
+    assert [answers for answers in waiting if answers] == [REFUSED], "the oldest one left for it"
+    for _ in range(4):
+        room.worker.do_one()
+    assert honest == [(Code.OK, b"[range(0, 2), range(5, 6)]")], "hosts have their turns"
+
+
+def test_a_connection_that_ended_leaves_its_places_and_no_list_of_it_is_made(room: Room) -> None:
+    """Those of closed peers kept them for minutes."""
+    gone = Asker()
+    waiting = [room.asked(gone) for _ in range(1 + MOST_OF_ONE)]
+    living = room.asked(Asker())
+    room.lists.forget(gone)
+    room.lists.forget(Asker())
+    room.worker.do_one()
+    room.worker.do_one()
+    assert not any(waiting) and living == [(Code.OK, b"[range(0, 2), range(5, 6)]")]
+    assert not room.worker.given and room.snapshots == 2
+
+
+def test_the_list_that_is_being_made_ends_with_its_connection(room: Room) -> None:
+    found, owner = list[range](), Asker()
+
+    def ended(runs: Iterator[range]) -> bytes:
+        found.append(next(runs))
+        room.lists.forget(owner)
+        found.extend(runs)
+        return b""
+
+    room.lists._encode = ended
+    answers = room.asked(owner)
+    room.worker.do_one()
+    assert found == [range(0, 2)] and not answers
+
+
+def test_nobody_is_answered_once_they_are_closed(room: Room) -> None:
+    answers = room.asked(Asker()), room.asked(Asker())
+    room.lists.close()
+    room.worker.do_one()
+    assert answers == ([], []) and not room.worker.given
+
+
+def test_a_bug_of_ours_is_told(room: Room) -> None:
     def broken(runs: Iterator[range]) -> bytes:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(entry_lists, "MOST_WAITING", 1)
-    lists = EntryLists(worker, broken, errors.append)
-    for count in (1, 2):  # and it takes no place of those that wait
-        answers = asked(lists, 0)
-        worker.do_one()
-        assert not answers and [str(error) for error in errors] == ["a bug"] * count
+    room.lists._encode, owner = broken, Asker()
+    for count in range(1, 3 + MOST_OF_ONE):  # and it takes no place of those that wait
+        answers = room.asked(owner)
+        room.worker.do_one()
+        assert not answers and [str(error) for error in room.errors] == ["a bug"] * count

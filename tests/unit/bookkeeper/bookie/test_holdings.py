@@ -93,3 +93,21 @@ def test_a_list_waits_for_a_look_where_the_ledger_may_be_another_one(room: Room)
         assert room.entries(5, verdict) == [EntryListResponse(Code.IO_ERROR)]
     room.store.storage.identities.looked(5, 77, written=True)
     assert room.entries(5, Verdict.ADMIT) == [EntryListResponse(Code.OK, b"[range(0, 1)]")]
+
+
+def test_what_a_list_shows_is_there_when_it_is_made(room: Room) -> None:
+    """Each that waited had a snapshot of its own: 64 of a ledger with ten million pages were 5 GB."""
+    room.store.fill(5, [0])
+    room.store.fill(6, [0])
+    room.store.storage.identities.note(6, 77)
+    answers: list[list[EntryListResponse]] = [[], [], []]
+    for answer, ledger in zip(answers, (5, 5, 6), strict=True):
+        response = room.holdings.entries(ledger)
+        assert isinstance(response, Later)
+        response.begin(Asker(), answer.append)
+    room.store.fill(5, [1])
+    room.store.storage.identities.look_again()
+    room.worker.do_one()
+    room.worker.do_one()
+    listed = [EntryListResponse(Code.OK, b"[range(0, %d)]" % stop) for stop in (1, 2)]
+    assert answers == [[listed[0]], [listed[1]], [EntryListResponse(Code.IO_ERROR)]], "the last may be another ledger"

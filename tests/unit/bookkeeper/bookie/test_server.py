@@ -157,6 +157,7 @@ async def test_behind_who_was_refused_a_newcomer_takes_the_place_of_who_has_gone
         cast("Any", None),
         cast("Any", None),
         cast("Any", None),
+        cast("Any", None),
         Counts(),
         Events(),
         Bounds(connections=4),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import threading
 
 import pytest
 
@@ -114,6 +115,21 @@ async def test_polls_end_with_their_connection_and_with_the_bookie(home: Home) -
         writer_v3[1].write(poll_v3(1, 0, FOR_LONG))
         await until(lambda: bookie.counts.long_polls_waiting == 1)
     writer_v3[1].close()
+
+
+async def test_entry_lists_end_with_their_connection(bookie: Bookie) -> None:
+    """Those of closed peers were made all the same, and kept the places of others."""
+    gate, lists = threading.Event(), bookie._server._lists
+    lists._worker.submit(gate.wait, lambda *_: None)
+    async with talking(bookie) as writer:
+        assert await writer.code(adds(1, [0])) == Code.OK
+        async with talking(bookie) as gone:
+            gone.writer.write(b"".join(request_v3(v3.EntryListRequest, 1, number=number) for number in range(20)))
+            await until(lambda: [len(queue) for queue in lists._waiting.values()] == [19])
+        await until(lambda: not lists._waiting)
+        gate.set()
+        await until(lambda: lists._making is None)
+        assert bookie.counts.entry_lists == 0
 
 
 async def test_a_fence_of_either_version_ends_the_polls_of_its_ledger(bookie: Bookie) -> None:

@@ -71,7 +71,7 @@ def test_what_a_checkpoint_moves_meanwhile_is_among_them() -> None:
 def test_ids_in_no_order_are_sorted_in_parts() -> None:
     many = [*range(3 * stored_ids._SORTED_AT_ONCE)]
     for ordered in (many, many[::-1]):
-        found = StoredIds(Pages(), [], [], [ordered])
+        found = StoredIds(Pages(), [], [ordered])
         assert list(found.runs()) == [range(len(many))]
 
 
