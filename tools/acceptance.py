@@ -345,7 +345,7 @@ LINES = {
     80: Line(
         "force answers when it is synced; a long poll's watcher ends with it",
         (
-            "test_a_deferred_add_is_acknowledged_at_once_and_durable_with_a_force",
+            "test_a_deferred_add_is_acknowledged_when_it_is_written_and_durable_with_a_force",
             "test_a_poll_is_answered_after_its_time_out_and_none_waits_for_ever",
             "test_those_of_a_connection_that_has_ended_are_forgotten",
         ),

@@ -175,8 +175,8 @@ MUTANTS = (
     Mutant(
         "a lost journal commit goes unnoticed",
         BOOKIE + "journal.py",
-        "if number != last + 1:",
-        "if number <= last:",
+        "            if commit.number != last + 1:\n",
+        "            if commit.number <= last:\n",
         killer="tests/unit/bookkeeper/bookie/test_journal.py",
     ),
     Mutant(
@@ -196,8 +196,43 @@ MUTANTS = (
     Mutant(
         "a commit is acknowledged and never written",
         BOOKIE + "journal.py",
-        "            segment.file.write([data, padding(len(data))], start)\n",
-        "",
+        "                    newest_file.write([commit.data, padding(len(commit.data))], commit.start)\n",
+        "                    pass\n",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
+        "of several commits that no sync had reached a start makes the last one durable",
+        BOOKIE + "journal.py",
+        "if commit.number >= newest[-1].first_unsynced:",
+        "if commit.number >= newest[-1].number:",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
+        "a commit does not say what was not synced before it",
+        BOOKIE + "journal.py",
+        "buffers, size = (record, *buffers), size + len(record)",
+        "pass",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
+        "a start leaves commits behind that it has cut",
+        BOOKIE + "journal.py",
+        "                lost_file.write([_ZEROS[:BLOCK_BYTES]], commit.start)\n",
+        "                pass\n",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
+        "a missing commit that had been synced is cut with those that had not (Q15)",
+        BOOKIE + "journal.py",
+        "if any(commit.number <= last or commit.first_unsynced > last + 1 for commit in lost):",
+        "if any(commit.number <= last for commit in lost):",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
+        "the journal goes to another segment and leaves one behind that is not synced",
+        BOOKIE + "journal.py",
+        "        self.sync()\n        with self._lock:\n",
+        "        with self._lock:\n",
         killer="tests/unit/bookkeeper/bookie/test_journal.py",
     ),
     Mutant(

@@ -99,11 +99,18 @@ LAC_MUTANTS = (
         killer=UNIT + "test_holdings.py",
     ),
     Mutant(
-        "a deferred add stays in memory until another add comes",
+        "a deferred add is acknowledged when it is in memory alone",
         BOOKIE + "session.py",
-        "        elif result.deferred:\n",
-        "        elif False:\n",
+        "            self._around.committer.hold_until_written(self, result.when_written, result.written_commit)\n",
+        "            self._around.committer.flush()\n            self.deliver(result.when_written)\n",
         killer=UNIT + "test_server_v3.py",
+    ),
+    Mutant(
+        "a force does not sync what was deferred",
+        BOOKIE + "committer.py",
+        "        self._wanted = max(self._wanted, commit)\n",
+        "",
+        killer=UNIT + "test_committer.py",
     ),
     Mutant(
         "what is acknowledged by the ids of the request is stored by others",

@@ -92,14 +92,17 @@ SHELL_MUTANTS = (
     _planted(
         "answers do not wait for their commit (P1)",
         BOOKIE + "committer.py",
-        "        self._busy = True\n        commit =",
-        ("        self._deliver(self._storage.newest_commit)\n        self._busy = True\n        commit ="),
+        "            commit = self._storage.take()\n",
+        (
+            "            self._synced = self._storage.newest_commit\n            self._deliver()\n"
+            "            commit = self._storage.take()\n"
+        ),
     ),
     _planted(
         "a session answers what is not durable (P1)",
         BOOKIE + "session.py",
-        "            self._around.committer.hold(self, result.when_durable, result.commit)\n        elif",
-        "            self._write(result.when_durable, result.durable_size)\n        elif",
+        "            self._around.committer.hold(self, result.when_durable, result.commit)\n",
+        "            self._write(result.when_durable, result.durable_size)\n",
     ),
     Mutant(
         "a commit without space is taken for written (P1)",
@@ -111,7 +114,7 @@ SHELL_MUTANTS = (
     Mutant(
         "what came during a commit is never committed (P9)",
         BOOKIE + "committer.py",
-        ("        if self._storage.staged:\n            self._start()\n"),
+        ("        if self._storage.staged or self._wanted > self._synced:\n            self._start()\n"),
         "",
         killer="tests/unit/bookkeeper/bookie/test_committer.py",  # the LAC of an idle writer begins a commit, too
     ),

@@ -179,7 +179,7 @@ class FakeBookie:
         if not isinstance(request, v2.AuthFrame) and request.master_key and request.ledger in self.storage.ledger_ids():
             self.keys.setdefault(request.ledger, request.master_key)
         self._commit()
-        return b"".join((*served.at_once, *served.when_durable))
+        return b"".join((*served.at_once, *served.when_written, *served.when_durable))
 
     def answer_v3(self, request: v3.Request, deliver: Callable[[bytes], None]) -> bytes | None:
         """The answer's bytes; None: nothing is said now, but it may be delivered later."""
@@ -197,7 +197,7 @@ class FakeBookie:
         self._commit()
         for begin in served.later:
             begin(Asker(), deliver)
-        return b"".join((*served.at_once, *served.when_durable))
+        return b"".join((*served.at_once, *served.when_written, *served.when_durable))
 
     def _commit(self) -> None:
         if self.storage.staged:

@@ -54,7 +54,7 @@ class Room:
         """Responses to a buffer of whole frames, durable ones last."""
         served = self.ask(data)
         assert served.position == len(data) and served.next_wire is None
-        return answers_v3(b"".join([*served.at_once, *served.when_durable]))
+        return answers_v3(b"".join([*served.at_once, *served.when_written, *served.when_durable]))
 
     def codes(self, data: bytes) -> list[Code]:
         return [answer.code for answer in self.answers(data)]

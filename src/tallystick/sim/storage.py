@@ -49,7 +49,7 @@ SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 @dataclass
 class Flight:
-    """A commit under way, with the adds, fences and explicit LACs that it will promise."""
+    """A commit under way, with the adds, fences and explicit LACs that its sync will promise."""
 
     commit: Commit
     adds: list[tuple[int, int, int]]
@@ -72,7 +72,9 @@ class StorageLife:
         self._staged_adds: list[tuple[int, int, int]] = []
         self._staged_fences: list[int] = []
         self._staged_lacs: list[tuple[int, int]] = []
+        self._defers = seed % 7 in (0, 3)  # not those that once failed: they stay as they were
         self._flight: Flight | None = None
+        self._unsynced: list[Flight] = []  # written: a process that dies does not lose them
         self._plan: CheckpointPlan | None = None
         self._is_plan_written = False
         self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
@@ -94,6 +96,7 @@ class StorageLife:
         self.trace.note("the power is lost" if lost_power else "killed")
         if lost_power:
             self.disk.power_loss()
+            self._unsynced = []
         else:
             self.disk.kill()
         self.disk.fault = None
@@ -119,7 +122,7 @@ class StorageLife:
                 self.trace.note("the disk is full")  # tried again: the flight and the plan are still there
             except StorageError as error:
                 self.trace.note("failed:", error)
-                if self._flight is not None:  # a commit failed: the bookie stops
+                if self._flight is not None or self._unsynced:  # a commit failed, or a sync: the bookie stops
                     self.crash()
         self.disk.crash_at = None
         self.restart()
@@ -204,8 +207,8 @@ class StorageLife:
             book.lac = max(book.lac, lac)
             if self.storage.staged:
                 self._staged_lacs.append((ledger, book.lac))
-            elif self._flight is not None:
-                self._flight.lacs.append((ledger, book.lac))
+            elif under_way := [*self._unsynced, *([self._flight] if self._flight else [])]:
+                under_way[-1].lacs.append((ledger, book.lac))
             else:
                 book.durable_lac = book.lac
 
@@ -223,20 +226,33 @@ class StorageLife:
             self._flight = Flight(self.storage.take(), self._staged_adds, self._staged_fences, self._staged_lacs)
             self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
             return
-        if self._flight is None:
+        if self._flight is not None and self._defers and self.random.random() < 0.6:
+            self.storage.write(self._flight.commit)
+            self._unsynced.append(self._flight)
+            self._flight = None
             return
-        self.storage.commit(self._flight.commit)
-        self.trace.note("  promised", len(self._flight.adds), "adds, fences of", self._flight.fences)
-        for ledger, entry, version in self._flight.adds:
-            book = self.books[ledger]
-            if entry in book.entries:
-                self.promise_count += 1
-                book.entries[entry].durable_version = max(book.entries[entry].durable_version, version)
-        for ledger in self._flight.fences:
-            self.books[ledger].fence_promised = True
-        for ledger, lac in self._flight.lacs:
-            self.books[ledger].durable_lac = max(self.books[ledger].durable_lac, lac)
-        self._flight = None
+        if self._flight is not None:
+            self.storage.commit(self._flight.commit)
+            self._unsynced.append(self._flight)
+            self._flight = None
+        elif self._unsynced:
+            self.storage.sync()
+        self._promise()
+
+    def _promise(self) -> None:
+        """Hold the storage to all that was written: it is on the disk."""
+        for flight in self._unsynced:
+            self.trace.note("  promised", len(flight.adds), "adds, fences of", flight.fences)
+            for ledger, entry, version in flight.adds:
+                book = self.books[ledger]
+                if entry in book.entries:
+                    self.promise_count += 1
+                    book.entries[entry].durable_version = max(book.entries[entry].durable_version, version)
+            for ledger in flight.fences:
+                self.books[ledger].fence_promised = True
+            for ledger, lac in flight.lacs:
+                self.books[ledger].durable_lac = max(self.books[ledger].durable_lac, lac)
+        self._unsynced = []
 
     def upkeep(self) -> None:
         """Take one step of a checkpoint or a collection."""
@@ -297,10 +313,10 @@ class StorageLife:
         self._staged_adds = [add for add in self._staged_adds if add[0] != ledger]
         self._staged_fences = [fence for fence in self._staged_fences if fence != ledger]
         self._staged_lacs = [lac for lac in self._staged_lacs if lac[0] != ledger]
-        if self._flight is not None:
-            self._flight.adds = [add for add in self._flight.adds if add[0] != ledger]
-            self._flight.fences = [fence for fence in self._flight.fences if fence != ledger]
-            self._flight.lacs = [lac for lac in self._flight.lacs if lac[0] != ledger]
+        for flight in [*self._unsynced, *([self._flight] if self._flight else [])]:
+            flight.adds = [add for add in flight.adds if add[0] != ledger]
+            flight.fences = [fence for fence in flight.fences if fence != ledger]
+            flight.lacs = [lac for lac in flight.lacs if lac[0] != ledger]
 
     def look(self) -> None:
         ledger = self.random.choice(IDS)
@@ -330,6 +346,7 @@ class StorageLife:
         if self._flight is not None:
             self.commit()
         self.storage.close()
+        self._unsynced = []
         self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
         for book in self.books.values():
             for versions in book.entries.values():
@@ -343,6 +360,7 @@ class StorageLife:
             self._is_plan_written = False
             self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
             self.storage = self._open()
+            self._promise()  # a start syncs what the last process wrote
             try:
                 for ledger in IDS:
                     self._settle(ledger)

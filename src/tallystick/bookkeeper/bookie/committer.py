@@ -1,9 +1,10 @@
 """Group commit without a timer: what is staged while one commit is written is the next one.
 
 Responses that wait for durability are held here until a commit that began after them has returned, and leave as one
-write a connection. A commit that finds the disk full is tried again until there is space: nothing staged is ever
-forgotten, its responses are only late. Any other failure is the end: nobody knows what is on the disk, so no response
-leaves.
+write a connection. Those to deferred adds wait for the write of their commit alone, and a commit for which no other
+response waits is not synced: the next one that is takes it along. A commit that finds the disk full is tried again
+until there is space: nothing staged is ever forgotten, its responses are only late. Any other failure is the end:
+nobody knows what is on the disk, so no response leaves.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ class Committer:
         self._storage, self._worker, self._clock, self._counts = storage, worker, clock, counts
         self._full, self._committed, self._on_failed = full, committed, failed
         self._loop = asyncio.get_running_loop()
-        self._responses: ResponsesByCommit = {}
+        self._until_written: ResponsesByCommit = {}
+        self._until_synced: ResponsesByCommit = {}
+        self._written = self._synced = storage.newest_commit  # so far the commits are; nothing is staged yet
+        self._wanted = self._synced  # and so far they are to be synced
         self._blocked: list[ResponseReceiver] = []
         self._in_flight = self._reserved = 0  # bytes
         self._busy = self._kicked = self._stuck = self._dead = self._pressed = False
@@ -77,12 +81,23 @@ class Committer:
 
     def hold(self, connection: ResponseReceiver, responses: Sequence[bytes], commit: int) -> None:
         """Deliver these when this commit, the storage's newest or an older one, is durable."""
-        self._responses.setdefault(commit, {}).setdefault(connection, []).extend(responses)
+        self._wanted = max(self._wanted, commit)
+        self._hold(self._until_synced, connection, responses, commit)
+
+    def hold_until_written(self, connection: ResponseReceiver, responses: Sequence[bytes], commit: int) -> None:
+        """Deliver these when the operating system has this commit, which is the storage's newest."""
+        self._hold(self._until_written, connection, responses, commit)
+
+    def _hold(
+        self, held: ResponsesByCommit, connection: ResponseReceiver, responses: Sequence[bytes], commit: int
+    ) -> None:
+        held.setdefault(commit, {}).setdefault(connection, []).extend(responses)
         self._kick()
 
     def flush(self) -> None:
         """Make durable what is staged, though no response waits for it."""
         if self._storage.staged:
+            self._wanted = self._storage.newest_commit
             self._kick()
 
     def _kick(self) -> None:
@@ -117,41 +132,69 @@ class Committer:
         self._kicked = False
         if self._dead:
             return
-        if not self._storage.staged:  # all of it is durable: no commit is under way either
-            self._deliver(self._storage.newest_commit)
-            return
-        self._busy = True
-        commit = self._storage.take()
-        self._in_flight = commit.size
-        self._write(commit)
+        if self._storage.staged:
+            self._busy = True
+            commit = self._storage.take()
+            self._in_flight = commit.size
+            self._write(commit)
+        elif self._wanted > self._synced:
+            self._busy = True
+            self._sync(self._written)
+        else:
+            self._deliver()
 
     def _write(self, commit: Commit) -> None:
+        """Write a commit, and sync it if a response waits for that: in one go, unless others wait for the write."""
         started = self._clock.now()
+        needs_sync = self._wanted > self._synced
+        at_once = needs_sync and commit.number not in self._until_written
 
         def done(_: None, error: Exception | None) -> None:
             if error is None:
                 self._counts.commits += 1
                 self._counts.commit_seconds += self._clock.now() - started
-                self._finish(commit.number)
+                self._written, self._in_flight = commit.number, 0
+                if self._stuck:
+                    self._stuck = False
+                    self._full(None)
+                if needs_sync and not (at_once or self._dead):
+                    self._sync(commit.number)
+                    self._deliver()
+                else:
+                    self._finish(commit.number if at_once else self._synced)
             elif isinstance(error, DiskFull) and not self._dead:
                 self._stuck = True
                 self._full(error)
                 self._retry = self._loop.call_later(RETRY_S, self._write, commit)
             else:
-                self._dead = True
-                self._on_failed(error)
+                self._fail(error)
 
-        self._worker.submit(lambda: self._storage.commit(commit), done)
+        do = self._storage.commit if at_once else self._storage.write
+        self._worker.submit(lambda: do(commit), done)
 
-    def _finish(self, number: int) -> None:
-        self._busy, self._in_flight = False, 0
-        if self._stuck:
-            self._stuck = False
-            self._full(None)
-        # The next commit first: the thread writes while the responses of this one are sent.
-        if self._storage.staged:
+    def _sync(self, number: int) -> None:
+        """Make durable what was written, which is all up to this commit."""
+        started = self._clock.now()
+
+        def done(_: None, error: Exception | None) -> None:
+            if error is None:
+                self._counts.commit_seconds += self._clock.now() - started
+                self._finish(number)
+            else:
+                self._fail(error)
+
+        self._worker.submit(self._storage.sync, done)
+
+    def _fail(self, error: Exception) -> None:
+        self._dead = True
+        self._on_failed(error)
+
+    def _finish(self, synced: int) -> None:
+        self._busy, self._synced = False, synced
+        # What comes next first: the thread works while the responses of this commit are sent.
+        if self._storage.staged or self._wanted > self._synced:
             self._start()
-        self._deliver(number)
+        self._deliver()
         self._committed()
         self._unblock()
 
@@ -161,10 +204,11 @@ class Committer:
         for connection in blocked:
             connection.resume()
 
-    def _deliver(self, number: int) -> None:
-        """Deliver the responses of commits up to this one, which are durable."""
-        for commit in sorted(commit for commit in self._responses if commit <= number):
-            for connection, responses in self._responses.pop(commit).items():
-                connection.deliver(responses)
-        if not (self._busy or self._kicked or self._responses):
+    def _deliver(self) -> None:
+        """Deliver the responses that have become true."""
+        for responses, number in (self._until_written, self._written), (self._until_synced, self._synced):
+            for commit in sorted(commit for commit in responses if commit <= number):
+                for connection, ready in responses.pop(commit).items():
+                    connection.deliver(ready)
+        if not (self._busy or self._kicked or self._until_written or self._until_synced):
             self.idle.set()

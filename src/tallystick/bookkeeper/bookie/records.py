@@ -6,13 +6,15 @@
     0xFF01  FENCE     version 0    ledger 8 | master key 20
     0xFF02  CREATION  version 0    ledger 8 | creation of its metadata 8
     0xFF03  LAC       version 0    ledger 8 | LAC 8 | digest               an explicit LAC (``explicit_lacs.py``)
+    0xFF04  UNSYNCED  version 0    number of a commit 8                    the first record of a commit, if at all
 
 ``_READERS`` has all versions of all types: a new one is an entry there, and a class that says what a replay does with
 it. A record that is not in the table is of a newer version of this program, and the bookie does not start: the record
 is neither skipped nor cut, as it may be what an answer promised.
 
 Every entry has the master key with it, so nothing else is needed to bring a ledger back. A CREATION and a LAC come
-after the first entry or fence of their ledger; a creation is -1 where a look found no metadata.
+after the first entry or fence of their ledger; a creation is -1 where a look found no metadata. UNSYNCED is for the
+journal itself, which may have lost the commits from that one on when it was written (``journal.py``).
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.frames import PLAIN_ADD, AddRun, scan_adds
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import CorruptRecord
+from tallystick.runtime.disk import Buffer
 
 _HEAD = struct.Struct(">IHH")
 _LENGTH_BYTES = 4
-_ENTRY, _FENCE, _CREATION, _LAC = PLAIN_ADD >> 16, 0xFF01, 0xFF02, 0xFF03
+_ENTRY, _FENCE, _CREATION, _LAC, _UNSYNCED = PLAIN_ADD >> 16, 0xFF01, 0xFF02, 0xFF03, 0xFF04
 _FENCE_BODY = struct.Struct(">q20s")
 _CREATION_BODY = struct.Struct(">qq")
+_UNSYNCED_BODY = struct.Struct(">Q")
 
 
 class JournalRecord(Protocol):
@@ -131,6 +135,32 @@ class ExplicitLac:
         ledgers.explicit_lacs.note(self.ledger, self.body)
 
 
+@dataclass(frozen=True)
+class Unsynced:
+    """When its commit was written, those from ``first`` on had not been synced. No ledger is changed by it."""
+
+    first: int
+    ledger: LedgerId = field(default=-1, init=False)
+
+    def encode(self) -> bytes:
+        return _encoded(_UNSYNCED, _UNSYNCED_BODY.pack(self.first))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Unsynced:
+        return cls(*_UNSYNCED_BODY.unpack(body))
+
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
+        pass
+
+
+def first_unsynced(payload: Buffer) -> int | None:
+    """Return the number in the UNSYNCED that a commit begins with, None if it begins with something else."""
+    if len(payload) < _HEAD.size + _UNSYNCED_BODY.size or _HEAD.unpack_from(payload)[1:] != (_UNSYNCED, 0):
+        return None
+    (first,) = _UNSYNCED_BODY.unpack_from(payload, _HEAD.size)
+    return int(first)
+
+
 def _no_entry(body: bytes) -> JournalRecord:
     """Refuse an entry: whole ones are found by the scans of runs, so this is shorter than the header of one."""
     raise struct.error("too short for an entry")
@@ -142,6 +172,7 @@ _READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _FENCE: (Fence.decode,),
     _CREATION: (CreationRecord.decode,),
     _LAC: (ExplicitLac.decode,),
+    _UNSYNCED: (Unsynced.decode,),
 }
 
 

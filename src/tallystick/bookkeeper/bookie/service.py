@@ -3,14 +3,14 @@
 A wire gives values, or runs of stored frames by columns, and gets codes back with the moment from which they are true::
 
     commit NOW         they are already
-    commit n           when this commit of the journal is on the disk
+    commit n           when this commit of the journal is on the disk, or with the operating system if it is *deferred*
     AfterLook(ledger)  there is no code yet: ask again with what a look at the ledger's metadata has said
     Later(begin)       nor here: ``begin`` it, and the response comes when something happens
 
 Adds that were stored wait for their commit, and so does every response to a read that fenced, "no such entry" included,
 since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original sends that "no" before its fence is
-synced. A deferred add is acknowledged at once, and durable with the commit that a force waits for: nothing else takes
-it for that.
+synced. A deferred add is acknowledged when its commit is written, so that a bookie that is killed has it after its
+restart, and durable with the commit that a force waits for: nothing else takes it for that.
 """
 
 from __future__ import annotations
@@ -95,11 +95,12 @@ class Later(Generic[Response]):
 
 @dataclass(slots=True)
 class ServiceResponse:
-    """The response to a request that is not a run; true with ``commit``."""
+    """The response to a request that is not a run; true with ``commit``, if ``deferred`` before that is synced."""
 
     code: Code
     entries: Sequence[bytes] = ()
     commit: int = NOW
+    deferred: bool = False
 
 
 @dataclass(slots=True)
@@ -225,7 +226,7 @@ class Service:
         self._counts.add_bytes += len(add.body)
         # One of recovery is never deferred: what it writes back may be all that is left of the entry (Q14).
         is_deferred = add.deferred and not add.recovery
-        return ServiceResponse(code, commit=NOW if is_deferred else self._storage.newest_commit)
+        return ServiceResponse(code, commit=self._storage.newest_commit, deferred=is_deferred)
 
     def read(
         self, read: ReadEntryRequest | ReadBatchRequest, verdict: Verdict | None = None, *, waiting: int = 0

@@ -298,8 +298,8 @@ class Session(asyncio.BufferedProtocol):
         """Keep what is to wait: responses for their commit, requests for what answers them."""
         if result.when_durable:
             self._around.committer.hold(self, result.when_durable, result.commit)
-        elif result.deferred:
-            self._around.committer.flush()
+        if result.when_written:
+            self._around.committer.hold_until_written(self, result.when_written, result.written_commit)
         if not result.later:
             return
         here, waits = list[bytes](), False

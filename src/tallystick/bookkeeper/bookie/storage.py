@@ -5,12 +5,13 @@
     add, fence ─┬─► memtable, readable at once ─► checkpoints (``checkpoints.py``)     entry logs
                 └─► staged ─► take ─► commit                                           journal
 
-"Loop" methods never wait for a sync and must all be called from one thread. ``commit`` does I/O, on one thread in the
-order of ``take``; what a checkpoint writes is for that thread or another one. What an answer promises is durable only
-after the ``commit`` of what was staged with it has returned.
+"Loop" methods never wait for a sync and must all be called from one thread. ``commit``, ``write`` and ``sync`` do I/O,
+on one thread in the order of ``take``; what a checkpoint writes is for that thread or another one. What an answer
+promises is durable only after the ``commit`` of what was staged with it has returned, or a ``sync`` after its
+``write``.
 
-A StorageError from ``commit`` other than DiskFull means that the bookie must stop (a failed sync leaves it unknown what
-is on the disk). After DiskFull the same commit may be tried again.
+A StorageError from one of them other than DiskFull means that the bookie must stop (a failed sync leaves it unknown
+what is on the disk). After DiskFull the same commit may be tried again.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Storage:
         self._staged: list[Buffer] = []
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
+        self._written = parts.number  # of the last one that the operating system has
         self._durable = parts.number  # and of the last one that is on the disk
         self.replay_stats = parts.replay_stats
 
@@ -278,8 +280,18 @@ class Storage:
 
     def commit(self, commit: Commit) -> None:
         """Make a commit durable with one write and one sync; commits come in the order in which they were taken."""
+        self.write(commit)
+        self.sync()
+
+    def write(self, commit: Commit) -> None:
+        """Write a commit, so that the end of this process does not lose it; a ``sync`` makes it durable."""
         self._journal.write(commit)
-        self._durable = commit.number
+        self._written = commit.number
+
+    def sync(self) -> None:
+        """Make durable what was written."""
+        self._journal.sync()
+        self._durable = self._written
 
     # Blocking, for when nothing else runs.
 

@@ -224,10 +224,9 @@ class WireV3:
                 assert_never(request)
 
     def _add(self, request: v3.AddRequest, result: ServeResult, verdict: Verdict | None) -> None:
-        deferred = request.deferred_sync
         add = AddEntryRequest(
             request.ledger, request.entry, request.master_key, request.body, request.recovery,
-            request.header.priority > 0, deferred,
+            request.header.priority > 0, request.deferred_sync,
         )  # fmt: skip
         if request.header.version != v3.VERSION:
             response: ServiceResponse | AfterLook = self._service.refuse(add, Code.BAD_VERSION)
@@ -241,11 +240,10 @@ class WireV3:
         if isinstance(response, AfterLook):
             result.wait(response.ledger, v3.encode_request(request))
             return
-        result.deferred = result.deferred or (deferred and response.code == Code.OK)
         encoded = encode_response(
             responses.AddResponse(request.header.request_id, response.code, request.ledger, request.entry)
         )
-        result.add_response(encoded, response.commit)
+        result.add_response(encoded, response.commit, deferred=response.deferred)
 
     def _read(self, request: v3.ReadRequest, result: ServeResult, verdict: Verdict | None) -> None:
         key = (request.master_key or b"") if request.fence else None

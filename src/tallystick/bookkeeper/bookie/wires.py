@@ -38,13 +38,16 @@ Begin = Callable[[Requester, Callable[[bytes], None]], None]
 
 @dataclass(slots=True)
 class ServeResult:
-    """The result of one call of a wire. All responses that wait for the disk leave with the last ``commit``."""
+    """The result of one call of a wire. All responses that wait for the disk leave with the last ``commit``, or with
+    the last ``written_commit``."""
 
     position: int  # the first byte that was not used
     need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the responses have left
     at_once: list[bytes] = field(default_factory=list)
     when_durable: list[bytes] = field(default_factory=list)
     commit: int = 0  # of the journal, with which the latter are durable
+    when_written: list[bytes] = field(default_factory=list)  # of deferred adds
+    written_commit: int = 0  # of the journal, with which the operating system has them
     refusal: RemoteProtocolError | None = None  # close the connection
     limit: int = RESPONSE_BYTES  # of the responses; what is over it waits for another call
     short: bool = False  # a batch keeps within it, too
@@ -54,7 +57,6 @@ class ServeResult:
     read_is_next: bool = False  # it ended before a read, because none was allowed
     to_look: dict[LedgerId, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
     later: list[Begin] = field(default_factory=list)  # of requests that wait for something else
-    deferred: bool = False  # something was stored that no response waits for
     next_wire: Wire | None = None  # serve what follows by this one from now on
 
     @classmethod
@@ -62,10 +64,15 @@ class ServeResult:
         """Return the result of a call that has served nothing yet."""
         return cls(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short)
 
-    def add_response(self, data: bytes, commit: int = NOW) -> None:
+    def add_response(self, data: bytes, commit: int = NOW, *, deferred: bool = False) -> None:
+        """Keep a response that is true with this commit; ``deferred``: when it is written, be it not synced."""
         self.size += len(data)
         if commit == NOW:
             self.at_once.append(data)
+        elif deferred:
+            self.durable_size += len(data)
+            self.when_written.append(data)
+            self.written_commit = max(self.written_commit, commit)
         else:
             self.durable_size += len(data)
             self.when_durable.append(data)

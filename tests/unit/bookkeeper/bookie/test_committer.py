@@ -25,6 +25,7 @@ class Paper:
     staged_bytes: int = 0
     taken: int = 0
     outcomes: list[Any] = field(default_factory=list)  # of the commits that were submitted
+    done: list[str] = field(default_factory=list)
 
     def stage(self, size: int = 1) -> None:
         self.staged_bytes += size
@@ -43,13 +44,22 @@ class Paper:
         return self.taken + self.staged
 
     def commit(self, commit: Commit) -> None:
-        pass
+        self.write(commit)
+        self.sync()
+
+    def write(self, commit: Commit) -> None:
+        self.done.append(f"write {commit.number}")
+
+    def sync(self) -> None:
+        self.done.append("sync")
 
     def submit(self, call: Any, done: Any) -> None:
-        self.outcomes.append(done)
+        self.outcomes.append((call, done))
 
     def finish(self, error: Exception | None = None) -> None:
-        self.outcomes.pop(0)(None, error)
+        call, done = self.outcomes.pop(0)
+        call()
+        done(None, error)
 
 
 @dataclass(eq=False)
@@ -75,6 +85,11 @@ class Desk:
     async def hold(self, connection: Connection, answer: bytes, size: int = 1) -> None:
         self.paper.stage(size)
         self.committer.hold(connection, [answer], self.paper.newest_commit)
+        await asyncio.sleep(0)
+
+    async def defer(self, connection: Connection, answer: bytes) -> None:
+        self.paper.stage()
+        self.committer.hold_until_written(connection, [answer], self.paper.newest_commit)
         await asyncio.sleep(0)
 
 
@@ -248,3 +263,113 @@ async def test_the_next_commit_is_written_while_the_answers_of_this_one_are_sent
         await desk.hold(Taking(), b"a")
     desk.paper.finish()
     assert taken == [2]
+
+
+async def test_a_deferred_add_is_answered_when_it_is_written_and_nobody_syncs_it(desk: Desk) -> None:
+    one = Connection()
+    for entry in (b"a", b"b"):
+        await desk.defer(one, entry)
+        assert entry not in one.got, "a process that is killed now has lost it"
+        assert not desk.committer.idle.is_set()
+        desk.paper.finish()
+        assert one.got[-1] == entry
+        assert desk.committer.idle.is_set()
+    assert desk.paper.done == ["write 1", "write 2"]
+    assert desk.counts.commits == 2
+
+
+async def test_a_force_is_answered_after_the_sync_of_what_was_deferred(desk: Desk) -> None:
+    one = Connection()
+    await desk.defer(one, b"a")
+    desk.paper.finish()
+    await desk.hold(one, b"force", size=0)
+    assert one.got == [b"a"]
+    desk.paper.finish()
+    assert one.got == [b"a", b"force"]
+    await desk.hold(one, b"force again", size=0)
+    assert one.got[-1] == b"force again", "there is nothing to sync"
+    assert desk.paper.done == ["write 1", "sync"]
+
+
+async def test_a_force_that_comes_while_the_adds_are_written(desk: Desk) -> None:
+    one = Connection()
+    await desk.defer(one, b"a")
+    await desk.hold(one, b"force", size=0)
+    desk.paper.finish()
+    assert one.got == [b"a"]
+    desk.paper.finish()
+    assert one.got == [b"a", b"force"]
+    assert desk.paper.done == ["write 1", "sync"]
+    assert desk.committer.idle.is_set()
+
+
+async def test_deferred_adds_do_not_wait_for_the_sync_that_others_of_their_commit_wait_for(desk: Desk) -> None:
+    one, two = Connection(), Connection()
+    await desk.hold(two, b"first")
+    await desk.defer(one, b"deferred")
+    await desk.hold(two, b"add")
+    desk.paper.finish()
+    assert two.got == [b"first"]
+    await desk.defer(one, b"later")
+    desk.paper.finish()
+    assert (one.got, two.got) == ([b"deferred"], [b"first"])
+    desk.paper.finish()
+    assert (one.got, two.got) == ([b"deferred"], [b"first", b"add"]), "the next is not written before this sync"
+    desk.paper.finish()
+    assert one.got == [b"deferred", b"later"]
+    assert desk.paper.done == ["write 1", "sync", "write 2", "sync", "write 3"]
+
+
+async def test_a_plain_add_syncs_what_was_deferred_before_it(desk: Desk) -> None:
+    one = Connection()
+    await desk.defer(one, b"a")
+    desk.paper.finish()
+    await desk.hold(one, b"b")
+    desk.paper.finish()
+    await desk.hold(one, b"force", size=0)
+    assert one.got == [b"a", b"b", b"force"]
+    assert desk.paper.done == ["write 1", "write 2", "sync"]
+
+
+async def test_a_deferred_add_waits_for_space_and_is_still_not_synced(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    one = Connection()
+    await desk.defer(one, b"a")
+    desk.paper.finish(DiskFull("full"))
+    assert not one.got
+    await until(lambda: bool(desk.paper.outcomes))
+    desk.paper.finish()
+    assert one.got == [b"a"]
+    assert desk.full[1] is None
+    assert "sync" not in desk.paper.done
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["with a deferred add", "without"])
+async def test_p1_a_sync_that_fails_answers_no_force_ever(desk: Desk, held: bool) -> None:
+    one = Connection()
+    if held:
+        await desk.defer(one, b"a")
+        desk.paper.finish()
+        await desk.hold(one, b"force", size=0)
+        desk.paper.finish(StorageError("the sync failed"))
+        assert one.got == [b"a"]
+    else:
+        await desk.hold(one, b"b")
+        desk.paper.finish(StorageError("the sync failed"))
+        assert not one.got
+    await desk.hold(one, b"force", size=0)
+    assert b"force" not in one.got and len(desk.failed) == 1
+
+
+async def test_no_sync_begins_after_the_close(desk: Desk) -> None:
+    """The journal is closed by then."""
+    one = Connection()
+    await desk.defer(one, b"a")
+    await desk.defer(one, b"b")
+    await desk.hold(one, b"force", size=0)
+    desk.paper.finish()
+    desk.committer.close()
+    desk.paper.finish()
+    assert one.got == [b"a", b"b"] and not desk.paper.outcomes

@@ -9,6 +9,7 @@ import pytest
 
 from support.stores import SMALL
 from tallystick.bookkeeper.bookie.journal import Commit, Journal
+from tallystick.bookkeeper.bookie.records import Unsynced, first_unsynced
 from tallystick.bookkeeper.bookie.segment import COMMIT_BYTES, FIRST_COMMIT
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
@@ -36,8 +37,10 @@ class Desk:
     def replay(self, mark: int = 0) -> list[tuple[int, bytes]]:
         return [(commit.number, bytes(commit.payload)) for commit in self.open().replay(mark)]
 
-    def write(self, number: int, payload: bytes) -> None:
+    def write(self, number: int, payload: bytes, *, synced: bool = True) -> None:
         self.journal.write(Commit(number, (payload,), len(payload)))
+        if synced:
+            self.journal.sync()
 
     def content(self) -> dict[str, bytes]:
         return {path: read_file(self.disk, path) for path in self.disk.files()}
@@ -71,6 +74,7 @@ def test_one_write_and_one_sync_a_commit() -> None:
     seen: list[str] = []
     desk.disk.fault = lambda operation, path: seen.append(operation)
     desk.journal.write(Commit(2, [b"x" * 10] * 200, 2000))
+    desk.journal.sync()
     assert seen == ["write", "sync"]
 
 
@@ -301,3 +305,125 @@ def test_a_crash_in_a_stamp_damages_no_header_copy_that_is_the_only_whole_one(
     desk.disk.power_loss()
     desk.disk.flip(SEGMENT, written[-1] + 10)
     desk.open()
+
+
+# Commits that nobody waits for are written and not synced.
+
+
+def without_records(commits: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """The commits without the records that say what had not been synced."""
+    records = [0 if first_unsynced(payload) is None else len(Unsynced(0).encode()) for _, payload in commits]
+    return [(number, payload[size:]) for (number, payload), size in zip(commits, records, strict=True)]
+
+
+def unsynced(desk: Desk, first: int, count: int) -> list[tuple[int, bytes]]:
+    commits = [(number, desk.random.randbytes(700)) for number in range(first, first + count)]
+    for number, payload in commits:
+        desk.write(number, payload, synced=False)
+    return commits
+
+
+def test_commits_are_written_without_a_sync_and_one_sync_is_of_all() -> None:
+    desk = Desk()
+    desk.fill(1)
+    seen: list[str] = []
+    desk.disk.fault = lambda operation, path: seen.append(operation)
+    unsynced(desk, 2, 3)
+    assert seen == ["write"] * 3
+    desk.journal.sync()
+    desk.journal.sync()
+    assert seen == ["write"] * 3 + ["sync"]
+
+
+def test_what_was_written_outlives_the_process_and_from_its_next_start_on_the_machine() -> None:
+    desk = Desk()
+    written = desk.fill(2) + unsynced(desk, 3, 30)  # of several segments
+    desk.disk.kill()
+    assert without_records(desk.replay()) == written
+    desk.disk.power_loss()
+    assert without_records(desk.replay()) == written
+
+
+def test_what_a_failed_sync_of_several_commits_left_in_the_page_cache_is_made_durable() -> None:
+    desk = Desk()
+    written = desk.fill(2) + unsynced(desk, 3, 4)
+    desk.disk.fault = lambda operation, path: StorageError("simulated") if operation == "sync" else None
+    with pytest.raises(StorageError):
+        desk.journal.sync()
+    desk.disk.kill()
+    desk.disk.fault = None
+    assert without_records(desk.replay()) == written
+    desk.disk.power_loss()
+    assert without_records(desk.replay()) == written
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_loss_of_power_takes_unsynced_commits_from_one_on_and_no_synced_one(seed: int) -> None:
+    desk = Desk()
+    durable = desk.fill(3) + unsynced(desk, 4, 3)
+    desk.journal.sync()
+    end = desk.journal.end
+    assert end.number == 6, "what is not synced does not count as reached"
+    written = durable + unsynced(desk, 7, 5)
+    assert desk.journal.end == end
+    written += unsynced(desk, 12, 4)  # in another segment
+    desk.disk.random = random.Random(seed)
+    desk.disk.power_loss()
+    found = without_records([(commit.number, bytes(commit.payload)) for commit in desk.open().replay(0, end)])
+    assert found == written[: len(found)] and len(found) >= len(durable)
+    after = [*found, (len(found) + 1, b"after")]
+    desk.write(*after[-1])
+    desk.disk.power_loss()
+    assert without_records(desk.replay()) == after, "nothing comes back of what was cut"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_crash_while_a_start_cuts_does_no_harm(seed: int) -> None:
+    desk = Desk()
+    written = desk.fill(1) + unsynced(desk, 2, 5)
+    file = desk.disk.open(SEGMENT)
+    file.write([bytes(BLOCK_BYTES)], FIRST_COMMIT + 2 * BLOCK_BYTES)
+    file.sync()  # all but commit 3 reached the disk
+    desk.disk.random = random.Random(seed)
+    desk.disk.crash_at = desk.disk.operations + 4 + seed % 6
+    with pytest.raises(Crashed):
+        desk.replay()
+    desk.disk.power_loss()
+    assert without_records(desk.replay()) == written[:2]
+    desk.write(3, b"after")
+    assert without_records(desk.replay()) == [*written[:2], (3, b"after")]
+
+
+@pytest.mark.parametrize("damaged", range(2, 6))
+def test_damage_of_what_a_later_commit_says_was_synced_is_refused(damaged: int) -> None:
+    desk = Desk()
+    written = desk.fill(1) + unsynced(desk, 2, 2)
+    desk.journal.sync()
+    written += unsynced(desk, 4, 2)
+    desk.disk.flip(SEGMENT, FIRST_COMMIT + (damaged - 1) * BLOCK_BYTES + 30)
+    if damaged < 4:
+        with pytest.raises(CorruptRecord, match="middle"):
+            desk.replay()
+    else:
+        assert without_records(desk.replay()) == written[: damaged - 1], "nobody was told that these are durable"
+
+
+def test_damage_of_what_the_state_says_was_synced_is_refused() -> None:
+    desk = Desk()
+    desk.fill(1)
+    unsynced(desk, 2, 3)
+    desk.journal.sync()
+    desk.disk.flip(SEGMENT, FIRST_COMMIT + 2 * BLOCK_BYTES + 30)
+    with pytest.raises(CorruptRecord, match="its end was lost"):
+        list(desk.open().replay(0, desk.journal.end._replace(generation=1, number=4)))
+
+
+def test_a_lost_end_of_a_segment_is_refused_when_there_is_a_later_segment() -> None:
+    desk = Desk()
+    unsynced(desk, 1, 30)
+    last = max(path for path in desk.disk.files() if path.endswith(".segment"))
+    desk.replay()  # all of it is here
+    desk.disk.flip(SEGMENT, FIRST_COMMIT + BLOCK_BYTES + 30)
+    assert last != SEGMENT
+    with pytest.raises(CorruptRecord, match="middle"):
+        desk.replay()

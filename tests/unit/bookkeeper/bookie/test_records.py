@@ -102,7 +102,7 @@ def test_what_is_no_record_is_refused(garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "version"), [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 1), (0xFF04, 0), (0x0000, 0)]
+    ("kind", "version"), [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 1), (0xFF04, 1), (0xFF05, 0), (0x0000, 0)]
 )
 @pytest.mark.parametrize("body", [b"", bytes(28), bytes(60)])
 def test_a_record_of_a_newer_version_is_named(kind: int, version: int, body: bytes) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
-from support.bookies import KEY, Home, Peer, adds, read, talking
+from support.bookies import KEY, Home, Peer, SpyDisk, adds, read, talking
 from support.v3_frames import adds_v3, answers_v3, codes_v3, entry_body, poll_v3, read_v3, request_v3, write_lac_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
@@ -18,6 +19,7 @@ from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import ReadResponse
+from tallystick.errors import StorageError
 from tallystick.runtime.places import Places
 
 MIB = 1024 * 1024
@@ -84,11 +86,43 @@ async def test_unfinished_frames_are_bounded(home: Home, monkeypatch: pytest.Mon
         assert bookie.counts.unfinished_bytes <= 4 * MIB * 2
 
 
-async def test_a_deferred_add_reaches_the_disk_though_no_response_waits_for_it(bookie: Bookie) -> None:
-    async with talking(bookie) as peer:
-        assert codes_v3(await peer.ask(adds_v3(1, [0], deferred_sync=True)) or b"") == [(1, Code.OK)]
-        await until(lambda: bookie.counts.commits == 1)
+async def test_a_deferred_add_is_acknowledged_when_the_system_has_it_and_no_sooner(tmp_path: Path) -> None:
+    """Whoever kills the process between an acknowledgement and the force finds all of it after the restart."""
+    dead = False
+
+    def before(action: str, path: str) -> None:
+        if dead and action in ("write", "sync"):
+            raise StorageError("the process was killed before")
+
+    home = Home(tmp_path, disk=SpyDisk(before))
+    await home.found()
+    bookie = await home.start()
+    async with talking(bookie) as peer, talking(bookie) as late:
+        for entry in range(20):
+            assert codes_v3(await peer.ask(adds_v3(1, [entry], deferred_sync=True)) or b"") == [(1, Code.OK)]
+        dead = True
+        assert await late.ask(adds_v3(1, [20], deferred_sync=True)) is None, "it is in memory alone"
+    await bookie.stop()
+    dead = False
+    async with home.running() as again, talking(again) as peer:
+        assert codes_v3(await peer.ask(request_v3(v3.ForceRequest, 1)) or b"") == [(1, Code.OK)]
+        peer.writer.write(b"".join(read_v3(1, entry) for entry in range(21)))
+        codes = [code for _, code in codes_v3(await answers(peer, 21))]
+        assert codes == [Code.OK] * 20 + [Code.NO_ENTRY]
+
+
+async def test_deferred_adds_cost_no_sync_and_a_force_is_one_of_all(tmp_path: Path) -> None:
+    done: list[str] = []
+    home = Home(tmp_path, disk=SpyDisk(lambda action, path: done.append(action) if "segment" in path else None))
+    await home.found()
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert codes_v3(await peer.ask(adds_v3(1, [0])) or b"") == [(1, Code.OK)]
+        done.clear()
+        for entry in range(1, 5):
+            assert codes_v3(await peer.ask(adds_v3(1, [entry], deferred_sync=True)) or b"") == [(1, Code.OK)]
+        assert done == ["write"] * 4
         assert codes_v3(await peer.ask(request_v3(v3.ForceRequest, 1, number=2)) or b"") == [(2, Code.OK)]
+        assert done == ["write"] * 4 + ["sync"]
 
 
 async def test_entry_lists_and_long_polls_over_the_wire(bookie: Bookie) -> None:

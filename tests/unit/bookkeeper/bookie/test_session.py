@@ -14,6 +14,7 @@ from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.look import Verdict
+from tallystick.bookkeeper.bookie.service import NOW
 from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES, WAITING_BYTES, Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import ServeResult, Wire
@@ -363,11 +364,11 @@ class Waiting(Turned):
     def __init__(self) -> None:
         super().__init__(0.0)
         self.here = self.deferred = False
+        self.until_written: list[tuple[list[bytes], int]] = []
         self.next_wire: Wire | None = None
         self.deliver: list[Callable[[bytes], None]] = []
         self.owners: list[object] = []
         self.written: list[list[bytes]] = []
-        self.flushed = 0
         self.closing = False
 
     def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> ServeResult:
@@ -377,12 +378,13 @@ class Waiting(Turned):
             if self.here:
                 deliver(b"here")
 
-        served = ServeResult(len(data), later=[begin], deferred=self.deferred, next_wire=self.next_wire)
-        served.add_response(b"another")
+        served = ServeResult(len(data), later=[begin], next_wire=self.next_wire)
+        served.add_response(b"another", 7 if self.deferred else NOW, deferred=self.deferred)
         return served
 
-    def flush(self) -> None:
-        self.flushed += 1
+    def hold_until_written(self, session: Session, responses: list[bytes], commit: int) -> None:
+        assert session is self.session
+        self.until_written.append((responses, commit))
 
     def writelines(self, responses: list[bytes]) -> None:
         self.written.append(list(responses))
@@ -405,13 +407,14 @@ async def test_what_comes_later_is_written_then_and_what_is_here_with_the_others
     assert len(bench.written) == 3
 
 
-async def test_what_nobody_waits_for_is_committed_all_the_same() -> None:
+async def test_what_is_deferred_is_answered_when_its_commit_is_written() -> None:
     bench = Waiting()
-    bench.came(adds(1, [0]))
-    assert bench.flushed == 0
     bench.deferred = True
-    bench.came(adds(1, [1]))
-    assert bench.flushed == 1
+    bench.came(adds(1, [0]))
+    assert not bench.written and bench.until_written == [([b"another"], 7)]
+    assert bench.session._held_bytes == len(b"another")
+    bench.session.deliver(bench.until_written[0][0])
+    assert bench.written == [[b"another"]] and bench.session._held_bytes == 0
 
 
 async def test_a_connection_goes_on_in_the_wire_that_it_turned_to() -> None:

@@ -256,10 +256,11 @@ def test_a_read_only_bookie_takes_recovery_alone_and_only_while_there_is_space(r
 # Deferred adds, and forces.
 
 
-def test_a_deferred_add_is_acknowledged_at_once_and_durable_with_a_force(room: Room) -> None:
+def test_a_deferred_add_is_acknowledged_when_it_is_written_and_durable_with_a_force(room: Room) -> None:
     served = room.ask(adds_v3(1, [0], number=3, deferred_sync=True))
-    assert codes_v3(b"".join(served.at_once)) == [(3, Code.OK)] and served.deferred and not served.when_durable
-    assert room.storage.staged, "it is on its way"
+    assert codes_v3(b"".join(served.when_written)) == [(3, Code.OK)]
+    assert not served.at_once and not served.when_durable
+    assert room.storage.staged and served.written_commit == room.storage.newest_commit
     forced = room.ask(request_v3(v3.ForceRequest, 1, number=4))
     assert not forced.at_once and answers_v3(b"".join(forced.when_durable)) == [ForceResponse(4, Code.OK, 1)]
     assert forced.commit == room.storage.newest_commit
@@ -272,7 +273,7 @@ def test_nothing_else_takes_a_deferred_add_for_durable(room: Room) -> None:
     again = room.ask(adds_v3(1, [0]))
     assert not again.at_once and again.commit == room.storage.newest_commit
     refused = room.ask(adds_v3(1, [1], key=OTHER_KEY, deferred_sync=True))
-    assert codes_v3(b"".join(refused.at_once)) == [(1, Code.UNAUTHORIZED)] and not refused.deferred
+    assert codes_v3(b"".join(refused.at_once)) == [(1, Code.UNAUTHORIZED)] and not refused.when_written
 
 
 @pytest.mark.rule("Q14")
@@ -371,7 +372,7 @@ def test_a_first_add_waits_for_a_look_and_keeps_what_it_is(room: Room) -> None:
     refused = settled(room, served.to_look[3], Verdict.GONE)
     assert refused == [AddResponse(txn_id, Code.FENCED, 3, txn_id - 15) for txn_id in (20, 21, 22)]
     result = room.wire.settle(b"".join(served.to_look[3]), Verdict.ADMIT)
-    assert codes_v3(b"".join(result.at_once)) == [(22, Code.OK)] and result.deferred
+    assert codes_v3(b"".join(result.when_written)) == [(22, Code.OK)] and not result.at_once
     assert codes_v3(b"".join(result.when_durable)) == [(20, Code.OK), (21, Code.OK)]
 
 
