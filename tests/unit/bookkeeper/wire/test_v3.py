@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +19,8 @@ IDS = st.integers(-(1 << 63), (1 << 63) - 1)
 HEADERS = st.builds(Header, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 1), st.integers(1, 3))
 REQUESTS = st.one_of(
     st.builds(v3.AddRequest, HEADERS, IDS, IDS, st.binary(), st.binary(), st.booleans(), st.booleans()),
-    st.builds(
-        v3.ReadRequest, HEADERS, IDS, IDS, st.none() | st.binary(), st.booleans(), st.none() | IDS, st.none() | IDS
-    ),
+    st.builds(v3.ReadRequest, HEADERS, IDS, IDS, st.none(), st.just(False), st.none() | IDS, st.none() | IDS),
+    st.builds(v3.ReadRequest, HEADERS, IDS, IDS, st.none() | st.binary(), st.just(True), st.none() | IDS),
     st.builds(v3.WriteLacRequest, HEADERS, IDS, IDS, st.binary(), st.binary()),
     st.builds(v3.ReadLacRequest, HEADERS, IDS),
     st.builds(v3.ForceRequest, HEADERS, IDS),
@@ -58,7 +59,7 @@ def test_a_response_comes_as_it_was_sent(response: responses.Response) -> None:
 
 
 def test_what_is_zero_or_empty_is_sent_all_the_same() -> None:
-    read = v3.ReadRequest(HEADER, 0, -1, b"", False, 0, 0)
+    read = v3.ReadRequest(HEADER, 0, -1, b"", True, 0, 0)
     assert v3.decode_request(v3.encode_request(read)[4:]) == read
     for response in (
         responses.ReadResponse(0, Code.OK, 0, 0, b"", 0, 0),
@@ -67,6 +68,11 @@ def test_what_is_zero_or_empty_is_sent_all_the_same() -> None:
         responses.EntryListResponse(0, Code.OK, 0, b""),
     ):
         assert responses.decode_response(responses.encode_response(response)[4:]) == response
+
+
+def test_the_key_of_a_read_that_fences_nothing_is_not_kept() -> None:
+    read = v3.ReadRequest(HEADER, 0, -1, b"k" * 1000, False, 0, 0)
+    assert v3.decode_request(v3.encode_request(read)[4:]) == replace(read, master_key=None)
 
 
 @given(st.binary(max_size=200))
