@@ -169,4 +169,11 @@ SHELL_MUTANTS = (
         "await _all(self._force_slot(slot) for slot in slots)",
         killer="tests/unit/bookkeeper/ledger/test_forces.py -k wrote_back",
     ),
+    Mutant(
+        "what is confirmed in part has the length of all that was sent with it (P3)",
+        LEDGER + "replicas.py",
+        "run.frames.length(lac - run.first)",
+        "run.frames.length(len(run.frames) - 1)",
+        killer="tests/unit/bookkeeper/ledger/test_closing.py -k batch",
+    ),
 )

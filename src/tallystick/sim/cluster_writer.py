@@ -28,6 +28,7 @@ from tallystick.sim.cluster_clients import AGAIN_S, FUTILE, Shared, must_be_dele
 
 FORCES = 20  # of who wants all entries to be durable: a bookie may be gone for good
 FORCING_S = 0.05  # a force takes, about, where nothing is wrong
+BATCHING = 0.3  # of the writers that may append batches do
 FENCED_S = 0.5  # in which a writer that is fenced might still say something
 
 
@@ -112,18 +113,25 @@ class _Appends:
         self._shared, self._book, self._writer, self._random = shared, book, writer, shared.random
         self._order = deque(_order(shared.random, shared.plan.entries, gives_ids=shared.plan.gives_ids))
         self._futures: dict[EntryId, asyncio.Future[EntryId]] = {}
+        # Draws of its own: a ledger whose writer appends no batch has the same life as without this.
+        self._batching = random.Random(f"{shared.judge.seed} batches of {book.id}")
+        self._may_batch = not shared.plan.gives_ids and self._batching.random() < BATCHING
 
     async def all(self) -> None:
-        """Append in bursts."""
+        """Append in bursts, of which some are batches."""
         plan, rng = self._shared.plan, self._random
         while self._order:
-            self._append_burst()
+            if self._may_batch and self._batching.random() < 0.5:
+                await self._append_batch()
+            else:
+                self._append_burst()
             if plan.forces and rng.random() < 0.3:
                 await asyncio.gather(self._force(), self._go_on())
             elif rng.random() < 0.2:
                 await self._writer.drain()
             else:
                 await asyncio.sleep(rng.random() * plan.pause_s)
+            self._check_length()
         if plan.waits:
             await self._end()
 
@@ -131,6 +139,24 @@ class _Appends:
         for _ in range(min(self._random.choice((1, 2, 8)), len(self._order))):
             if not self._append_next():
                 break
+
+    async def _append_batch(self) -> None:
+        """Begin to append a batch; what comes of it is for later."""
+        await self._writer.drain()  # so that it need not wait for room, and has the ids that come next
+        book = self._book
+        entries = [self._order.popleft() for _ in range(min(self._batching.choice((2, 8, 30)), len(self._order)))]
+        batch = asyncio.create_task(self._batch([book.content(entry) for entry in entries]))
+        batch.add_done_callback(lambda task: task.cancelled() or task.exception())  # who waits for it asks again
+        self._futures.update(dict.fromkeys(entries, batch))
+        self._shared.appends.append(batch)
+        book.appended += len(entries)
+        await asyncio.sleep(0)
+
+    async def _batch(self, contents: list[bytes]) -> EntryId:
+        ids = await self._writer.append_batch(contents)
+        for entry in ids:
+            self._shared.judge.acknowledged(self._book, entry)
+        return ids[-1]
 
     async def _go_on(self) -> None:
         """Append while a force is under way, which is not to cover that."""
@@ -194,6 +220,14 @@ class _Appends:
         self._check_held()
         if gives_ids and self._random.random() < 0.1:
             self._append_again(entry)
+
+    def _check_length(self) -> None:
+        """Check that the writer knows how long its ledger is; the LAC may be in the middle of a batch."""
+        book, writer = self._book, self._writer
+        if writer.length != (length := book.length(writer.lac)):
+            self._shared.judge.fail(
+                "P3", f"up to {writer.lac} ledger {book.id} has {length} bytes, not {writer.length}"
+            )
 
     def _check_held(self) -> None:
         """Check that no more waits behind the first gap than may."""
