@@ -170,7 +170,10 @@ class BookieClient:
         if response.code == Code.NO_LEDGER:
             raise NoSuchLedger("the bookie has nothing of it", ledger=ledger, bookie=bookie)
         self._expect_ok(response, bookie, "list its entries")
-        return EntryList.decode(response.entries[0])
+        listed = EntryList(response.entries[0])
+        for _ in listed.checks():  # as long as a frame may be they take half a second
+            await asyncio.sleep(0)
+        return listed
 
     async def bookie_space(self, bookie: BookieId) -> BookieSpace:
         """Return the bytes of a bookie's disks. Raises BookieUnavailable, RequestTimeout."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId
@@ -24,6 +24,7 @@ from tallystick.errors import LocalProtocolError, RemoteProtocolError
 _HEADER = struct.Struct(">ii56x")
 _GROUP = struct.Struct(">qqii")
 _MAX_INT = (1 << 31) - 1
+_CHECKED_AT_ONCE = 2000  # groups: some milliseconds
 
 
 class Group(NamedTuple):
@@ -40,29 +41,47 @@ class Group(NamedTuple):
         return 1 + ((self.last - self.first) // self.period if self.period else 0)
 
 
-@dataclass(frozen=True)
 class EntryList:
-    """The entries that a bookie has. A group may stand for any number of them: iterate over ``runs`` with a bound."""
+    """The entries that a bookie has. A group may stand for any number of them: iterate over ``runs`` with a bound.
 
-    groups: Sequence[Group] = ()
+    It is kept as it came: 200,000 groups are no objects.
+    """
+
+    def __init__(self, data: Buffer) -> None:
+        """Take a list, which must pass ``checks`` before it is used; ``decode`` does both.
+
+        Raises RemoteProtocolError for one of another version or length than it says.
+        """
+        self._data = bytes(data)
+        if len(data) < _HEADER.size:
+            raise RemoteProtocolError("a list of entries is shorter than its header", bytes=len(data))
+        version, self._count = _HEADER.unpack_from(data)
+        if version != 0:
+            raise RemoteProtocolError("a list of entries has an unknown version", version=version)
+        if len(data) != _HEADER.size + self._count * _GROUP.size:
+            raise RemoteProtocolError("a list of entries has another length than it says", groups=self._count)
 
     @classmethod
     def decode(cls, data: Buffer) -> EntryList:
         """Decode a list. Raises RemoteProtocolError for one that contradicts itself."""
-        if len(data) < _HEADER.size:
-            raise RemoteProtocolError("a list of entries is shorter than its header", bytes=len(data))
-        version, count = _HEADER.unpack_from(data)
-        if version != 0:
-            raise RemoteProtocolError("a list of entries has an unknown version", version=version)
-        if len(data) != _HEADER.size + count * _GROUP.size:
-            raise RemoteProtocolError("a list of entries has another length than it says", groups=count)
-        groups = [Group(*row) for row in _GROUP.iter_unpack(memoryview(data)[_HEADER.size :])]
+        listed = cls(data)
+        for _ in listed.checks():
+            pass
+        return listed
+
+    def checks(self) -> Iterator[None]:
+        """Check the list, some milliseconds of it a step. Raises RemoteProtocolError if it contradicts itself."""
         end = -1
-        for group in groups:
+        for number, group in enumerate(self.groups):
+            if number and not number % _CHECKED_AT_ONCE:
+                yield
             if not _is_sound(group) or group.first <= end:
                 raise RemoteProtocolError("a group of a list of entries contradicts itself", first=group.first)
             end = group.last + group.size - 1
-        return cls(groups)
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        return map(Group._make, _GROUP.iter_unpack(memoryview(self._data)[_HEADER.size :]))
 
     @property
     def count(self) -> int:
@@ -87,10 +106,14 @@ class EntryList:
     def __contains__(self, entry: object) -> bool:
         if not isinstance(entry, int):
             return False
-        for group in self.groups:
-            if group.first <= entry < group.last + group.size:
-                return (entry - group.first) % (group.period or group.size) < group.size
-        return False
+        at = bisect_right(range(self._count), entry, key=lambda number: self._group(number).first) - 1
+        if at < 0:
+            return False
+        group = self._group(at)
+        return entry < group.last + group.size and (entry - group.first) % (group.period or group.size) < group.size
+
+    def _group(self, number: int) -> Group:
+        return Group(*_GROUP.unpack_from(self._data, _HEADER.size + number * _GROUP.size))
 
 
 def encode_runs(runs: Iterable[tuple[EntryId, EntryId]], *, max_bytes: int = sys.maxsize) -> bytes:
