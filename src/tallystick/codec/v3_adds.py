@@ -47,7 +47,7 @@ from tallystick.codec.varints import (
     take_columns,
 )
 
-_KEY_BYTES = 20
+_KEY_BYTES, _MAX_ID = 20, (1 << 63) - 1
 _MIN_BODY = MIN_ADD_BODY - 4 - _KEY_BYTES  # an entry's header
 _ADD = header(2)
 _IDS = struct.Struct(">qq")
@@ -210,6 +210,14 @@ class _Heads:
         start = b"%b\x0a%c%b" % (size.to_bytes(LENGTH_BYTES, "big"), header_bytes, _ADD)
         message_start = b"%b\xaa\x06%b%b" % (self._priority, message_size, self._before_entry)
         return start, txn, message_start, entry, self._behind_entry, body_size
+
+
+def most_head_bytes(*, priority: int, write_flags: int) -> int:
+    """Return how many bytes of an ADD are not its body, at most and without its length: those of the highest ids, of a
+    body of up to 256 MiB, of recovery."""
+    heads = _Heads(_MAX_ID, bytes(_KEY_BYTES), priority, write_flags, recovery=True)
+    parts = heads.parts(encode_varint(-1), encode_varint(_MAX_ID), (1 << 28) - 1)
+    return sum(map(len, parts)) + len(heads.flags) - LENGTH_BYTES
 
 
 def encode_v3_adds(

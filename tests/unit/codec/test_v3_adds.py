@@ -16,7 +16,7 @@ from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, Digest, master_key
 from tallystick.bookkeeper.wire.v2 import AddFrame
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import Buffer, encode_adds
-from tallystick.codec.v3_adds import V3AddRun, ack_v3_adds, encode_v3_adds, scan_v3_acks, scan_v3_adds
+from tallystick.codec.v3_adds import V3AddRun, ack_v3_adds, encode_v3_adds, most_head_bytes, scan_v3_acks, scan_v3_adds
 from tallystick.errors import RemoteProtocolError
 
 KEY, OTHER_KEY = master_key(b"pw"), master_key(b"other")
@@ -309,3 +309,18 @@ def test_requests_are_the_reference_in_bulk(
     if flags == (0, 0, False) and first_txn < (1 << 63) - 100:
         adds, stop = scan_v3_adds(expected, 0, len(expected), LIMIT)
         assert stop == len(expected) and adds.stored == b"".join(pieces)
+
+
+@given(txn=st.integers(0, (1 << 64) - 1), ledger=ids, entry=ids, size=st.sampled_from([32, 127, 128, 5000]))
+def test_no_head_of_an_add_is_longer_than_the_longest(txn: int, ledger: int, entry: int, size: int) -> None:
+    most = most_head_bytes(priority=v3.HIGH_PRIORITY, write_flags=v3.DEFERRED_SYNC)
+    frame = add(txn, ledger, entry, size, priority=v3.HIGH_PRIORITY, recovery=True, deferred_sync=True)
+    assert len(frame) - 4 - size <= most
+
+
+def test_the_longest_head_is_hardly_longer_than_there_is_one() -> None:
+    most, high = most_head_bytes(priority=v3.HIGH_PRIORITY, write_flags=v3.DEFERRED_SYNC), (1 << 63) - 1
+    body = ENTRY_HEADER.pack(high, high, -1, 0) + bytes(5_000_000)
+    header = v3.Header((1 << 64) - 1, v3.HIGH_PRIORITY)
+    request = v3.AddRequest(header, high, high, KEY, body, recovery=True, deferred_sync=True)
+    assert most - 1 <= len(v3.encode_request(request)) - 4 - len(body) <= most

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from tallystick.bookkeeper.ledger import wire_v2, wire_v3
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.counts import ClientCounts
@@ -53,8 +54,9 @@ from tallystick.bookkeeper.ledger.wires import (
     WriteLacRequest,
 )
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, Digest
 from tallystick.bookkeeper.wire.entry_list import EntryList
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, Slot
 from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
 
@@ -193,6 +195,11 @@ class BookieClient:
         return AddChannel(
             self._v3_peer(bookie, ledger), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
         )
+
+    def most_payload_bytes(self, digest: DigestType, *, deferred_sync: bool = False) -> int:
+        """Return how long an entry may be, so that its ADD is no longer than a frame, be it one of recovery."""
+        by_v3 = deferred_sync or self.settings.wire == "v3"
+        return _most_payload_bytes(self.settings.max_frame_bytes, digest, by_v3=by_v3)
 
     def require_v3(self) -> None:
         """Raises UsageError for a client that speaks version 2 alone."""
@@ -435,3 +442,10 @@ class _BookiePeer:
         if link is not None:
             link.tell_all()
             await link.disconnected.wait()
+
+
+@lru_cache(maxsize=64)
+def _most_payload_bytes(max_frame_bytes: int, digest: DigestType, *, by_v3: bool) -> int:
+    """Return one number for all writers of a client."""
+    head_bytes = wire_v3.ADD_HEAD_BYTES if by_v3 else wire_v2.ADD_HEAD_BYTES
+    return max_frame_bytes - head_bytes - ENTRY_HEADER.size - Digest.of(digest).size

@@ -29,7 +29,7 @@ from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, Slot
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_adds
-from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomplete, TallyError, Unauthorized
+from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomplete, TallyError, Unauthorized, UsageError
 
 
 async def recover(
@@ -42,7 +42,7 @@ async def recover(
     """Fence the ledger, find its end and close it. Returns the closed metadata; unchanged if it is closed already.
 
     The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
-    NoSuchLedger.
+    NoSuchLedger; UsageError from a client that speaks version 3 alone if an entry fits a frame of version 2 alone.
     """
     base = await changes.begin_recovery(context.driver, ledger, versioned)
     if base.value.is_closed:
@@ -70,6 +70,7 @@ class _Recovery:
         self._core = RecoveryCore(base.value)
         self._digest, self._key = Digest.of(base.value.digest_type, password), master_key(password)
         self._replicas = Replicas(context.bookies, ledger, self._core.striping, base.value.ensemble, self)
+        self._most_payload_bytes = context.bookies.most_payload_bytes(base.value.digest_type)
         self._entries: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
         # Bookies that failed a write-back: of two that are listed and out of reach each would replace the other, again
         # and again, in no time. Those that the ledger avoids are given up from the start.
@@ -178,6 +179,17 @@ class _Recovery:
     def _send(self, run: add.Send) -> None:
         entries = [self._entries.pop(entry) for entry in range(run.first, run.last + 1)]
         header, payload = entries[0]
+        largest = max(len(payload) for _, payload in entries)
+        if self._context.settings.wire == "v3" and largest > (most := self._most_payload_bytes):
+            return self._end(
+                UsageError(
+                    "an entry is too long to be written back by version 3: recover the ledger with "
+                    'wire="auto", or with a higher max_frame_bytes if the bookies take longer frames',
+                    ledger=self._ledger,
+                    bytes=largest,
+                    max_bytes=most,
+                )
+            )
         frames, _ = encode_adds(
             self._key,
             self._ledger,

@@ -29,6 +29,7 @@ from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
 from tallystick.errors import RemoteProtocolError
 
 _HEAD = struct.Struct(">4xI4xq8x")  # of a response: header word and ledger; no shorter response belongs to a lane
+ADD_HEAD_BYTES = 24  # of an ADD, without its length: its header and the master key
 # Plain numbers: what names of thousands of ledgers hold is no object.
 _ADD, _READ, _BATCH = int(v2.Op.ADD), int(v2.Op.READ), int(v2.Op.BATCH_READ)
 _FENCING_READ = -_READ  # in names of requests alone

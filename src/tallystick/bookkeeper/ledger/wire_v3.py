@@ -40,12 +40,14 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3 import DEFERRED_SYNC, HIGH_PRIORITY, Header, Operation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import DEFERRED_FLAG, RECOVERY_FLAGS, Buffer
-from tallystick.codec.v3_adds import encode_v3_adds, scan_v3_acks
+from tallystick.codec.v3_adds import encode_v3_adds, most_head_bytes, scan_v3_acks
 from tallystick.codec.v3_reads import encode_v3_reads, scan_v3_reads
 from tallystick.errors import RemoteProtocolError
 
 NoteLac = Callable[[LedgerId, EntryId, int], None]
 
+# Of an ADD, at most: what is not its body, without its length.
+ADD_HEAD_BYTES = most_head_bytes(priority=HIGH_PRIORITY, write_flags=DEFERRED_SYNC)
 _ADD, _READ = int(Operation.ADD), int(Operation.READ)
 _OPERATION_AT = 9  # in a response: behind its length, and the header's tag, length and version
 _HEAD_BYTES = _OPERATION_AT + 1

@@ -14,7 +14,6 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
-from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -26,15 +25,11 @@ from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
-from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.errors import EntryExists, LedgerClosed, LedgerFenced, TallyError, UsageError
 from tallystick.runtime.arguments import items, payload_bytes, whole
 from tallystick.runtime.loops import check_loop
-
-# Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
-ADD_OVERHEAD = 24 + 32
 
 
 class LedgerWriter:
@@ -73,8 +68,8 @@ class LedgerWriter:
         self._session: AddSession | None = None  # while there is one, it has the newer state
         self._closing: asyncio.Future[None] | None = None
         self._aborted = False
-        self.max_payload_bytes = _max_payload_bytes(
-            writers.context.settings.max_frame_bytes, versioned.value.digest_type
+        self.max_payload_bytes = writers.context.bookies.most_payload_bytes(
+            versioned.value.digest_type, deferred_sync=deferred_sync
         )
 
     @property
@@ -360,9 +355,3 @@ class LedgerWriter:
 def _payload_of(data: Buffer) -> bytes:
     """Copy a caller's buffer, which may change before the tick that sends it."""
     return payload_bytes(data, "an entry")
-
-
-@lru_cache(maxsize=64)
-def _max_payload_bytes(max_frame_bytes: int, digest: DigestType) -> int:
-    """Return one number for all writers of a client."""
-    return max_frame_bytes - ADD_OVERHEAD - Digest.of(digest).size
