@@ -14,7 +14,8 @@ from support.fake_bookie import FakeBookie
 from support.links import AddLog, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
-from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
+from tallystick.bookkeeper.ledger.bookie_peer import FIRST_BACKOFF_S
+from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.owners import BookieResponse
 from tallystick.bookkeeper.ledger.reports import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
