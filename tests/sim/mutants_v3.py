@@ -113,8 +113,8 @@ V3_MUTANTS = (
         "a long poll tells how far the bookie has the ledger",
         "P5",
         BOOKIE + "lac_service.py",
-        "lac = self._storage.known_lac(ledger)\n        # A ledger",
-        "lac = self._storage.last_entry(ledger)\n        # A ledger",
+        "lac = self._storage.known_lac(ledger)\n        if lac < wanted",
+        "lac = self._storage.last_entry(ledger)\n        if lac < wanted",
         _is_followed,
     ),
     _planted(
@@ -259,8 +259,8 @@ V3_MUTANTS = (
         "a long poll is answered under the id of the request before it",
         "wire",
         BOOKIE + "wire_v3.py",
-        "responses.ReadResponse(\n                    request.header.request_id, response.code,",
-        "responses.ReadResponse(\n                    request.header.request_id - (1 << 20), response.code,",
+        "responses.ReadResponse(number, response.code, ledger, entry, body",
+        "responses.ReadResponse(number - (1 << 20), response.code, ledger, entry, body",
         _is_followed,
     ),
     _planted(
