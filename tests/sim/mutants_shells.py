@@ -167,7 +167,7 @@ SHELL_MUTANTS = (
         LEDGER + "forces.py",
         "await _all((require_open(self._driver, self._ledger), *(self._force_slot(slot) for slot in slots)))",
         "await _all(self._force_slot(slot) for slot in slots)",
-        killer="tests/unit/bookkeeper/ledger/test_forces.py -k wrote_back",
+        killer="tests/unit/bookkeeper/ledger/test_force_proofs.py -k wrote_back",
     ),
     Mutant(
         "what is confirmed in part has the length of all that was sent with it (P3)",
