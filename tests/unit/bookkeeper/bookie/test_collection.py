@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.bookies import Home, adds, read, talking
-from support.collections import asking, quick, write
+from support.collecting import asking, quick, write
 from support.waiting import until
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie

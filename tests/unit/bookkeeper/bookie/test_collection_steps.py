@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.bookies import Home
-from support.collections import asking, quick, write
+from support.collecting import asking, quick, write
 from support.stores import Store
 from tallystick.bookkeeper.bookie import identities
 from tallystick.bookkeeper.bookie.bookie import Bookie
