@@ -66,7 +66,7 @@ def _plan(seed: int) -> ClusterPlan:
 def _planted(name: str, promise: str, module: str, old: str, new: str, wanted: Callable[[ClusterPlan], bool]) -> Mutant:
     return Mutant(
         f"{name} ({promise})", module, old, new,
-        schedules=20, wanted=lambda seed: wanted(_plan(seed)), promise=promise,
+        schedules=80, wanted=lambda seed: wanted(_plan(seed)), promise=promise,
     )  # fmt: skip
 
 
@@ -158,13 +158,13 @@ V3_MUTANTS = (
         "*(self._force_slot(slot) for slot in slots[1:])",
         _on_slow_disks,
     ),
-    _planted(
-        "a force covers what is acknowledged while it is under way",
-        "P1",
+    # A bookie writes no later commit before the sync of a force: schedules hardly meet it.
+    Mutant(
+        "a force covers what is acknowledged while it is under way (Q5)",
         LEDGER + "forces.py",
         "        return last, length\n",
         "        return self._acked, self._acked_length\n",
-        _all(_on_slow_disks, lambda plan: plan.books[0].entries >= 8 and plan.links.latency_s < 0.01),
+        killer="tests/unit/bookkeeper/ledger/test_forces.py -k comes_during_a_force",
     ),
     _planted(
         "a force covers what was acknowledged over an older connection",

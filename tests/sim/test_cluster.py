@@ -81,6 +81,12 @@ def test_a_bookie_that_closed_both_connections_is_asked_for_its_lac_once() -> No
     assert cluster.run(1314).violation is None
 
 
+@pytest.mark.rule("P4")
+def test_a_force_may_cover_entries_of_a_batch_whose_caller_waits_for_the_rest() -> None:
+    """The judge knew only of callers that had been told."""
+    assert cluster.run(3909024927).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

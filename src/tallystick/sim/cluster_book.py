@@ -29,6 +29,7 @@ class LedgerHistory:
     plan: BookPlan | None = None
     writer: LedgerWriter | None = None
     appended: int = 0  # entries that its writer was given
+    batched: EntryId = NO_ENTRY  # the last of the newest batch: its caller is told of all of it at once
     written: EntryId = NO_ENTRY  # acknowledged
     acked: EntryId = NO_ENTRY  # promised to be durable: with deferred sync what was forced
     is_fenced: bool = False  # its writer was told so

@@ -129,7 +129,7 @@ class ClusterJudge:
     def forced(self, book: LedgerHistory, last_entry: EntryId) -> None:
         """A writer's caller was told that all entries up to this one are durable."""
         self._trace.note("forced", book.id, last_entry)
-        if last_entry > book.written:
+        if last_entry > max(book.written, book.batched):
             self.fail("P4", f"{last_entry} of ledger {book.id} was forced, and {book.written} is acknowledged")
         if book.defers and not book.deleted:
             self.durability.has(book, book.acked + 1, last_entry)
@@ -137,7 +137,7 @@ class ClusterJudge:
             self._promised(book, book.acked + 1)
 
     def _promised(self, book: LedgerHistory, entry: EntryId) -> None:
-        book.acked = entry
+        book.acked = max(book.acked, entry)
         self.promise_count += 1
         self._ack()
         if book.metadata.is_closed and entry > book.metadata.last_entry and not self._was_lost(book, entry):

@@ -150,6 +150,7 @@ class _Appends:
         self._futures.update(dict.fromkeys(entries, batch))
         self._shared.appends.append(batch)
         book.appended += len(entries)
+        book.batched = entries[-1]
         await asyncio.sleep(0)
 
     async def _batch(self, contents: list[bytes]) -> EntryId:
