@@ -162,6 +162,14 @@ SHELL_MUTANTS = (
         "run.first, lac, before, payloads, compute",
         "run.first, run.first - 1, before, payloads, compute",
     ),
+    # A bookie writes no later commit before the sync of a force: schedules hardly meet it.
+    Mutant(
+        "a force covers what is acknowledged while it is under way (Q5)",
+        LEDGER + "forces.py",
+        "        return last, length\n",
+        "        return self._acked, self._acked_length\n",
+        killer="tests/unit/bookkeeper/ledger/test_forces.py -k comes_during_a_force",
+    ),
     Mutant(
         "a force does not look whether the ledger is open (P2)",
         LEDGER + "forces.py",

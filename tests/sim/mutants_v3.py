@@ -158,14 +158,6 @@ V3_MUTANTS = (
         "*(self._force_slot(slot) for slot in slots[1:])",
         _on_slow_disks,
     ),
-    # A bookie writes no later commit before the sync of a force: schedules hardly meet it.
-    Mutant(
-        "a force covers what is acknowledged while it is under way (Q5)",
-        LEDGER + "forces.py",
-        "        return last, length\n",
-        "        return self._acked, self._acked_length\n",
-        killer="tests/unit/bookkeeper/ledger/test_forces.py -k comes_during_a_force",
-    ),
     _planted(
         "a force covers what was acknowledged over an older connection",
         "P1",
