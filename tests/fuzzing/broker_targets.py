@@ -11,13 +11,13 @@ from typing import Any
 from fuzzing.targets import Target
 from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import scan_records
+from tallystick.codec.steps import finished
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import CorruptRecord, RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire import bodies, dialect, headers, message_ids, record
 from tallystick.rocketmq.wire.ha import decode_master_hello, decode_slave_hello
 from tallystick.rocketmq.wire.registration import decode_registration
 from tallystick.rocketmq.wire.remoting import FrameReader, encode
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, TopicConfig
 
 GOLDEN = Path(__file__).resolve().parent.parent / "wire" / "golden"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from support.announcing import announcement
 from support.machines import machine
 from tallystick.codec.records import encode_records, java_hash, topic_field
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
@@ -17,7 +18,6 @@ from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest, LockRespon
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
 
 HOST = encode_host("127.0.0.1", 10911)

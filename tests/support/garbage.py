@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tallystick.bookkeeper.bookie.garbage import Finish, GarbageCore, GarbageRules, List, Look, Wait
-from tallystick.bookkeeper.bookie.steps import Steps, finished
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.codec.steps import Steps, finished
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from support.announcing import announcement
 from support.workers import WorkerAtOnce
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import RoutesCore
@@ -17,7 +18,6 @@ from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk

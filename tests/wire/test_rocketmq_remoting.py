@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from support import frames
+from tallystick.codec.steps import finished
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import bodies, dialect, headers, name_server_headers, operator_headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration, encode_registration
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
     DataVersion,

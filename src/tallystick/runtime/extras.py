@@ -23,5 +23,5 @@ def require(what: str, *libraries: str) -> None:
     """Raises UsageError, which says what to install, when ``what`` needs a library of these that is not there."""
     for library in libraries:
         if find_spec(library) is None:
-            wanted = " ".join(INSTALLS[each] for each in libraries)
-            raise UsageError(f"{what} needs {library}: pip install {wanted}")
+            requirements = " ".join(INSTALLS[each] for each in libraries)
+            raise UsageError(f"{what} needs {library}: pip install {requirements}")

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.state_file import SPARE_FILE
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY
 from tallystick.codec.frames import scan_adds
+from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull, StorageError
 from tallystick.sim.disk import PLENTY, Crashed, SimDisk
 from tallystick.sim.invariants import Violation

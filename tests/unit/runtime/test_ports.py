@@ -48,8 +48,8 @@ def test_a_port_beside_one_is_nobody_elses_either() -> None:
 def test_a_port_that_is_kept_can_be_reserved_by_name() -> None:
     """By the server that it is kept for, which reserves its ports before it listens."""
     kept = ReservedPort(HOST, -2)
-    ReservedPort(HOST, -2, port=kept.port).close()
-    kept.close()
+    with closing(kept), closing(ReservedPort(HOST, -2, port=kept.port)) as named:
+        assert named.port == kept.port
 
 
 @pytest.mark.parametrize(("host", "offsets"), [("203.0.113.1", ()), (HOST, (70_000,)), (HOST, (-70_000,))])

@@ -80,4 +80,5 @@ async def test_nothing_is_kept_of_a_call_that_is_done() -> None:
     await worker.run(large.use)
     del large
     await until(lambda: kept() is None)
+    assert await worker.run(lambda: 1) == 1, "and it goes on"
     worker.close()

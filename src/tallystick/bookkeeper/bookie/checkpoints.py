@@ -18,8 +18,9 @@ from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import DeletedLedger, State
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps, finished
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.steps import Steps, finished
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk

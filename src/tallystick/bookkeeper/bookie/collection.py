@@ -23,12 +23,13 @@ from tallystick.bookkeeper.bookie.look import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.state import UNKNOWN
-from tallystick.bookkeeper.bookie.steps import finished, over_turns
+from tallystick.bookkeeper.bookie.steps import over_turns
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.clock import Clock

@@ -17,8 +17,9 @@ from tallystick.bookkeeper.bookie.entry_log import LogWriter
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
 from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, load_index, log_path
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.steps import Steps
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, File
 

@@ -33,11 +33,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps, ascending
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, ascending
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions, place_of
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.steps import Steps
 
 LOOK_LEDGERS = 512  # whose records one Look asks for
 MAX_RESTARTS = 3

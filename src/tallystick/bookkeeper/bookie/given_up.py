@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.steps import Steps
 
 
 class GivenUpLedgers:

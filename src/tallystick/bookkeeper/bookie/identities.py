@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.steps import Steps
 from tallystick.runtime.disk import Buffer
 
 

@@ -22,10 +22,11 @@ from tallystick.bookkeeper.bookie.explicit_lacs import ExplicitLacs
 from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.steps import Steps
 
 
 @dataclass(slots=True)

@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from heapq import merge
 from itertools import islice, pairwise
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
+
+from tallystick.codec.steps import Steps
 
 STEP_LEDGERS = 1000  # so many are looked through, or deleted, at once: a millisecond or two
 SORTED_AT_ONCE = 10_000  # ids: a few milliseconds, in which no other thread runs either
 
 T = TypeVar("T")
-
-Steps: TypeAlias = Generator[None, None, T]  # what it returns at the end is the outcome
-
-
-def finished(steps: Steps[T]) -> T:
-    """Do all steps at once. Returns the outcome."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            outcome: T = end.value
-            return outcome
 
 
 async def over_turns(steps: Steps[T]) -> T:

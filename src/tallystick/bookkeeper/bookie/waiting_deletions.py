@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import compress
 
-from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, Steps
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.steps import Steps
 from tallystick.errors import CorruptRecord
 
 _MAGIC, _MAGIC_1 = b"TALLYGC2", b"TALLYGC1"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tallystick.rocketmq.wire.steps import Steps
+from tallystick.codec.steps import Steps
 from tallystick.rocketmq.wire.values import MAX_QUEUES, BrokerRoute, Perm, QueueRoute
 
 READ, WRITE = int(Perm.READ), int(Perm.WRITE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
 
+from tallystick.codec.steps import Steps
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
@@ -16,7 +17,6 @@ from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.registration import body_crc, decode_registration
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events

@@ -11,6 +11,7 @@ from itertools import islice
 
 import msgspec
 
+from tallystick.codec.steps import Steps
 from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, UsageError
 from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
@@ -24,7 +25,6 @@ from tallystick.rocketmq.wire.bodies import (
     TopicNames,
 )
 from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES, Command
-from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
     BrokerRoute,

@@ -26,10 +26,10 @@ from itertools import islice
 
 import msgspec
 
+from tallystick.codec.steps import Steps, finished
 from tallystick.rocketmq.nameserver.live_brokers import Announcement, LiveBroker, LiveBrokers
 from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
 from tallystick.rocketmq.nameserver.registered_sets import RegisteredSets
-from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
     BrokerRoute,

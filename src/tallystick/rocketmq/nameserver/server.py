@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 
+from tallystick.codec.steps import Steps
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
@@ -23,7 +24,6 @@ from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 from msgspec import field
 
+from tallystick.codec.steps import Steps
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableResponse
 from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES
 from tallystick.rocketmq.wire.split import split
-from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, DataVersion, TopicConfig
 
 MAX_ENTRIES = 100_000  # topics of a compressed body, and as many mappings: each costs some microseconds

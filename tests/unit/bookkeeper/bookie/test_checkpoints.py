@@ -10,8 +10,8 @@ import pytest
 
 from support.stores import Store
 from tallystick.bookkeeper.bookie import checkpoints, collector, ledgers
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.steps import finished
 
 
 def test_what_a_checkpoint_wrote_goes_into_the_index_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

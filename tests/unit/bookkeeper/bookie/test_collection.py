@@ -18,7 +18,6 @@ from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -26,6 +25,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.codec.steps import finished
 from tallystick.errors import MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import OsDisk

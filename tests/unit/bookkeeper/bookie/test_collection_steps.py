@@ -13,11 +13,11 @@ from support.stores import Store
 from tallystick.bookkeeper.bookie import identities
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.state import UNKNOWN
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.codec.steps import finished
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import SMALL, Store
-from tallystick.bookkeeper.bookie.steps import finished
+from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull, StorageError
 
 

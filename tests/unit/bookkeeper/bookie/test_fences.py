@@ -12,10 +12,10 @@ from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looks import HELD_LEDGERS
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
+from tallystick.codec.steps import finished
 
 MOST = 3
 INVENTED = range(1000, 1000 + MOST)

@@ -19,11 +19,11 @@ from tallystick.bookkeeper.bookie.garbage import (
     Look,
     Wait,
 )
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord
 
 ELSEWHERE = Moment("theirs", 1)

@@ -16,7 +16,6 @@ from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, State
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -24,6 +23,7 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.v2 import RequestFlag
 from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.codec.steps import finished
 
 pytestmark = pytest.mark.rule("Q15")
 

@@ -10,11 +10,11 @@ import pytest
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.codec.steps import finished
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(

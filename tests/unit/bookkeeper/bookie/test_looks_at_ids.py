@@ -13,11 +13,11 @@ from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerMetadata
+from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable, StorageError
 
 BATCH, RECOVERY_ADD = v2.BatchReadFrame(7, -1, 1, 10, 1 << 16).encode(), v2.RequestFlag.RECOVERY_ADD

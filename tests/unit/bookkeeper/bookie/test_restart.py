@@ -8,8 +8,8 @@ import pytest
 
 from support.stores import KEY, Store
 from tallystick.bookkeeper.bookie.journal import Commit
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, StorageError
 from tallystick.sim.disk import Crashed
 

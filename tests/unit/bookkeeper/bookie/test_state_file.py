@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.stores import SMALL, Store
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull
 from tallystick.sim.disk import Crashed
 

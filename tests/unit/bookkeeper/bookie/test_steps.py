@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.garbage import DAY_S, HERE, Service, core_of
 from tallystick.bookkeeper.bookie import garbage, steps, waiting_deletions
 from tallystick.bookkeeper.bookie.garbage import Finish, GarbageCore, GarbageRules, Look
-from tallystick.bookkeeper.bookie.steps import Steps, ascending, finished
+from tallystick.bookkeeper.bookie.steps import ascending
+from tallystick.codec.steps import Steps, finished
 
 T = TypeVar("T")
 

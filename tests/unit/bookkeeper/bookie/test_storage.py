@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from support.stores import KEY, SMALL, Store, entry_bytes, frame, scanned
-from tallystick.bookkeeper.bookie.steps import finished
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import OsDisk
 from tallystick.sim.disk import SimDisk

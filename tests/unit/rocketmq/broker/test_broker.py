@@ -15,6 +15,7 @@ import pytest
 
 from support.brokers import SMALL, TOPIC, Bench, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
+from tallystick.codec.steps import finished
 from tallystick.errors import StorageError, UsageError
 from tallystick.rocketmq.broker import broker as broker_module
 from tallystick.rocketmq.broker.broker import Broker
@@ -26,7 +27,6 @@ from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, TopicConfig
 from tallystick.runtime.machine import this_machine
 

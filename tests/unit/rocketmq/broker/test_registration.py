@@ -9,6 +9,7 @@ import pytest
 
 from support.stores import SteppingClock
 from support.waiting import until
+from tallystick.codec.steps import finished
 from tallystick.errors import RequestTimeout
 from tallystick.rocketmq.broker import registration
 from tallystick.rocketmq.broker.registration import Masters, Member, Registrar
@@ -20,7 +21,6 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.own_headers import OwnRegisterBrokerResponse
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import TopicConfig
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine

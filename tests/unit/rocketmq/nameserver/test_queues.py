@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import random
 
+from tallystick.codec.steps import Steps, finished
 from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
-from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import MAX_QUEUES, QueueRoute
 
 MANY = [f"T{number}" for number in range(3 * STEP_TOPICS)]

@@ -7,6 +7,7 @@ import pytest
 from support.announcing import announcement
 from support.name_requests import answered, ask, registration, server
 from support.workers import WorkerAtOnce
+from tallystick.codec.steps import Steps, finished
 from tallystick.rocketmq.nameserver import live_brokers
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import registrations as registrations_module
@@ -18,7 +19,6 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, decode_registration
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk

@@ -9,6 +9,7 @@ import pytest
 from support.announcing import announcement
 from support.name_requests import answered, ask, count_steps, registration, server
 from support.workers import WorkerAtOnce
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import STEP_CLUSTERS, NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, RoutesCore
@@ -18,7 +19,6 @@ from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, To
 from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, encode, request
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from support.announcing import announcement
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, RoutesCore
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
 

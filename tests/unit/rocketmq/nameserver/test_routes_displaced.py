@@ -7,12 +7,12 @@ import pytest
 from support.announcing import announcement
 from support.name_requests import answered, registration
 from support.workers import WorkerAtOnce
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import RegistrationOutcome, RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk

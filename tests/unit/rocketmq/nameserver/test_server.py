@@ -13,6 +13,7 @@ from support.announcing import announcement
 from support.frames import decode
 from support.waiting import until
 from support.workers import HeldWorker
+from tallystick.codec.steps import Steps, finished
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver import server as server_module
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
@@ -27,7 +28,6 @@ from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableResponse
 from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
-from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine

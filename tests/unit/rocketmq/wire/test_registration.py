@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallystick.codec.steps import finished
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire import registration as registration_module
@@ -25,7 +26,6 @@ from tallystick.rocketmq.wire.registration import (
     decode_registration,
     encode_registration,
 )
-from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, VERSION, DataVersion, TopicConfig
 
 TOKEN = split_module._TOKEN

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tallystick.rocketmq.wire.steps import Steps, finished
+from tallystick.codec.steps import Steps, finished
 
 
 def counting(to: int) -> Steps[int]:
