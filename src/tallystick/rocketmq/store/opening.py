@@ -149,6 +149,7 @@ class StoreOpening:
             notes.sidecar,
             notes.checkpoint.value,
             first_discarded,
+            slave=self._slave,
             clean=self._clean,
             events=self._events,
         )

@@ -49,11 +49,13 @@ def recover_log(
     checkpoint: Checkpoint,
     index_discarded_from: int | None,
     *,
+    slave: bool,
     clean: bool,
     events: Events,
 ) -> LogRecovery:
     """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped. The index has nothing
-    of the records from ``index_discarded_from`` on, wherever the original would begin."""
+    of the records from ``index_discarded_from`` on, wherever the original would begin. ``slave``: what the store is
+    opened for."""
     sync_record = sidecar.value
     durable = durable_end(files, sync_record) if sync_record else 0
     first = max(files.first, sync_record.start if sync_record else 0)
@@ -78,8 +80,11 @@ def recover_log(
         return _begin_anew(files, sidecar)
     dispatch_from = min(dispatch_from, end)
     start = sync_record.start if sync_record else 0
-    if end == files.first or (sync_record is not None and durable <= start < files.first):
-        # An original deleted all messages, and goes on here; or power loss took the first file, which was not synced.
+    # An original deleted all messages, and goes on here; or power loss took the first file, which was not synced. Of a
+    # master that is not noted: were this start interrupted before its first batch, the next one would take the log for
+    # a slave's copy, which alone begins behind messages that its master has.
+    took_first_file = slave and sync_record is not None and durable <= start < files.first
+    if end == files.first or took_first_file:
         start = files.first
     now = replace(
         sync_record or SyncRecord(),
