@@ -40,6 +40,17 @@ class Group(NamedTuple):
         """The number of sequences."""
         return 1 + ((self.last - self.first) // self.period if self.period else 0)
 
+    def runs(self) -> Iterator[tuple[EntryId, EntryId]]:
+        """Yield its runs of entries (first, last), ascending: one of all its sequences if they touch each other.
+
+        Those may be 2^62: a peer's list of a few bytes would hold the loop for ever.
+        """
+        if self.period <= self.size:
+            yield self.first, self.last + self.size - 1
+            return
+        for first in range(self.first, self.last + 1, self.period):
+            yield first, first + self.size - 1
+
 
 class EntryList:
     """The entries that a bookie has. A group may stand for any number of them: iterate over ``runs`` with a bound.
@@ -92,8 +103,7 @@ class EntryList:
         """Yield the runs of entries (first, last), ascending; those that touch each other as one."""
         pending: tuple[EntryId, EntryId] | None = None
         for group in self.groups:
-            for first in range(group.first, group.last + 1, group.period or 1):
-                last = first + group.size - 1
+            for first, last in group.runs():
                 if pending is not None and pending[1] + 1 == first:
                     pending = pending[0], last
                     continue
@@ -123,15 +133,12 @@ def encode_runs(runs: Iterable[tuple[EntryId, EntryId]], *, max_bytes: int = sys
     group is forgotten: to free 200,000 of them at once stops all other threads for 30 ms.
     """
     data, group = bytearray(_HEADER.size), None
-    for run_first, last in runs:
-        first = run_first
-        while first <= last:
-            size = min(last - first + 1, _MAX_INT)
-            longer = None if group is None else _with(group, first, size)
+    for first, last in runs:
+        for added in _groups_of(first, last):
+            longer = None if group is None else _with(group, added)
             if group is not None and longer is None:
                 data += _GROUP.pack(*group)
-            group = longer or Group(first, first, size, 0)
-            first += size
+            group = longer or added
         if len(data) + _GROUP.size > max_bytes:
             raise LocalProtocolError("a list of entries is longer than its response may be", bytes=max_bytes)
     if group is not None:
@@ -140,11 +147,20 @@ def encode_runs(runs: Iterable[tuple[EntryId, EntryId]], *, max_bytes: int = sys
     return bytes(data)
 
 
-def _with(group: Group, first: EntryId, size: int) -> Group | None:
+def _groups_of(first: EntryId, last: EntryId) -> Iterator[Group]:
+    """Yield a run as groups: sequences that are as long as may be, which touch each other, then what is left of it."""
+    whole, rest = divmod(last - first + 1, _MAX_INT)
+    if whole:
+        yield Group(first, first + (whole - 1) * _MAX_INT, _MAX_INT, _MAX_INT if whole > 1 else 0)
+    if rest:
+        yield Group(last - rest + 1, last - rest + 1, rest, 0)
+
+
+def _with(group: Group, added: Group) -> Group | None:
     """Return a group with one more sequence behind its others, None if that does not go on as they do."""
-    period = first - group.last
-    if size == group.size and period <= _MAX_INT and group.period in (0, period):
-        return Group(group.first, first, size, period)
+    period = added.first - group.last
+    if added.first == added.last and added.size == group.size and period <= _MAX_INT and group.period in (0, period):
+        return Group(group.first, added.first, group.size, period)
     return None
 
 

@@ -51,6 +51,29 @@ def test_what_no_number_of_the_format_can_hold_is_another_group() -> None:
     assert all(group.size < 1 << 31 and group.period < 1 << 31 for group in listed.groups)
 
 
+def test_sequences_that_touch_are_one_run_however_many_they_are() -> None:
+    """A list of 88 bytes from a bookie held the loop for ever."""
+    ids = 1 << 63
+    every_id = EntryList.decode(HEAD + struct.pack(">qqii", 0, ids - 1, 1, 1))
+    assert list(every_id.runs()) == [(0, ids - 1)] and every_id.count == ids
+    assert ids - 1 in every_id and ids not in every_id
+    two_groups = struct.pack(">qqii", 0, 4, 4, 4) + struct.pack(">qqii", 8, 22, 2, 7)
+    touching = EntryList.decode(struct.pack(">ii56x", 0, 2) + two_groups)
+    assert list(touching.runs()) == [(0, 9), (15, 16), (22, 23)]
+    assert list(EntryList.decode(encode_runs(touching.runs())).runs()) == list(touching.runs())
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 8, 9, 12, 1 << 62])
+def test_a_run_of_more_ids_than_a_sequence_has_is_two_groups_at_most(
+    first: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_list, "_MAX_INT", 4 if count < 100 else entry_list._MAX_INT)
+    listed = EntryList.decode(encode_runs([(first, first + count - 1), (first + count + 2, first + count + 2)]))
+    assert list(listed.runs()) == [(first, first + count - 1), (first + count + 2, first + count + 2)]
+    assert len(list(listed.groups)) <= 3 and all(group.size <= entry_list._MAX_INT for group in listed.groups)
+
+
 @pytest.mark.parametrize(
     "group",
     [
