@@ -7,6 +7,10 @@ A wire gives values, or runs of stored frames by columns, and gets codes back wi
     AfterLook(ledger)  there is no code yet: ask again with what a look at the ledger's metadata has said
     Later(begin)       nor here: ``begin`` it, and the response comes when something happens
 
+No add overtakes an earlier request of its ledger and connection that waits for a look: it waits ``behind`` it. A client
+of version 2 takes responses to requests for the same entry in the order of the requests, so that a recovery would take
+the refusal of an ordinary add for that of the entry which it wrote back.
+
 Adds that were stored wait for their commit, and so does every response to a read that fenced, "no such entry" included,
 since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original sends that "no" before its fence is
 synced. A deferred add is acknowledged when its commit is written, so that a bookie that is killed has it after its
@@ -16,6 +20,7 @@ restart, and durable with the commit that a force waits for: nothing else takes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, assert_never
 
@@ -135,21 +140,26 @@ class Service:
 
     # Runs of plain adds.
 
-    def add_run(self, data: bytes, run: AddRun, verdict: Verdict | None = None) -> AddRunResponse:
+    def add_run(
+        self, data: bytes, run: AddRun, verdict: Verdict | None = None, *, behind: AbstractSet[LedgerId] = frozenset()
+    ) -> AddRunResponse:
         """Store a run, but for the adds that must wait for a look; ``verdict`` is that of the look they waited for.
 
-        The storage keeps the bytes of the run and no others.
+        Adds of the ledgers in ``behind``, for which something of the connection waits already, are among those. The
+        storage keeps the bytes of the run and no others.
         """
         if verdict is not None:
             codes_by_ledger = {ledger: self._refusal_of_add(ledger, verdict) for ledger in set(run.ledgers)}
             refusals = {place: code for place, ledger in enumerate(run.ledgers) if (code := codes_by_ledger[ledger])}
             return self._store_others(data, run, refusals, ()) if refusals else self._store_run(data, run)
-        if 0 in run.entries or not self._identities.were_looked_at(set(run.ledgers)):
-            return self._add_some(data, run)
+        ledgers = set(run.ledgers)
+        if 0 in run.entries or not (self._identities.were_looked_at(ledgers) and behind.isdisjoint(ledgers)):
+            return self._add_some(data, run, behind)
         return self._store_run(data, run)
 
-    def _add_some(self, data: bytes, run: AddRun) -> AddRunResponse:
-        """Store a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
+    def _add_some(self, data: bytes, run: AddRun, behind: AbstractSet[LedgerId]) -> AddRunResponse:
+        """Store a run with ledgers that nobody has looked at, or for which something waits. Entry 0 of a new one does
+        not wait, unless something waits before it."""
         identities, looks = self._identities, self.looks()
         adds = enumerate(zip(run.ledgers, run.entries, run.keys, strict=True))
         places = [place for place, (ledger, entry, key) in adds if identities.needs_look(ledger, entry, key)]
@@ -158,6 +168,10 @@ class Service:
             self._counts.adds_not_looked_at += len(places)
             waiting_places = [place for place in places if identities.is_one_too_many(run.ledgers[place])]
             refusals = {place: Code.IO_ERROR for place in places if identities.is_in_doubt(run.ledgers[place])}
+        if waiting_places or behind:
+            waiting_places = _with_later(waiting_places, run.ledgers, behind)
+            for place in waiting_places:
+                refusals.pop(place, None)
         response = (
             self._store_others(data, run, refusals, waiting_places)
             if waiting_places or refusals
@@ -211,8 +225,10 @@ class Service:
 
     # One request each. ``verdict`` is that of the look that it waited for; a request with one waits no more.
 
-    def add(self, add: AddEntryRequest, verdict: Verdict | None = None) -> ServiceResponse | AfterLook:
-        if verdict is None and self._add_must_wait(add):
+    def add(
+        self, add: AddEntryRequest, verdict: Verdict | None = None, *, behind: AbstractSet[LedgerId] = frozenset()
+    ) -> ServiceResponse | AfterLook:
+        if verdict is None and (self._add_must_wait(add) or add.ledger in behind):
             return AfterLook(add.ledger)
         code = self._refusal_of_add(add.ledger, verdict, ordinary=not add.recovery)
         if code is not None:
@@ -338,3 +354,13 @@ class Service:
         except StorageError:
             return Code.IO_ERROR, []  # never a "no": the entry may be there (Q15)
         return code, [entry] if code == Code.OK else []
+
+
+def _with_later(waiting_places: Sequence[int], ledgers: Sequence[LedgerId], behind: AbstractSet[LedgerId]) -> list[int]:
+    """Return the places that wait, and those of the later adds of their ledgers and of all adds of these others."""
+    waiting, waiting_ledgers, places = set(waiting_places), set(behind), list[int]()
+    for place, ledger in enumerate(ledgers):
+        if place in waiting or ledger in waiting_ledgers:
+            waiting_ledgers.add(ledger)
+            places.append(place)
+    return places

@@ -90,6 +90,16 @@ class SessionContext:
     looks: Looks
 
 
+@dataclass(slots=True, eq=False)
+class _Held:
+    """Requests that wait for a look at their ledger; they and their responses count as ``size`` bytes."""
+
+    wire: Wire
+    ledger: LedgerId
+    frames: bytes
+    size: int
+
+
 def _alone(method: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
     """Make a method of which a fault ends its connection, and not what calls those of many connections."""
 
@@ -109,7 +119,7 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._unserved = UnservedRequests()
         self._held_bytes = 0  # bytes of responses that wait for the disk
-        self._waiting_count = 0  # so many looks will call ``_settle``
+        self._waiting: dict[LedgerId, list[_Held]] = {}  # for looks, in the order in which they came
         self._kept_bytes = 0  # bytes that the crowd was told of
         self._has_served = False  # a request, since then
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
@@ -203,6 +213,7 @@ class Session(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         """Drop what was received."""
         self._unserved.clear()
+        self._waiting.clear()
         self._kept_bytes = self._unsent_bytes = 0
         self._writes.clear()
         self._crowd.forget(self)
@@ -223,7 +234,7 @@ class Session(asyncio.BufferedProtocol):
         if self._unsent or self._congested or self._waits or self._held_bytes >= WRITE_HIGH_BYTES:
             return True
         # Who waits for no look is served; who waits for one goes on when that was made.
-        return self._waiting_count > 0 and not self._around.looks.has_room(0)
+        return bool(self._waiting) and not self._around.looks.has_room(0)
 
     @_alone
     def go_on(self, kind: Kind) -> None:
@@ -269,7 +280,11 @@ class Session(asyncio.BufferedProtocol):
         unserved, began = self._unserved, self._loop.time()
         reads = kind is Kind.READ or self._turns.admits(Kind.READ)
         result = wire.serve(
-            unserved.next(), reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
+            unserved.next(),
+            reads=reads,
+            short=self._crowd.short,
+            has_time=lambda: self._loop.time() < began + TURN_S,
+            behind=self._waiting.keys(),
         )
         unserved.served(result.position, result.need)
         self._has_served = result.position > 0
@@ -325,25 +340,24 @@ class Session(asyncio.BufferedProtocol):
 
     def _settle_after_look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
         """Until then they and their responses count as held."""
-        frames, size = b"".join(requests), WAITING_BYTES + len(requests) * ADD_RESPONSE_BYTES
-        self._held_bytes += size
-        self._waiting_count += 1
-        go_on = partial(self._settle, wire, frames, size)  # not a function in here: it has fewer objects
+        held = _Held(wire, ledger, b"".join(requests), WAITING_BYTES + len(requests) * ADD_RESPONSE_BYTES)
+        self._held_bytes += held.size
+        self._waiting.setdefault(ledger, []).append(held)
+        go_on = partial(self._settle, held)  # not a function in here: it has fewer objects
         adds = not all(wire.is_read(frame) for frame in requests)
-        self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
+        self._around.looks.hold(ledger, len(held.frames), go_on, adds=adds, who=self, host=self.peer)
 
     @_alone
-    def _settle(self, wire: Wire, frames: bytes, size: int, verdict: Verdict) -> None:
-        """Serve what waited for a look, of which ``size`` bytes count as held, for a turn's time.
+    def _settle(self, held: _Held, verdict: Verdict) -> None:
+        """Serve what waited for a look, for a turn's time.
 
-        The rest comes before all else that is not served yet, as if it came now: it has turns, and is looked at again
-        if it must be, as a verdict says nothing of what is later.
+        The rest, and what waits behind it for the same ledger, comes before all else that is not served yet, as if it
+        came now: it has turns, and is looked at again if it must be, as a verdict says nothing of what is later.
         """
-        self._waiting_count -= 1
-        if self._transport.is_closing():
-            return
-        self._held_bytes -= size
-        position, responses = 0, list[bytes]()
+        if self._transport.is_closing() or held not in self._waiting.get(held.ledger, ()):
+            return  # it went back behind what waited before it
+        self._release(held)
+        wire, frames, position, responses = held.wire, held.frames, 0, list[bytes]()
         if not (self._unsent or self._unserved.has_returned):
             began = self._loop.time()
             result = wire.settle(
@@ -354,17 +368,29 @@ class Session(asyncio.BufferedProtocol):
             self._held_bytes += result.size
             self._has_served, position, responses = True, result.position, result.at_once
         if position < len(frames):
-            self._put_back(wire, frames[position:])
+            self._put_back(held, position)
         if responses:
             self.deliver(responses)
         else:
             self._pump()
 
-    def _put_back(self, wire: Wire, frames: bytes) -> None:
-        self._unserved.put_back(wire, frames)
+    def _release(self, held: _Held) -> None:
+        """It waits for its look no more, and counts as held no more."""
+        waiting = self._waiting[held.ledger]
+        waiting.remove(held)
+        if not waiting:
+            del self._waiting[held.ledger]
+        self._held_bytes -= held.size
+
+    def _put_back(self, held: _Held, position: int) -> None:
+        """Serve the rest of it later, and then what came after it, or a look would let that go on before it."""
+        self._unserved.put_back(held.wire, held.frames[position:])
+        for later in tuple(self._waiting.get(held.ledger, ())):
+            self._release(later)
+            self._unserved.put_back(later.wire, later.frames)
         self.goes_on = True
         if not self._waits:
-            self._wait(_kind(wire, self._unserved.head))
+            self._wait(_kind(held.wire, self._unserved.head))
 
     def _watch_flow(self) -> None:
         wants_reading = not self._blocked

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from tallystick.bookkeeper.bookie import service
 from tallystick.bookkeeper.bookie.look import Verdict
@@ -23,6 +24,7 @@ from tallystick.bookkeeper.bookie.wires import (
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError
@@ -42,10 +44,16 @@ class WireV2:
         self._max_body, self._max_batch = max_frame_bytes - LENGTH_BYTES, max_batch_bytes
 
     def serve(
-        self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
+        self,
+        data: bytes,
+        *,
+        reads: bool = True,
+        short: bool = False,
+        has_time: Callable[[], bool] = lambda: True,
+        behind: AbstractSet[LedgerId] = frozenset(),
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
-        result, end = ServeResult.bounded(short=short), len(data)
+        result, end = ServeResult.bounded(short=short, behind=behind), len(data)
         window = end  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
             run, stop = self._scan(data, start, min(end, start + window))
@@ -54,7 +62,8 @@ class WireV2:
                 run, stop = self._scan(data, start, start + window)
             if run.ledgers:
                 result.position = stop
-                self._answer_run(data, run, self._service.add_run(data, run), result)
+                response = self._service.add_run(data, run, behind=result.waiting_ledgers)
+                self._answer_run(data, run, response, result)
             elif not reads and self._is_read(data, start, end):
                 result.read_is_next = True
                 break
@@ -147,7 +156,7 @@ class WireV2:
                 request_value, Code.BAD_VERSION
             )
         elif isinstance(request_value, service.AddEntryRequest):
-            service_response = self._service.add(request_value, verdict)
+            service_response = self._service.add(request_value, verdict, behind=result.waiting_ledgers)
         else:
             service_response = self._service.read(request_value, verdict, waiting=len(result.to_look))
         if isinstance(service_response, AfterLook):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TypeVar, assert_never
 
 from tallystick.bookkeeper.bookie.holdings import EntryListResponse, Holdings
@@ -46,7 +47,7 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.entry_list import encode_runs
 from tallystick.bookkeeper.wire.v3_responses import encode_response
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX
 from tallystick.codec.v3_adds import V3AddRun, ack_v3_adds, scan_v3_adds
 from tallystick.codec.v3_reads import encode_v3_read_responses, scan_v3_read_requests
@@ -79,10 +80,16 @@ class WireV3:
         self._max_body = max_frame_bytes - LENGTH_BYTES
 
     def serve(
-        self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
+        self,
+        data: bytes,
+        *,
+        reads: bool = True,
+        short: bool = False,
+        has_time: Callable[[], bool] = lambda: True,
+        behind: AbstractSet[LedgerId] = frozenset(),
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
-        result, end = ServeResult.bounded(short=short), len(data)
+        result, end = ServeResult.bounded(short=short, behind=behind), len(data)
         window = end  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
             adds, stop = scan_v3_adds(data, start, min(end, start + window), self._max_body)
@@ -91,7 +98,8 @@ class WireV3:
                 adds, stop = scan_v3_adds(data, start, start + window, self._max_body)
             if adds.txn_ids:
                 result.position = stop
-                self._answer_run(adds, self._service.add_run(adds.stored, adds.run), result)
+                response = self._service.add_run(adds.stored, adds.run, behind=result.waiting_ledgers)
+                self._answer_run(adds, response, result)
             elif not reads and self._is_read(data, start, end):
                 result.read_is_next = True
                 break
@@ -236,7 +244,7 @@ class WireV3:
         elif not _is_key(request.master_key):
             response = self._service.refuse(add, Code.UNAUTHORIZED)
         else:
-            response = self._service.add(add, verdict)
+            response = self._service.add(add, verdict, behind=result.waiting_ledgers)
         if isinstance(response, AfterLook):
             result.wait(response.ledger, v3.encode_request(request))
             return

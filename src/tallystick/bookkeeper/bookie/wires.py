@@ -13,6 +13,7 @@ has the service do them, and encodes the responses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,13 +57,14 @@ class ServeResult:
     reads: bool = False  # something was read
     read_is_next: bool = False  # it ended before a read, because none was allowed
     to_look: dict[LedgerId, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
+    waiting_ledgers: set[LedgerId] = field(default_factory=set)  # of these, and of those of earlier calls
     later: list[Begin] = field(default_factory=list)  # of requests that wait for something else
     next_wire: Wire | None = None  # serve what follows by this one from now on
 
     @classmethod
-    def bounded(cls, *, short: bool) -> ServeResult:
+    def bounded(cls, *, short: bool, behind: AbstractSet[LedgerId] = frozenset()) -> ServeResult:
         """Return the result of a call that has served nothing yet."""
-        return cls(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short)
+        return cls(0, limit=SHORT_BYTES if short else RESPONSE_BYTES, short=short, waiting_ledgers=set(behind))
 
     def add_response(self, data: bytes, commit: int = NOW, *, deferred: bool = False) -> None:
         """Keep a response that is true with this commit; ``deferred``: when it is written, be it not synced."""
@@ -87,14 +89,17 @@ class ServeResult:
     def wait(self, ledger: LedgerId, frame: bytes) -> None:
         """Keep a request until its ledger was looked at."""
         self.to_look.setdefault(ledger, []).append(frame)
+        self.waiting_ledgers.add(ledger)
 
 
 class Wire(Protocol):
     """One protocol, for all connections that are in it."""
 
-    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: Callable[[], bool]) -> ServeResult:
+    def serve(
+        self, data: bytes, *, reads: bool, short: bool, has_time: Callable[[], bool], behind: AbstractSet[LedgerId]
+    ) -> ServeResult:
         """Answer the whole frames of ``data`` while it ``has_time``; without ``reads`` those before the first that
-        reads.
+        reads. Adds of ledgers in ``behind`` wait for a look, as requests that came before them do.
 
         ``short`` answers to reads leave the rest for further calls, and that of a batch for further requests.
         """

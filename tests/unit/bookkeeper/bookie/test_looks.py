@@ -193,6 +193,26 @@ async def test_recovery_adds_to_what_is_new_here_do_not_wait(peer: Peer, driver:
     assert driver.looked_up in ([], [(7,)]), "behind them, for its creation"
 
 
+@pytest.mark.rule("Q14")
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_q14_what_recovery_writes_back_does_not_overtake_an_add_that_waits(
+    peer: Peer, driver: Watched, at_once: bool
+) -> None:
+    """By version 2 the two have one name: the refusal of the first was taken for that of the second."""
+    await driver.create_ledger(METADATA.in_recovery(), 7)
+    driver.gate.clear()
+    ordinary, write_back = adds(7, [3]), adds(7, [3], flags=RequestFlag.RECOVERY_ADD)
+    if at_once:
+        peer.writer.write(ordinary + write_back)
+    else:
+        peer.writer.write(ordinary)
+        await until(lambda: driver.looked_up)
+        peer.writer.write(write_back + adds(8, [0]))
+        assert await answers(peer, 1) == [(Code.OK, 8, 0)]
+    driver.gate.set()
+    assert [await answers(peer, 1) for _ in range(2)] == [[(Code.FENCED, 7, 3)], [(Code.OK, 7, 3)]]
+
+
 async def test_an_ordinary_add_with_flags_looks_too(peer: Peer, driver: Watched) -> None:
     assert await peer.code(adds(7, [3], flags=RequestFlag.HIGH_PRIORITY)) == Code.FENCED
     await driver.create_ledger(METADATA, 8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.bookies import OTHER_KEY
@@ -81,6 +83,20 @@ def test_what_waits_for_a_look_has_no_code_and_is_asked_again_with_what_was_said
     assert list(stored.waiting_places) == [1, 3] and store.has(4, 0) and store.has(6, 0) and not store.has(5, 1)
     assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 4
     assert service.add_run(data, run, Verdict.UNKNOWN).is_ok and store.has(5, 1) and store.has(5, 2)
+
+
+def test_no_add_overtakes_one_of_its_ledger_that_waits_for_a_look(store: Store) -> None:
+    service = service_of(store, looks=True)
+    data, run = scanned([frame(4, 5), frame(4, 0), frame(5, 0), frame(6, 0), frame(6, 1), frame(4, 6)])
+    stored = service.add_run(data, run, behind={5})
+    assert list(stored.waiting_places) == [0, 1, 2, 4, 5] and store.has(6, 0)
+    write_back = replace(add(4, 5), recovery=True)
+    assert service.add(write_back, behind={4}) == AfterLook(4)
+    assert isinstance(service.add(write_back, behind={5}), ServiceResponse)
+    assert service.add_run(*scanned([frame(6, 1)]), Verdict.ADMIT).is_ok
+    store.storage.identities.looked(6, 1, written=True)
+    assert service.add_run(*scanned([frame(6, 2)]), behind={5}).is_ok
+    assert list(service.add_run(*scanned([frame(6, 3), frame(6, 4)]), behind={6}).waiting_places) == [0, 1]
 
 
 def test_behind_first_entries_of_one_run_all_their_ledgers_are_looked_at(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,9 +115,9 @@ def test_first_adds_of_many_ledgers_are_stored_some_at_a_time_also_behind_a_long
     stored: list[int] = []
     add_run = room.service.add_run
 
-    def counted(data: bytes, run: AddRun) -> AddRunResponse:
+    def counted(data: bytes, run: AddRun, *, behind: AbstractSet[int]) -> AddRunResponse:
         stored.append(len(run))
-        return add_run(data, run)
+        return add_run(data, run, behind=behind)
 
     monkeypatch.setattr(room.service, "add_run", counted)
     alone = adds(1, [0], bytes(MAX_FRAME // 2), flags=RequestFlag.RECOVERY_ADD)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +112,9 @@ def test_first_adds_of_many_ledgers_are_stored_some_at_a_time(room: Room, monkey
     stored: list[int] = []
     add_run = room.service.add_run
 
-    def counted(data: bytes, run: AddRun) -> AddRunResponse:
+    def counted(data: bytes, run: AddRun, *, behind: AbstractSet[int]) -> AddRunResponse:
         stored.append(len(run))
-        return add_run(data, run)
+        return add_run(data, run, behind=behind)
 
     monkeypatch.setattr(room.service, "add_run", counted)
     data, left = b"".join(adds_v3(ledger, [0], number=ledger) for ledger in range(3 * RUN_LEDGERS)), iter((1, 0))
