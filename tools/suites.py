@@ -3,6 +3,8 @@
 One lane computes, the other mostly waits for processes that it started: together they fill two processors, which either
 leaves half idle. Within a lane suites run one after another. Each line that a suite prints bears its name.
 
+The last lines say of each suite that failed what did: its tests with the reason of each, or its own last lines.
+
 Fails when a suite fails or has no test; where CI is set also when a test was skipped, unless ALLOW_SKIPPED is set too.
 """
 
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +25,9 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+LAST_LINES = 15  # of a suite that failed and names no test
+MOST_FAILURES = 20  # of one suite that are named
+REASON_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Result:
     cpu_seconds: float  # of all its processes that somebody waited for
     tests: int = 0
     skipped_count: int = 0
+    failures: tuple[str, ...] = ()  # tests with their reasons, or the last lines, of a suite that failed
 
     @property
     def state(self) -> str:
@@ -96,13 +103,17 @@ def run(suite: Suite) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "tests.xml"
         counting = ("--junitxml", str(report)) if suite.counts else ()
-        code, cpu_seconds = _run((*suite.command, *counting), suite)
+        code, cpu_seconds, last_lines = _run((*suite.command, *counting), suite)
         tests, skipped_count = counts_of(report) if report.exists() else (0, 0)
-    return Result(suite.name, code == 0, time.monotonic() - start, cpu_seconds, tests, skipped_count)
+        failures = failures_of(report) if report.exists() else ()
+    seconds = time.monotonic() - start
+    shown_failures = (failures or last_lines) if code else ()
+    return Result(suite.name, code == 0, seconds, cpu_seconds, tests, skipped_count, shown_failures)
 
 
-def _run(command: Sequence[str], suite: Suite) -> tuple[int, float]:
-    """Exit code and seconds of processor time of a command; what it prints is printed."""
+def _run(command: Sequence[str], suite: Suite) -> tuple[int, float, tuple[str, ...]]:
+    """Exit code, seconds of processor time and last lines of a command; what it prints is printed."""
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     with subprocess.Popen(
         command,
@@ -115,10 +126,11 @@ def _run(command: Sequence[str], suite: Suite) -> tuple[int, float]:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            _say(suite, line.rstrip("\n"))
+            last_lines.append(line.rstrip("\n"))
+            _say(suite, last_lines[-1])
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, used.ru_utime + used.ru_stime
+    return process.returncode, used.ru_utime + used.ru_stime, tuple(last_lines)
 
 
 def _say(suite: Suite, line: str) -> None:
@@ -130,6 +142,18 @@ def counts_of(report: Path) -> tuple[int, int]:
     suites = ElementTree.parse(report).iter("testsuite")
     both = [(int(one.get("tests", 0)), int(one.get("skipped", 0))) for one in suites]
     return sum(tests for tests, _ in both), sum(skipped for _, skipped in both)
+
+
+def failures_of(report: Path) -> tuple[str, ...]:
+    """The tests that failed by a report of pytest, each with the first line of its reason."""
+    lines = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        for outcome in (*case.iter("failure"), *case.iter("error")):
+            reason = (outcome.get("message") or "no reason").strip().splitlines()[0]
+            name = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
+            lines.append(f"{name}: {reason[:REASON_LENGTH]}")
+    hidden = len(lines) - MOST_FAILURES
+    return (*lines[:MOST_FAILURES], f"and {hidden} more") if hidden > 0 else tuple(lines)
 
 
 def main(names: list[str]) -> int:
@@ -150,6 +174,9 @@ def report_of(results: Sequence[Result], seconds: float, *, allow_skipped: bool)
     for result in results:
         print(f"{result.name:16} {result.seconds:7.1f} s {result.cpu_seconds:7.1f} s  {result.state}")
     print(f"{'all':16} {seconds:7.1f} s {sum(result.cpu_seconds for result in results):7.1f} s")
+    for result in results:
+        if result.failures:
+            print(f"=== what failed in {result.name}", *result.failures, sep="\n    ")
     failed_count = sum(not result.has_passed for result in results)
     empty = sum(result.has_passed and 0 < result.tests == result.skipped_count for result in results)
     skipped_count = sum(result.skipped_count for result in results)

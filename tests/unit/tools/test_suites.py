@@ -48,6 +48,43 @@ def test_a_failed_suite_fails_all(suites: ModuleType, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.endswith("suites: 0 passed, 1 failed, 0 skipped\n")
 
 
+def test_the_last_lines_say_which_tests_failed_and_why(
+    suites: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "test_some.py"
+    program.write_text(
+        "import pytest\n@pytest.fixture\ndef broken(): raise OSError('no disk')\n"
+        "def test_a(): assert 1 == 2, 'one is\\nnot two'\ndef test_b(broken): pass\ndef test_c(): pass\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program))
+    failed = suites.run(suites.Suite("unit", command, counts=True))
+    (first, second) = failed.failures
+    assert first.endswith("test_some::test_a: AssertionError: one is")
+    assert "test_some::test_b: " in second and "OSError: no disk" in second
+    other = suites.run(suites.Suite("check", ("sh", "-c", "seq 40; exit 3")))
+    crashed = suites.run(suites.Suite("wire", ("sh", "-c", "echo it crashed; exit 1"), counts=True))
+    assert other.failures == tuple(map(str, range(26, 41))) and crashed.failures == ("it crashed",)
+    capsys.readouterr()
+    assert not suites.report_of([failed, other, crashed, suites.Result("sim", True, 1.0, 1.0)], 9.0, allow_skipped=True)
+    said = capsys.readouterr().out.splitlines()
+    at = said.index("=== what failed in unit")
+    assert said[at:] == [
+        "=== what failed in unit", f"    {first}", f"    {second}",
+        "=== what failed in check", *(f"    {number}" for number in range(26, 41)),
+        "=== what failed in wire", "    it crashed",
+        "suites: 1 passed, 3 failed, 0 skipped",
+    ]  # fmt: skip
+
+
+def test_of_very_many_tests_that_failed_the_first_are_named(suites: ModuleType, tmp_path: Path) -> None:
+    report = tmp_path / "tests.xml"
+    cases = "".join(f"<testcase name='test_{n}'><failure message='{'x' * 900}'/></testcase>" for n in range(30))
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    failures = suites.failures_of(report)
+    assert len(failures) == 21 and failures[-1] == "and 10 more" and failures[0].startswith("test_0: xxx")
+    assert max(map(len, failures)) < 250
+
+
 def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
     suites: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
