@@ -87,6 +87,17 @@ def test_a_force_may_cover_entries_of_a_batch_whose_caller_waits_for_the_rest() 
     assert cluster.run(3909024927).violation is None
 
 
+@pytest.mark.rule("P9")
+def test_an_id_that_a_bookie_may_hold_which_starts_no_more_is_given_up() -> None:
+    """Its disk had rotted, and the writer waited for it without an end."""
+    assert cluster.run(3724054063).violation is None
+
+
+def test_the_lac_of_a_deleted_ledger_is_not_that_of_the_next_one_with_its_id() -> None:
+    """The judge missed the answer to a long poll of the new one."""
+    assert cluster.run(1337666552).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

@@ -200,7 +200,11 @@ class ClusterLife:
         for plan in self._plan.books:
             before = None if plan.takes_id_of is None else self._books[plan.takes_id_of]
             self._books.append(programs.Shared(plan, self._judge, self._world.chance(), before))
+            self._books[-1].is_gone = self._is_gone
         return self._books
+
+    def _is_gone(self, bookie: BookieId) -> bool:
+        return any(host.id == bookie and host.retired for host in self._bookies)
 
     async def _recover(self, at: float, shared: programs.Shared) -> None:
         await asyncio.sleep(at)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.reader import LedgerReader
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId
 from tallystick.errors import (
     MetadataError,
     NoSuchLedger,
@@ -41,6 +41,7 @@ class Shared:
         self.book: asyncio.Future[LedgerHistory] = asyncio.get_running_loop().create_future()
         self.appends: list[asyncio.Future[EntryId]] = []
         self.is_left: Callable[[], bool] = lambda: False  # nobody writes it any more
+        self.is_gone: Callable[[BookieId], bool] = lambda bookie: False  # it starts no more
         self.followed = NO_ENTRY  # who follows it has it up to here
         self.one_more = asyncio.Event()  # an idle writer is to append
         self.last_appended: EntryId | None = None  # that entry, once it is confirmed

@@ -1,7 +1,8 @@
 """The requests of version 3 in a simulated cluster, and what their responses must be.
 
 A bookie answers each once, under its id and with what it is about. It answers a long poll when it knows that more is
-confirmed, when its ledger was fenced, or after the time that it was asked to wait for; neither before nor later.
+confirmed, when its ledger was fenced, or after the time that it was asked to wait for; neither before nor later. What
+it took of a ledger that was deleted says nothing of the next one with that id.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3 import AddRequest, ReadRequest, Request, UnknownRequest, WriteLacRequest
 from tallystick.bookkeeper.wire.v3_responses import AddResponse, ReadResponse, Response, WriteLacResponse
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId
+from tallystick.sim.cluster_book import LedgerHistory
 from tallystick.sim.cluster_judge import ClusterJudge
 from tallystick.sim.virtual.transport import SimTransport
 
@@ -25,6 +27,15 @@ _TICK_S = 0.002  # so close to its time a long poll is answered
 class _Asked(NamedTuple):
     request: Request
     at: float
+    book: LedgerHistory | None = None  # that has the id now, if this tells its LAC
+
+
+class _Lac(NamedTuple):
+    """A LAC that a bookie took, and of which ledger."""
+
+    lac: EntryId
+    at: float
+    book: LedgerHistory | None
 
 
 class RequestWatch:
@@ -33,12 +44,13 @@ class RequestWatch:
     def __init__(self, judge: ClusterJudge, now: Callable[[], float]) -> None:
         self._judge, self._now = judge, now
         self._asked: dict[tuple[SimTransport, int], _Asked] = {}
-        self._lacs: dict[tuple[BookieId, LedgerId], tuple[EntryId, float]] = {}  # that bookies took
+        self._lacs: dict[tuple[BookieId, LedgerId], _Lac] = {}
         self.calm_since: float | None = None
 
     def requested(self, end: SimTransport, request: Request) -> None:
         """A client has written a request."""
-        self._asked[end, request.header.request_id] = _Asked(request, self._now())
+        book = self._judge.books.get(request.ledger) if isinstance(request, WriteLacRequest) else None
+        self._asked[end, request.header.request_id] = _Asked(request, self._now(), book)
 
     def responded(self, end: SimTransport, operation: int, response: Response) -> None:
         """A bookie has written a response."""
@@ -53,7 +65,7 @@ class RequestWatch:
                 self._polled(bookie, asked, asked.request.previous_lac, response)
         elif isinstance(response, WriteLacResponse) and response.code == Code.OK:
             assert isinstance(asked.request, WriteLacRequest)
-            self._lacs[bookie, response.ledger] = asked.request.lac, self._now()
+            self._lacs[bookie, response.ledger] = _Lac(asked.request.lac, self._now(), asked.book)
             self._judge.keeps_lac(response.ledger, bookie, asked.request.lac)
 
     def _polled(self, bookie: BookieId, asked: _Asked, past: EntryId, response: ReadResponse) -> None:
@@ -83,11 +95,14 @@ class RequestWatch:
     def _check_waiting(self, bookie: BookieId, asked: _Asked, past: EntryId) -> None:
         assert isinstance(asked.request, ReadRequest)
         ledger, now = asked.request.ledger, self._now()
-        lac, known_at = self._lacs.get((bookie, ledger), (NO_ENTRY, now))
+        known = self._lacs.get((bookie, ledger))
         if now > _ends_at(asked) + SLACK_S:
             self._judge.fail("poll", f"{bookie} does not say that ledger {ledger} stays at {past}")
-        if lac > past and now > max(known_at, asked.at) + SLACK_S:
-            self._judge.fail("poll", f"{bookie} knows that {lac} of ledger {ledger} is confirmed, and does not say so")
+        if known is None or known.book is not self._judge.books[ledger]:
+            return
+        if known.lac > past and now > max(known.at, asked.at) + SLACK_S:
+            text = f"{bookie} knows that {known.lac} of ledger {ledger} is confirmed, and does not say so"
+            self._judge.fail("poll", text)
 
 
 def _bookie(end: SimTransport) -> BookieId:

@@ -83,9 +83,11 @@ async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
                 entry_ids="given" if plan.gives_ids else "counted",
                 deferred_sync=plan.defers,
             )
-        except LedgerExists:
+        except LedgerExists as error:
             assert ledger is not None
-            if not shared.judge.books[ledger].deleted:  # it is our own: the response to its create was lost for good
+            # It is our own, and the response to its create was lost for good; or a bookie may hold it that starts no
+            # more and says nothing: it would be waited for without an end.
+            if not shared.judge.books[ledger].deleted or any(map(shared.is_gone, error.fields.get("bookies", ()))):
                 ledger = None
         except FUTILE:
             pass
