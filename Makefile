@@ -44,7 +44,7 @@ test: setup ## check, then every suite, with the time of each (SUITES="unit wire
 	@$(PY) tools/suites.py $(SUITES)
 
 sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, replication, metadata of brokers, whole brokers
-	$(VENV)/bin/tally sim run --seconds 60
+	$(VENV)/bin/tally sim run --seconds 60 $(if $(CI),--first $$($(PY) tests/support/seeds.py))
 
 fuzz: setup ## a minute of bytes that strangers might send, guided by the code they reach (FUZZ_SECONDS=60 for each decoder)
 	$(PY) tools/fuzz.py $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))

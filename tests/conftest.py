@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 from collections.abc import Iterator, Mapping
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 
 from support import reaper
 from support.machines import REAL_TIME, LoopFactory
+from support.seeds import IN_CI, seed_of
 from support.zookeeper import missing, running
 
 # A busy machine is no failure; a failing example is printed with what reproduces it.
@@ -20,7 +22,15 @@ hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, ma
 hypothesis.settings.register_profile(
     "killer", deadline=None, database=None, phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
 )
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tallystick"))
+# A commit has the same examples in each of its runs. (Hypothesis's own profile of this name is replaced.)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, database=None, derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "tallystick"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """In CI the seeds that a test draws by ``random`` are those of the commit."""
+    if IN_CI:
+        random.seed(seed_of(item.nodeid))
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, LoopFactory]:

@@ -1,7 +1,8 @@
 """Search for bytes of strangers that our decoders do not expect: ``make fuzz``, or ``python tools/fuzz.py [TARGET …]``.
 
 Each target runs for some seconds in a process of its own, guided by the code that its bytes reach (atheris, libFuzzer),
-from seeds that originals sent. A finding is kept as a file that the same command takes: ``--input FILE TARGET``.
+from frames that originals sent. Where CI is set it begins with the commit's seed, and goes the same way for long, if
+not for ever. A finding is kept as a file that the same command takes: ``--input FILE TARGET``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="all, if none is named")
     parser.add_argument("--seconds", type=int, default=DEFAULT_SECONDS, help="for each target (default: %(default)s)")
     parser.add_argument("--input", type=Path, help="run one target on the bytes of this file alone")
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process
     given = parser.parse_args(arguments)
     if importlib.util.find_spec("atheris") is None:
@@ -36,24 +38,31 @@ def main(arguments: list[str]) -> int:
         return 1 if "CI" in os.environ else 0
     sys.path[:0] = [str(ROOT / "tests")]
     if given.here:
-        return fuzz_here(given.targets[0], given.seconds, given.input)
+        return fuzz_here(given.targets[0], given.seconds, given.input, given.seed)
     from fuzzing import broker_targets, ledger_targets
+    from support.seeds import IN_CI, tree_seed
 
     known_names = [target.name for target in (*ledger_targets.TARGETS, *broker_targets.TARGETS)]
     if unknown := set(given.targets) - set(known_names):
         print(f"unknown target {', '.join(sorted(unknown))}; known: {', '.join(known_names)}", file=sys.stderr)
         return 2
-    return fuzz_all(given.targets or known_names, given.seconds, given.input)
+    seed = (tree_seed() or 1) if IN_CI else None  # to libFuzzer 0 is any
+    if seed is not None:
+        print(f"fuzz: seed {seed}", flush=True)
+    return fuzz_all(given.targets or known_names, given.seconds, given.input, seed)
 
 
-def fuzz_all(names: Iterable[str], seconds: int, data: Path | None) -> int:
-    """Run each target in a process of its own, two at a time. Returns the exit code."""
+def fuzz_all(names: Iterable[str], seconds: int, data: Path | None, seed: int | None) -> int:
+    """Run each target in a process of its own, two at a time; by a ``seed`` or by chance. Returns the exit code."""
+    environment = os.environ if seed is None else {**os.environ, "PYTHONHASHSEED": "0"}
 
     def run(name: str) -> bool:
         command = [sys.executable, __file__, "--here", "--seconds", str(seconds), name]
         if data is not None:
             command += ["--input", str(data)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if seed is not None:
+            command += ["--seed", str(seed)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         lines = done.stdout.decode(errors="replace").splitlines()
         printed = "\n".join(line for line in lines if "Instrumenting" not in line)
         if done.returncode:
@@ -69,7 +78,7 @@ def fuzz_all(names: Iterable[str], seconds: int, data: Path | None) -> int:
     return 0 if all(results) else 1
 
 
-def fuzz_here(name: str, seconds: int, data: Path | None) -> int:
+def fuzz_here(name: str, seconds: int, data: Path | None, seed: int | None) -> int:
     """Run one target in this process; libFuzzer ends it."""
     import atheris
 
@@ -82,10 +91,11 @@ def fuzz_here(name: str, seconds: int, data: Path | None) -> int:
     findings = ROOT / "out" / "fuzz"
     findings.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as corpus:
-        for number, seed in enumerate(target.seeds):
-            (Path(corpus) / f"seed-{number}").write_bytes(seed)
+        for number, example in enumerate(target.seeds):
+            (Path(corpus) / f"seed-{number}").write_bytes(example)
+        start = [] if seed is None else [f"-seed={seed}"]
         bounds = [f"-max_len={MAX_BYTES}", f"-rss_limit_mb={MEMORY_MB}", f"-timeout={HANG_S}"]
-        search = [f"-max_total_time={seconds}", f"-artifact_prefix={findings / name}-", *bounds, corpus]
+        search = [f"-max_total_time={seconds}", f"-artifact_prefix={findings / name}-", *start, *bounds, corpus]
         atheris.Setup([sys.argv[0], *search], target.run)
         atheris.Fuzz()
     return 0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from sim.store_expiries import Expiries
 from sim.store_histories import Histories
 from sim.store_schedules import Schedule
-from tallystick.sim.series import random_start
 
 
 @pytest.mark.parametrize("runs_on", [False, True])
 def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promotions(runs_on: bool) -> None:
-    first = random_start()
+    first = random.randrange(1 << 32)
     promotions = deletions = losses = 0
     for seed in range(first, first + 150):
         schedule = Schedule(seed, runs_on=runs_on)
@@ -30,7 +31,7 @@ def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promo
 
 @pytest.mark.parametrize("runs_on", [False, True])
 def test_queues_are_what_the_log_says_where_another_log_comes_than_the_one_that_was_told_of(runs_on: bool) -> None:
-    first = random_start()
+    first = random.randrange(1 << 32)
     promotions = cuts = 0
     for seed in range(first, first + 100):
         histories = Histories(seed, runs_on=runs_on)
@@ -43,7 +44,7 @@ def test_queues_are_what_the_log_says_where_another_log_comes_than_the_one_that_
 
 
 def test_a_start_that_a_deletion_of_expired_messages_is_interrupted_for_does_no_more_than_any_other() -> None:
-    first = random_start()
+    first = random.randrange(1 << 32)
     expiries = interruptions = 0
     for seed in range(first, first + 40):
         schedule = Expiries(seed)
