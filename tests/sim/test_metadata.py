@@ -38,6 +38,10 @@ def test_what_a_master_took_and_had_not_saved_may_go_with_it() -> None:
     assert metadata.run(423345782).violation is None
 
 
+def test_a_slave_copies_a_reset_whose_offset_a_crash_of_its_master_took() -> None:
+    assert metadata.run(2848532005).violation is None
+
+
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     runs = fingerprints("metadata", 6)
     assert runs[0] == runs[1] == runs[2]

@@ -8,7 +8,7 @@ they commit are merged once more at the end, right before the merged table is us
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys
@@ -41,6 +41,7 @@ class OffsetMerge:
         self.version, self.resets = table.version, resets
         self.own, self.own_resets = NumbersByQueue(), NumbersByQueue()
         self.keys, self.pull_keys = OffsetKeys(), OffsetKeys()
+        self.keys_of_resets: dict[str, None] = {}  # with resets of the master, and no offset
         self.count = self.pull_count = 0
         self.changed = False  # the slave's table, in what was looked at
         self.resets_changed = False
@@ -87,6 +88,7 @@ class OffsetMerge:
             self.changed = self.changed or len(former) != len(merged_table)
         self.count, self.pull_count = counts
         yield from self._compare_resets()
+        yield from self._find_keys_of_resets()
         while len(self._changed_keys) > STEP_CHANGED:
             self._overlay_again(list(islice(self._changed_keys, STEP_CHANGED)))
             yield
@@ -104,6 +106,14 @@ class OffsetMerge:
                 if size >= STEP_OFFSETS:
                     size = 0
                     yield
+
+    def _find_keys_of_resets(self) -> Iterator[None]:
+        for count, key in enumerate(chain(self._master_resets.counts, self._master_resets.pending), 1):
+            if key not in self.offsets:
+                self.keys_of_resets[key] = None
+                self.pull_keys.add(key)
+            if count % STEP_OFFSETS == 0:
+                yield
 
     def end(self) -> dict[str, Any]:
         """Take the last step. Returns the tables that only the merge needed: free them as the slave's former ones."""

@@ -14,7 +14,7 @@ cannot know whether that was consumed at the master, or in a queue that was dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +91,10 @@ class Offsets:
         self._own_resets: NumbersByQueue = (saved.own_resets or {}) if saved else {}
         self.take_role()
         self.resets = ResetsCore(resets)
-        # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
-        for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
+        # The offset of a reset may not have come to the disk, when the reset had: it goes with its topic, too.
+        table = self.resets.table()
+        self._keys_of_resets = {key: None for key in (*table.counts, *table.pending) if key not in self._offsets}
+        for key in (*self._own, *self._own_resets, *self._keys_of_resets):
             self._other_keys.add(key)
         self._commits = 0
         self.removals = self.replacements = 0  # how many keys went, and how often all did
@@ -199,6 +201,12 @@ class Offsets:
     def pull_offsets(self) -> Mapping[str, dict[int, int]]:
         return self._pull_offsets
 
+    @property
+    def keys_of_resets(self) -> Collection[str]:
+        """Keys that had resets and no committed offset when the table came from the disk, or from a master: a crash had
+        come between the saves of the two. What is committed since is among both."""
+        return self._keys_of_resets
+
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         return self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
 
@@ -260,6 +268,7 @@ class Offsets:
             self._pull_count -= len(self._pull_offsets.pop(key, ()))
             self._own.pop(key, None)
             self._own_resets.pop(key, None)
+            self._keys_of_resets.pop(key, None)
             self._note_change(key)
         if keys:
             self.removals += len(keys)
@@ -330,7 +339,8 @@ class Offsets:
         if merge.resets is not None:
             before = self.resets.replace(merge.resets)
             self.resets.dirty = self.resets.dirty or merge.resets_changed
-            former += [before.counts, before.pending]
+            former += [before.counts, before.pending, self._keys_of_resets]
+            self._keys_of_resets = merge.keys_of_resets
         former += [*self._committed_keys.tables, *self._other_keys.tables]
         self._offsets, self._committed_keys, self._count = merge.offsets, merge.keys, merge.count
         self._pull_offsets, self._other_keys, self._pull_count = merge.pull_offsets, merge.pull_keys, merge.pull_count

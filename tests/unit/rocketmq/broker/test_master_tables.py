@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from support.table_peers import PROVEN, Master, Slave
+from tallystick.errors import StorageError
 from tallystick.rocketmq.broker import master_tables, offset_pages, table_parts
-from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS
+from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import bodies, dialect
 from tallystick.rocketmq.wire.bodies import GroupTable, OffsetTable, OffsetTablePart, TopicTableResponse
@@ -122,6 +124,52 @@ async def test_offsets_that_change_between_two_pages_are_all_there(
     if group == "g1":  # of what changed or went behind the reader the next round hears
         assert await slave.copy(master) == {}
     assert slave.tables.offsets.table() == master.tables.offsets.table()
+
+
+def lose_offsets(master: Master, count: int) -> None:
+    """Resets are on the disk and the offsets that they set are not, when the master crashes."""
+    master.disk.fault = lambda _, path: StorageError("simulated", path=path) if CONSUMER_OFFSETS in path else None
+    offsets = master.tables.offsets
+    for number in range(count):
+        offsets.reset("T", f"lost{number}", 3, 10)
+        offsets.resets.pending.put(f"T@lost{number}", {3: 10})
+    master.save()
+    master.disk.fault = None
+    master.restart()
+    assert master.tables.offsets.committed_offsets == {}
+
+
+@pytest.mark.rule("H12", "H13")
+@pytest.mark.parametrize("page_keys", [3, 1000])
+async def test_h12_resets_whose_offsets_a_crash_of_the_master_took_are_copied(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch, page_keys: int
+) -> None:
+    """Found by the simulator: they came with the offsets alone."""
+    monkeypatch.setattr(offset_pages, "PAGE_KEYS", page_keys)
+    lose_offsets(master, 10)
+    for _ in range(2):
+        assert await slave.copy(master) == {}
+        assert slave.tables.offsets.resets.table() == master.tables.offsets.resets.table()
+        assert slave.tables.offsets.counter("T@lost7", 3) == STRIDE
+        master.tables.offsets.set_pull_offset("U", "g", 0, 7)
+        master.tables.offsets.commit("T", "lost7", 3, 12)
+
+
+async def test_resets_without_offsets_that_are_committed_or_deleted_between_two_pages_are_all_there(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_pages, "PAGE_KEYS", 3)
+    lose_offsets(master, 10)
+
+    def change(command: Command) -> None:
+        if master.asked.count(31001) == 3:  # the first was that of the offsets
+            master.tables.offsets.commit("T", "lost9", 3, 12)
+            list(master.tables.offsets.forgetting_group("lost0"))
+
+    master.react[31001] = change
+    assert await slave.copy(master) == {}
+    copied = slave.tables.offsets.resets
+    assert all(copied.get(f"T@lost{number}", 3) == STRIDE for number in range(1, 10))
 
 
 def without_pages(master: Master) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
+from tallystick.rocketmq.broker.offset_keys import split
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.pending_resets import PendingResetsCore
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
@@ -217,6 +218,29 @@ def test_nobody_is_told_of_resets_of_what_was_deleted(forget: Callable[[Offsets,
     forget(offsets, "T" if forget is Offsets.forget_topic else "g")
     assert offsets.resets.pending.table() == {"U@h": {1: 10}}
     assert offsets.get("T", "g", 1) == (10 if forget is forget_its_resets and not saved else None)
+
+
+def after_a_crash(*keys: str) -> Offsets:
+    """A master's: of resets of these keys the disk had the numbers, and not the offsets."""
+    before = Offsets(SteppingClock(), endless)
+    for key in keys:
+        before.reset(*split(key), 3, 10)
+        before.resets.pending.put(key, {3: 10})
+    return Offsets(SteppingClock(), endless, resets=before.resets.table())
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_slave_forgets_with_its_topic_what_it_copied_of_a_reset_without_an_offset() -> None:
+    """As its next master."""
+    at_master = after_a_crash("T@g", "T@h", "U@g")
+    offsets = Offsets(SteppingClock(), endless, standing=(standing := Standing(Role.SLAVE)))
+    take_over(offsets, copy_of(at_master), at_master.resets.table())
+    standing.role = Role.ASYNC_MASTER
+    offsets.take_role()
+    offsets.forget_topic("T")
+    counters = offsets.resets.table()
+    assert (set(counters.counts), set(counters.pending), list(offsets.keys_of_resets)) == ({"U@g"}, {"U@g"}, ["U@g"])
+    assert counters.topics["T"] > STRIDE, "another topic of that name has other counters"
 
 
 def test_who_deletes_what_nobody_has_makes_nobody_look_at_resets_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
