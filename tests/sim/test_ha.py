@@ -30,6 +30,7 @@ def test_promises_hold_in_fresh_schedules() -> None:
         2856864655,  # queues were ahead of the log's sync when the power was lost
         2170662871,
         2170663313,  # a power loss brought back what retention had deleted, and queues began behind it
+        1294204859,  # a master lost its first file, and was killed in the start that was to do without it
     ],
 )
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
