@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import random
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +19,37 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT, ZooKeeperUri, parse
+from tallystick.sim.remote_store import RemoteStore
+from tallystick.sim.store_service import StoreFaults, StoreService
+from tallystick.sim.virtual.loop import VirtualClock
+from tallystick.sim.virtual.network import Fabric
+from tallystick.sim.virtual.process import Process
+from tallystick.sim.virtual.trace import Trace
 
 DRIVERS = (
     "memory",
     "sqlite",
+    "simulated",
     pytest.param(
         "zookeeper",
         marks=[pytest.mark.zookeeper, pytest.mark.skipif(bool(missing()), reason=f"no ZooKeeper server: {missing()}")],
     ),
 )
+
+
+class SimulatedStores:
+    """A service of the simulator without faults."""
+
+    def __init__(self) -> None:
+        rng = random.Random(0)
+        clock = VirtualClock(asyncio.get_running_loop())
+        fabric = Fabric(rng, Trace(clock.now))
+        self._service = StoreService(fabric, rng, StoreFaults(), clock)
+
+    def connect(self, session_timeout_s: float) -> RemoteStore:
+        """For a process of its own."""
+        loop: Any = asyncio.get_running_loop()  # no process pauses here
+        return RemoteStore(self._service, Process(loop, "process", "10.0.1.1"), session_timeout_s)
 
 
 @dataclass
@@ -34,9 +59,13 @@ class Place:
     kind: str
     uri: str
     clients: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    simulated: SimulatedStores | None = None
 
     async def connect(self, *, session_timeout_s: float = 10.0) -> MetadataDriver:
-        driver = await open_driver(self.uri, session_timeout_s=session_timeout_s)
+        if self.simulated is not None:
+            driver: MetadataDriver = ClusterMetadata(self.simulated.connect(session_timeout_s))
+        else:
+            driver = await open_driver(self.uri, session_timeout_s=session_timeout_s)
         self.clients.push_async_callback(driver.close)
         return driver
 
@@ -48,8 +77,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if kind == "zookeeper":
         uri = f"zk+hierarchical://{request.getfixturevalue('zookeeper')}/{name}/ledgers"
     else:
-        uri = {"memory": f"memory://{name}", "sqlite": f"sqlite://{tmp_path}/metadata.db"}[kind]
-    found = Place(kind, uri)
+        uri = {"sqlite": f"sqlite://{tmp_path}/metadata.db"}.get(kind, f"memory://{name}")
+    found = Place(kind, uri, simulated=SimulatedStores() if kind == "simulated" else None)
     async with found.clients:
         yield found
 

@@ -231,19 +231,42 @@ async def test_a_number_is_given_once_with_what_is_made_of_it(connect: Connect, 
 
     async def take(store: MetadataStore) -> int | None:
         try:
-            return await store.create_next(f"{root}/counter", lambda number: Create(f"{root}/made-{number}", b"x"))
+            return await store.create_next(f"{root}/counter", lambda number: [Create(f"{root}/made-{number}", b"x")])
         except ZnodeExists:
             return None
 
     taken = await asyncio.gather(*(take(store) for store in stores * 5))
     assert sorted(each for each in taken if each is not None) == [number for number in range(15) if number != 7]
-    assert await stores[0].create_next(f"{root}/counter", lambda number: None) == 15
-    assert await stores[1].create_next(f"{root}/other", lambda number: None) == 0
+    assert await stores[0].create_next(f"{root}/counter", lambda number: []) == 15
+    assert await stores[1].create_next(f"{root}/other", lambda number: []) == 0
     await stores[2].sync()
-    assert await stores[2].create_next(f"{root}/counter", lambda number: Create(root), unless=f"{root}/other") is None
-    assert await stores[2].create_next(f"{root}/counter", lambda number: None, unless=f"{root}/none") == 16
+    assert await stores[2].create_next(f"{root}/counter", lambda number: [Create(root)], unless=f"{root}/other") is None
+    assert await stores[2].create_next(f"{root}/counter", lambda number: [], unless=f"{root}/none") == 16
     await stores[2].sync()
     assert len(await stores[2].children(root) or ()) == 15 + 2, "and the two counters"
+
+
+async def test_all_is_made_of_a_number_or_nothing(store: MetadataStore, root: str) -> None:
+    assert await store.create_next(f"{root}/c", lambda number: [Create(f"{root}/a-{number}"), Create(f"{root}/b")]) == 0
+    assert await store.get(f"{root}/a-0") is not None
+    with pytest.raises(ZnodeExists):
+        await store.create_next(f"{root}/c", lambda number: [Create(f"{root}/a-{number}"), Create(f"{root}/b")])
+    assert await store.get(f"{root}/a-1") is None
+    assert await store.create_next(f"{root}/c", lambda number: []) == 2
+
+
+async def test_another_session_of_the_service_ends_by_itself(store: MetadataStore, root: str) -> None:
+    another = await store.another(session_timeout_s=5.0)
+    await another.change(Create(f"{root}/leased", ephemeral=True))
+    await store.sync()
+    node = await store.get(f"{root}/leased")
+    assert node is not None
+    assert node.owner in another.owners
+    assert node.owner not in store.owners
+    await another.close()
+    await store.sync()
+    assert await store.get(f"{root}/leased") is None
+    assert await store.children(root) is not None, "the first session goes on"
 
 
 async def test_what_is_made_again_has_another_creation(store: MetadataStore, other: MetadataStore, root: str) -> None:

@@ -25,7 +25,7 @@ from tallystick.bookkeeper.metadata.driver import (
     Versioned,
 )
 from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
-from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
+from tallystick.bookkeeper.metadata.store import Create, Creation, MetadataStore, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import MetadataUnavailable, MetadataUncertain
 from tallystick.sim.virtual.network import Fabric
@@ -93,6 +93,14 @@ class RemoteMetadata:
         self._tasks: set[asyncio.Task[None]] = set()
         process.on_death.append(self._process_died)
 
+    @property
+    def store(self) -> MetadataStore:
+        return self._inner.store
+
+    @property
+    def root(self) -> str:
+        return self._inner.root
+
     async def _call(self, operation: Callable[[], Awaitable[T]], *, changes: bool = False) -> T:
         """Have the service do something, whatever becomes of us meanwhile."""
         service, response = self._service, self._loop.create_future()
@@ -137,9 +145,15 @@ class RemoteMetadata:
 
     # Ledgers.
 
-    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+    async def create_ledger(
+        self,
+        metadata: LedgerMetadata,
+        ledger: LedgerId | None = None,
+        *,
+        beside: Callable[[LedgerId], Sequence[Create]] = lambda ledger: (),
+    ) -> Versioned[LedgerId]:
         async def create() -> Versioned[LedgerId]:
-            created = await self._inner.create_ledger(metadata, ledger)
+            created = await self._inner.create_ledger(metadata, ledger, beside=beside)
             await self._tell(created.value, metadata)
             return created
 

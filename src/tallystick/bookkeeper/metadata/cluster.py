@@ -52,18 +52,26 @@ _SHORT, _LONG, _MIDDLE, _LEDGER = (re.compile(part, re.ASCII) for part in (r"\d{
 class ClusterMetadata:
     """A MetadataDriver; see ``driver.py``. The first call that needs a cluster checks that there is one.
 
-    ``store`` is for whoever keeps more than a cluster there. ``wanted``: how the cluster must keep its ledgers, and how
+    ``wanted``: how the cluster must keep its ledgers, and how
     a new one does; None for any.
     """
 
     def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT, wanted: Manager | None = None) -> None:
-        self.store, self._root = store, root
+        self._store, self._root = store, root
         self._available, self._read_only = f"{root}/available", f"{root}/available/{registration.READ_ONLY_FOLDER}"
         self._instance_path = f"{root}/INSTANCEID"
         self._ids = LedgerIds(store, root)
         self._registrations: list[StoreRegistration] = []
         self._wanted = wanted
         self._manager: Manager | None = None  # once the LAYOUT is read
+
+    @property
+    def store(self) -> MetadataStore:
+        return self._store
+
+    @property
+    def root(self) -> str:
+        return self._root
 
     async def _cluster(self) -> MetadataStore:
         """Returns the store when the LAYOUT is one that we know."""
@@ -102,7 +110,13 @@ class ClusterMetadata:
         assert self._manager is not None
         return layout.ledger_path(self._root, ctoken.check_ledger_id(ledger), self._manager)
 
-    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+    async def create_ledger(
+        self,
+        metadata: LedgerMetadata,
+        ledger: LedgerId | None = None,
+        *,
+        beside: Callable[[LedgerId], Sequence[Create]] = lambda ledger: (),
+    ) -> Versioned[LedgerId]:
         await self._cluster()
         stamped_metadata = ctoken.stamped(metadata)
         data = wire.encode(stamped_metadata)
@@ -110,7 +124,7 @@ class ClusterMetadata:
             return await self._create_with_id(ledger, stamped_metadata, data)
         while True:
             with contextlib.suppress(ZnodeExists):  # somebody chose this id
-                return Versioned(await self._ids.create_next(lambda ledger_id: Create(self._path(ledger_id), data)), 0)
+                return Versioned(await self._ids.create_next(lambda id: (Create(self._path(id), data), *beside(id))), 0)
 
     async def _create_with_id(self, ledger: LedgerId, metadata: LedgerMetadata, data: bytes) -> Versioned[LedgerId]:
         path = self._path(ledger)

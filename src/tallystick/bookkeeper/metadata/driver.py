@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
-from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
+from tallystick.bookkeeper.metadata.store import Create, Creation, MetadataStore, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata, LedgerState
 
 T = TypeVar("T")
@@ -108,8 +108,26 @@ class MetadataDriver(Protocol):
     """See the module. A watch's callback runs on the event loop, at least once after each change, without argument:
     read again."""
 
-    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+    @property
+    def store(self) -> MetadataStore:
+        """Returns the store under it, for whoever keeps more than a cluster there."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """Returns the path below which the ledgers are."""
+        ...
+
+    async def create_ledger(
+        self,
+        metadata: LedgerMetadata,
+        ledger: LedgerId | None = None,
+        *,
+        beside: Callable[[LedgerId], Sequence[Create]] = lambda ledger: (),
+    ) -> Versioned[LedgerId]:
         """Store a new ledger under a new unique id, or the given one. Raises LedgerExists for a given one that exists.
+
+        ``beside``: the nodes that are made in one with a ledger of a new id, or neither is.
 
         An own create whose response was lost is recognised by its ``ctoken`` and is a success.
         """

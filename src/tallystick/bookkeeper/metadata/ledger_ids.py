@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.metadata.layout import SHORT_IDS_END
 from tallystick.bookkeeper.metadata.store import Create, Delete, MetadataStore
@@ -26,7 +26,7 @@ class LedgerIds:
         self._store, self._short, self._long = store, f"{root}/idgen", f"{root}/idgen-long"
         self._is_long = False
 
-    async def create_next(self, create: Callable[[LedgerId], Create]) -> LedgerId:
+    async def create_next(self, create: Callable[[LedgerId], Sequence[Create]]) -> LedgerId:
         """Take the next id and make what ``create`` says of it. Raises ZnodeExists: take another one."""
         if not self._is_long:
             ledger = await self._take(self._short, 0, create, unless=self._long)
@@ -36,17 +36,17 @@ class LedgerIds:
         return await self._next_long(create)
 
     async def _take(
-        self, counter: str, high: int, create: Callable[[LedgerId], Create], *, unless: str | None = None
+        self, counter: str, high: int, create: Callable[[LedgerId], Sequence[Create]], *, unless: str | None = None
     ) -> LedgerId | None:
         """Returns None if the counter ran over; then nothing was made."""
 
-        def create_low(low: int) -> Create | None:
-            return create(high << 32 | low) if 0 <= low < SHORT_IDS_END else None
+        def create_low(low: int) -> Sequence[Create]:
+            return create(high << 32 | low) if 0 <= low < SHORT_IDS_END else ()
 
         low = await self._store.create_next(counter, create_low, unless=unless)
         return high << 32 | low if low is not None and 0 <= low < SHORT_IDS_END else None
 
-    async def _next_long(self, create: Callable[[LedgerId], Create]) -> LedgerId:
+    async def _next_long(self, create: Callable[[LedgerId], Sequence[Create]]) -> LedgerId:
         high = max(await self._highs(), default=1)
         while True:
             ledger = await self._take(f"{self._long}/HOB-{high:010d}", high, create)

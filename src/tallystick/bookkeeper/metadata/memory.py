@@ -110,6 +110,7 @@ class MemoryStore:
         with self._tree.lock:
             self._tree.owners += 1
             self.owners = (str(self._tree.owners),)
+        self._name = name
         self.where, self.expiry_s = f"memory://{name}", session_timeout_s
         self._watches: weakref.WeakSet[KeyWatch] = weakref.WeakSet()
         self._closed = False
@@ -140,14 +141,13 @@ class MemoryStore:
         await self._call(lambda: self._tree.transact(lambda: apply(self._tree, changes, self.owners[0])))
 
     async def create_next(
-        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+        self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
         def take() -> int | None:
             if unless in self._tree.nodes:
                 return None
             number = self._tree.transact(lambda: take_number(self._tree, counter))
-            if (change := create(number)) is not None:
-                self._tree.transact(lambda: apply(self._tree, [change], self.owners[0]))
+            self._tree.transact(lambda: apply(self._tree, create(number), self.owners[0]))
             return number
 
         return await self._call(take)
@@ -171,6 +171,9 @@ class MemoryStore:
         watch = self._tree.watchers.add(key, changed)
         self._watches.add(watch)
         return watch
+
+    async def another(self, *, session_timeout_s: float) -> MemoryStore:
+        return MemoryStore(self._name, session_timeout_s=session_timeout_s)
 
     async def close(self) -> None:
         if self._closed:

@@ -68,9 +68,12 @@ class SqliteStore:
         await self._open_thread().call(job, writes=True, update=update)
 
     async def create_next(
-        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+        self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
         return await self._write(partial(self._tree.create_next, counter, create, unless, self._lease.owner))
+
+    async def another(self, *, session_timeout_s: float) -> SqliteStore:
+        return SqliteStore(self.where, session_timeout_s=session_timeout_s)
 
     async def _begin_session(self) -> None:
         """Write the lease, before the first node that needs it."""

@@ -154,7 +154,7 @@ class SqliteTree:
         return False
 
     def create_next(
-        self, counter: str, create: Callable[[int], Create | None], unless: str | None, owner: Owner
+        self, counter: str, create: Callable[[int], Sequence[Create]], unless: str | None, owner: Owner
     ) -> int | None:
         conflict = None
         with self.transaction() as nodes:
@@ -162,7 +162,7 @@ class SqliteTree:
                 return None
             number = take_number(nodes, counter)
             try:
-                apply(nodes, [change] if (change := create(number)) is not None else [], owner)
+                self.change(create(number), owner)
             except ZnodeExists as error:  # nothing was made of it; the number is taken all the same
                 conflict = error
         if conflict is not None:

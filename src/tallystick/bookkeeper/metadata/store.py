@@ -157,9 +157,9 @@ class MetadataStore(Protocol):
         ...
 
     async def create_next(
-        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+        self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
-        """Take the next number of a node's counter, from 0 on, and make what ``create`` says of it, if anything.
+        """Take the next number of a node's counter, from 0 on, and make what ``create`` says of it: all, or nothing.
 
         The counter's node is made if it is missing; the counter is deleted with it. A number is given once, whatever
         becomes of the node. In ZooKeeper it has 31 bits: after the last one come negative numbers. Returns None, and
@@ -191,6 +191,10 @@ class MetadataStore(Protocol):
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` after a child was created or deleted, or has expired; not after it was written."""
+        ...
+
+    async def another(self, *, session_timeout_s: float) -> MetadataStore:
+        """Returns a store of the same service with a session of its own; ``close`` it. Raises as the opening did."""
         ...
 
     async def close(self) -> None:

@@ -65,7 +65,7 @@ class ZkSession:
     """A session of ZooKeeper, for the event loop on which it was made."""
 
     def __init__(self, uri: ZooKeeperUri, timeout_s: float) -> None:
-        self.servers, self.timeout_s = uri.servers, timeout_s
+        self.uri, self.servers, self.timeout_s = uri, uri.servers, timeout_s
         self._loop = asyncio.get_running_loop()
         self._connected, self.closed = asyncio.Event(), False
         self.generation = 0  # grows with each break of the connection and each new one

@@ -136,7 +136,7 @@ class ZooKeeperStore:
         return node is None
 
     async def create_next(
-        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+        self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
         """Uses the counter of sequential nodes."""
         if unless is not None and await self.get(unless) is not None:
@@ -147,9 +147,12 @@ class ZooKeeperStore:
                 path = await self.session.call("create", f"{counter}/ID-", ephemeral=True, sequence=True, makepath=True)
         self.session.post("delete", path)  # were it lost: the node is ephemeral
         number = int(path.rpartition("/ID-")[2])
-        if (change := create(number)) is not None:
-            await self.change(change)
+        if changes := create(number):
+            await self.change(*changes)
         return number
+
+    async def another(self, *, session_timeout_s: float) -> ZooKeeperStore:
+        return await ZooKeeperStore.connect(self.session.uri, session_timeout_s=session_timeout_s)
 
     async def sync(self) -> Point:
         generation = await self.session.sync("/")

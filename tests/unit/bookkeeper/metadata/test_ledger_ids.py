@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -23,7 +23,7 @@ class Counting(MemoryStore):
         return self
 
     async def create_next(
-        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+        self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
         number = await super().create_next(counter, create, unless=unless)
         if number == TOP:  # a Java int
@@ -36,7 +36,7 @@ async def counting(**folders: int) -> Counting:
 
 
 async def take(ids: LedgerIds, count: int = 1) -> list[int]:
-    return [await ids.create_next(lambda ledger: Create(f"/r/made/{ledger}")) for _ in range(count)]
+    return [await ids.create_next(lambda ledger: [Create(f"/r/made/{ledger}")]) for _ in range(count)]
 
 
 async def test_short_ids_count_from_zero() -> None:
