@@ -121,7 +121,7 @@ V3_MUTANTS = (
         "a long poll is answered at once, whatever is known",
         "poll",
         BOOKIE + "lac_service.py",
-        "if response.lac is None or response.lac > request.past or request.timeout_ms <= 0:",
+        "if not (is_known or is_empty) or request.timeout_ms <= 0:",
         "if True:",
         _is_followed,
     ),

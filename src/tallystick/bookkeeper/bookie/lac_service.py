@@ -116,11 +116,17 @@ class LacService:
     def poll(
         self, request: LongPollRequest, verdict: Verdict | None = None
     ) -> LongPollResponse | AfterLook | Later[LongPollResponse]:
-        """Answer a long poll, later if the ledger is not known to be confirmed so far."""
+        """Answer a long poll, later if the ledger is not known to be confirmed so far.
+
+        One that asks for the first entry of a ledger that is not here waits, too: a ledger is made without its bookies,
+        and may be idle for hours before it has one.
+        """
         if verdict is None and self._must_wait(request.ledger):
             return AfterLook(request.ledger)
         response = self._polled(request, verdict)
-        if response.lac is None or response.lac > request.past or request.timeout_ms <= 0:
+        is_known = response.lac is not None and response.lac <= request.past
+        is_empty = response.code == Code.NO_LEDGER and request.past == NO_ENTRY
+        if not (is_known or is_empty) or request.timeout_ms <= 0:
             return self._counted(response)
 
         def begin(owner: Requester, done: Callable[[LongPollResponse], None]) -> None:

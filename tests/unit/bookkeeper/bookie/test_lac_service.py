@@ -220,12 +220,27 @@ def test_a_confirmed_entry_that_is_not_here_is_told_by_the_lac_alone(room: Room)
 
 
 def test_of_no_ledger_and_of_ids_that_none_has_nobody_waits(room: Room) -> None:
-    assert room.begin(5, -1) == [LongPollResponse(Code.NO_LEDGER)]
+    assert room.begin(5, 0) == [LongPollResponse(Code.NO_LEDGER)], "others have its first entry"
+    assert room.begin(5, -1, timeout_ms=0) == [LongPollResponse(Code.NO_LEDGER)]
     assert room.begin(-1, -1) == [LongPollResponse(Code.BAD_REQUEST)]
     assert room.begin(5, -2) == [LongPollResponse(Code.BAD_REQUEST)]
     room.fence(6)
     assert room.begin(6, -1, timeout_ms=0) == [LongPollResponse(Code.OK, -1)]
-    assert room.counts.long_polls_failed == 3
+    assert room.counts.long_polls_failed == 4
+
+
+def test_who_waits_for_the_first_entry_of_a_ledger_waits_before_it_is_here() -> None:
+    """A reader of a new, idle ledger asked each bookie four times a second."""
+    found: list[list[LongPollResponse]] = []
+
+    def hear(room: Room) -> None:
+        found.extend([room.begin(5, -1), room.begin(6, -1)])
+        room.add(5, 0, -1)
+        room.add(5, 1, 0)
+        assert found == [[], []], "in the next turn, and at its time-out"
+
+    in_virtual_time(hear)
+    assert found == [[LongPollResponse(Code.OK, 0, 0, entry(5, 0, -1))], [LongPollResponse(Code.NO_LEDGER)]]
 
 
 @pytest.mark.parametrize("how", ["add", "run", "recovery", "write"])
@@ -281,7 +296,7 @@ def test_neither_to_hold_one_nor_to_answer_without_an_entry_costs_a_read(
             room.store.storage.checkpoint()
         for place, name in ((room.store.storage, "read"), (room.store.storage._logs, "entry")):
             monkeypatch.setattr(place, name, lambda *_: pytest.fail("an entry was read"))
-        found.extend([room.begin(5, 0), room.begin(6, -1), room.begin(7, -1)])
+        found.extend([room.begin(5, 0), room.begin(6, -1), room.begin(7, 0)])
         assert found == [[], [], [LongPollResponse(Code.NO_LEDGER)]]
 
     in_virtual_time(hear)
