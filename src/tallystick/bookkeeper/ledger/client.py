@@ -6,7 +6,7 @@ The coordination service is asked for metadata and ids, the bookies for entries;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -27,8 +27,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.metadata.ctoken import check_ledger_id
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies, Versioned
-from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.uri import parse
+from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.wire.values import (
     AVOIDED_KEY,
     MAX_ID,
@@ -40,17 +39,15 @@ from tallystick.bookkeeper.wire.values import (
     LedgerMetadata,
 )
 from tallystick.errors import LedgerExists, MetadataError, MetadataUnavailable, UsageError
-from tallystick.runtime.arguments import instance, mapping, optional, payload_bytes, text, whole
-from tallystick.runtime.events import Events
-from tallystick.runtime.log import log_listener
+from tallystick.runtime.arguments import instance, mapping, payload_bytes, text, whole
 from tallystick.runtime.loops import check_loop
-from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
 
 
-class BookKeeper:
-    """A client, made by ``connect``; on one running event loop. ``close`` it, or use it with ``async with``."""
+class LedgerClient:
+    """The part of a client that knows ledgers alone; on one running event loop. ``close`` it, or use it with ``async
+    with``. What users get is ``stream/client.py``."""
 
     def __init__(self, driver: MetadataDriver, outside: Outside, settings: ClientSettings) -> None:
         clock, random, events = outside.clock, outside.random, outside.events
@@ -80,6 +77,7 @@ class BookKeeper:
         accept_silent_bookies: bool = False,
         entry_ids: str = "counted",
         deferred_sync: bool = False,
+        beside: Callable[[LedgerId], Sequence[Create]] | None = None,
     ) -> Opening[LedgerWriter]:
         """Make a ledger: ``async with bk.create_ledger() as writer`` or ``writer = await bk.create_ledger()``.
 
@@ -92,9 +90,14 @@ class BookKeeper:
 
         ``deferred_sync``: entries are acknowledged before they are durable, and confirmed by ``writer.force()`` alone.
         It needs bookies that speak version 3, and a bookie that fails ends the writer.
+
+        ``beside``: the nodes of the metadata that are made in one with a ledger of a new id, so that there is both or
+        neither.
         """
 
         chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
+        if chosen_id is not None and beside is not None:
+            raise UsageError("beside is for a ledger of a new id", ledger_id=chosen_id)
         instance(accept_silent_bookies, bool, "accept_silent_bookies")
         if entry_ids not in ("counted", "given"):
             raise UsageError('entry_ids is "counted" or "given"', given=entry_ids)
@@ -117,17 +120,23 @@ class BookKeeper:
             metadata = replace(template, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
             if chosen_id is not None and (silent := await self._require_unused(chosen_id, accept_silent_bookies)):
                 metadata = metadata.avoiding(silent)
-            return await self._create(metadata, chosen_id, takes_ids=takes_ids, deferred_sync=deferred_sync)
+            return await self._create(metadata, chosen_id, beside, takes_ids=takes_ids, deferred_sync=deferred_sync)
 
         return Opening(create, "bk.create_ledger(…)")
 
     async def _create(
-        self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None, *, takes_ids: bool, deferred_sync: bool
+        self,
+        sizes_checked: LedgerMetadata,
+        ledger_id: LedgerId | None,
+        beside: Callable[[LedgerId], Sequence[Create]] | None,
+        *,
+        takes_ids: bool,
+        deferred_sync: bool,
     ) -> LedgerWriter:
         ensemble = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
         identities = await self._placement.identities(ensemble)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, ensemble),))
-        created = await self._context.driver.create_ledger(metadata, ledger_id)
+        created = await self._context.driver.create_ledger(metadata, ledger_id, beside=beside or _nothing)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=ensemble)
         stored = Versioned(metadata, created.version)
         return LedgerWriter(
@@ -246,7 +255,8 @@ class BookKeeper:
         await self._context.driver.close()
 
     def __repr__(self) -> str:
-        return f"<BookKeeper {'open' if self._closing is None else 'closed'}, {len(self._writers)} active writers>"
+        state = "open" if self._closing is None else "closed"
+        return f"<{type(self).__name__} {state}, {len(self._writers)} active writers>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -262,6 +272,10 @@ class BookKeeper:
             raise UsageError("this client is closed")
 
 
+def _nothing(ledger: LedgerId) -> Sequence[Create]:
+    return ()
+
+
 def _custom(custom: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
     if not custom:
         return NO_CUSTOM
@@ -273,28 +287,3 @@ def _custom(custom: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
             for name, value in custom.items()
         }
     )
-
-
-def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
-    """Connect to the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
-
-    ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError
-    where no cluster is, MetadataUnavailable.
-    """
-
-    parse(uri)  # a typing error is told at once
-    optional(settings, ClientSettings, "settings")
-    optional(events, Events, "events")
-
-    async def start() -> BookKeeper:
-        driver = await open_driver(uri)
-        try:
-            await driver.instance_id()  # no cluster at all is told at once, too
-        except BaseException:
-            await driver.close()
-            raise
-        chosen = settings or ClientSettings()
-        outside = this_machine(events or Events(log_listener()), keep_alive=chosen.tcp_keep_alive)
-        return BookKeeper(driver, outside, chosen)
-
-    return Opening(start, "connect(…)")

@@ -12,7 +12,7 @@ from tallystick.bookkeeper.ledger.counts import BOUNDS_S, Latencies
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-    from tallystick.bookkeeper.ledger.client import BookKeeper
+    from tallystick.bookkeeper.ledger.client import LedgerClient
 
 _Sample = tuple[str, dict[str, str], float]  # the end of its name, its labels, its value
 
@@ -25,7 +25,7 @@ class _Family:
     samples: list[_Sample]
 
 
-def numbers(client: BookKeeper) -> dict[str, float]:
+def numbers(client: LedgerClient) -> dict[str, float]:
     """Return all samples by their names, with the label where there is one: ``…_total{code="FENCED"}``."""
     numbers_by_name: dict[str, float] = {}
     for family in _families(client):
@@ -35,13 +35,13 @@ def numbers(client: BookKeeper) -> dict[str, float]:
     return numbers_by_name
 
 
-def register(client: BookKeeper, registry: CollectorRegistry) -> None:
+def register(client: LedgerClient, registry: CollectorRegistry) -> None:
     """Add the client's metrics, which begin with ``ledger_``. One client a registry."""
     registry.register(_ClientCollector(client))
 
 
 class _ClientCollector:
-    def __init__(self, client: BookKeeper) -> None:
+    def __init__(self, client: LedgerClient) -> None:
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
@@ -54,7 +54,7 @@ class _ClientCollector:
             yield metric
 
 
-def _families(client: BookKeeper) -> Iterator[_Family]:
+def _families(client: LedgerClient) -> Iterator[_Family]:
     degraded = client.degraded()
     missing_bookies = {bookie for bookies in degraded.values() for bookie in bookies}
     yield _gauge("ledger_degraded_writers", "Ledgers written without some of their bookies", len(degraded))

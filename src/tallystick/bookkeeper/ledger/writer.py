@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -27,7 +27,7 @@ from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.errors import EntryExists, LedgerClosed, LedgerFenced, TallyError, UsageError
+from tallystick.errors import EntryExists, LedgerClosed, LedgerFenced, MetadataError, TallyError, UsageError
 from tallystick.runtime.arguments import items, payload_bytes, whole
 from tallystick.runtime.loops import check_loop
 
@@ -147,6 +147,15 @@ class LedgerWriter:
             raise EntryExists(ledger=self.id, entry=id)
         return self._open_session().append_at(id, payload)
 
+    def append_batch_nowait(self, data: Collection[bytes]) -> asyncio.Future[EntryId]:
+        """Append entries with consecutive ids, at least one, without waiting for anything. Returns a future of the last
+        one's id; raises and fails as ``append_nowait``."""
+        check_loop(self._writers.loop)
+        self._checked_id(None)
+        sizes = [len(payload) for payload in data]
+        self._admit(max(sizes))
+        return self._open_session().append(data, sum(sizes))
+
     async def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe. Returns the ids; raises as ``append``, and
         UsageError where the caller gives the ids."""
@@ -206,7 +215,8 @@ class LedgerWriter:
         return read_entries(self._writers.context.bookies, self.metadata, self.id, first, last)
 
     async def close(self) -> None:
-        """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
+        """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one, but
+        for one that could not store the end: a later call tries again.
 
         Where the caller gives the ids, the ledger ends before the first that is missing; what is held behind it fails.
         With deferred sync it ends with the last entry that was forced.
@@ -216,7 +226,7 @@ class LedgerWriter:
         finds it.
         """
         check_loop(self._writers.loop)
-        if self._closing is None:
+        if self._closing is None or _is_not_stored(self._closing):
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
 
@@ -350,6 +360,10 @@ class LedgerWriter:
         state.store(await changes.close_written(context.driver, state.id, state.versioned, state.lac, state.length))
         self._packed = state.packed()
         context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)
+
+
+def _is_not_stored(closing: asyncio.Future[None]) -> bool:
+    return closing.done() and not closing.cancelled() and isinstance(closing.exception(), MetadataError)
 
 
 def _payload_of(data: Buffer) -> bytes:

@@ -128,8 +128,8 @@ async def test_a_cancelled_creation_may_leave_an_empty_ledger(
     bk = cluster.client()
     create, made = bk.context.driver.create_ledger, asyncio.Event()
 
-    async def create_and_wait(*arguments: Any) -> Any:
-        found = await create(*arguments)
+    async def create_and_wait(*arguments: Any, **more: Any) -> Any:
+        found = await create(*arguments, **more)
         made.set()
         await asyncio.Event().wait()
         return found

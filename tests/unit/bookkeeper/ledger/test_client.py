@@ -9,6 +9,7 @@ import pytest
 
 import tallystick
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.wire.values import DigestType, LedgerState
 from tallystick.errors import LedgerExists, MetadataError, NoSuchLedger, NotEnoughBookies, UsageError
 
@@ -164,6 +165,20 @@ async def test_a_second_entry_makes_no_second_ledger(cluster: SmallCluster) -> N
         with pytest.raises(UsageError, match="a second time"):
             await making.__aenter__()
     assert len([ledger async for ledger in client.ledgers()]) == 1
+
+
+async def test_nodes_that_are_made_in_one_with_a_ledger(cluster: SmallCluster) -> None:
+    client, asked_for = cluster.client(), list[int]()
+
+    def beside(ledger: int) -> list[Create]:
+        asked_for.append(ledger)
+        return [Create("/notes/all")]
+
+    writer = await client.create_ledger(beside=beside)
+    assert asked_for == [writer.id] and await cluster.store.get("/notes/all") is not None
+    with pytest.raises(UsageError, match="beside"):
+        await client.create_ledger(ledger_id=7, beside=beside)
+    assert asked_for == [writer.id]
 
 
 async def test_an_empty_ledger_is_an_empty_loop(cluster: SmallCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ async def test_a_busy_writer_tells_it_with_its_entries_alone(cluster: SmallClust
 
 
 @pytest.mark.parametrize("settings", [{"explicit_lac_interval_s": 0.0}, {"wire": "v2"}])
-async def test_off_or_without_version_3_nothing_is_told(cluster: SmallCluster, settings: dict[str, object]) -> None:
+async def test_off_or_without_version_3_nothing_is_told(cluster: SmallCluster, settings: dict[str, Any]) -> None:
     writer = await cluster.client(1, **settings).create_ledger(3)
     await writer.append(b"x")
     await asyncio.sleep(1)

@@ -282,8 +282,8 @@ async def test_a_bookie_that_is_replaced_after_the_ledger_was_stored_is_not_beli
     client = cluster.client()
     create_ledger = client.context.driver.create_ledger
 
-    async def then_replaced(metadata: LedgerMetadata, ledger: int | None = None) -> Any:
-        created = await create_ledger(metadata, ledger)
+    async def then_replaced(metadata: LedgerMetadata, ledger: int | None = None, **more: Any) -> Any:
+        created = await create_ledger(metadata, ledger, **more)
         cookie = await cluster.driver.read_cookie(metadata.ensemble[0])
         assert cookie is not None
         await cluster.driver.delete_cookie(metadata.ensemble[0], cookie.version)

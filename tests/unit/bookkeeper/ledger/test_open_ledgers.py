@@ -13,8 +13,8 @@ import pytest
 from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import writers as writers_module
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.stream.client import BookKeeper
 
 COUNT, IDLE_SESSIONS = 200, 5
 OBJECTS = 3.5  # of a ledger, with the event of its creation that the test keeps

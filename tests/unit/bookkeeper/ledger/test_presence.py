@@ -12,12 +12,12 @@ from support.links import AddLog
 from support.machines import machine
 from support.small_cluster import SmallCluster
 from support.waiting import until
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.identity import NOT_REGISTERED
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RecoveryIncomplete
 from tallystick.runtime.events import Events

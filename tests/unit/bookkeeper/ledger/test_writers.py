@@ -14,12 +14,12 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger import placement
 from tallystick.bookkeeper.ledger import writers as writers_module
 from tallystick.bookkeeper.ledger.add import AddCore, Confirm, Replace, Send
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import LedgerClosed, LedgerFenced, UsageError
