@@ -16,6 +16,10 @@ import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuzzing.targets import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ["tallystick.bookkeeper", "tallystick.rocketmq", "tallystick.codec"]
@@ -39,10 +43,9 @@ def main(arguments: list[str]) -> int:
     sys.path[:0] = [str(ROOT / "tests")]
     if given.here:
         return fuzz_here(given.targets[0], given.seconds, given.input, given.seed)
-    from fuzzing import broker_targets, ledger_targets
     from support.seeds import IN_CI, tree_seed
 
-    known_names = [target.name for target in (*ledger_targets.TARGETS, *broker_targets.TARGETS)]
+    known_names = [target.name for target in all_targets()]
     if unknown := set(given.targets) - set(known_names):
         print(f"unknown target {', '.join(sorted(unknown))}; known: {', '.join(known_names)}", file=sys.stderr)
         return 2
@@ -50,6 +53,12 @@ def main(arguments: list[str]) -> int:
     if seed is not None:
         print(f"fuzz: seed {seed}", flush=True)
     return fuzz_all(given.targets or known_names, given.seconds, given.input, seed)
+
+
+def all_targets() -> list[Target]:
+    from fuzzing import broker_targets, ledger_targets, stream_targets
+
+    return [*ledger_targets.TARGETS, *stream_targets.TARGETS, *broker_targets.TARGETS]
 
 
 def fuzz_all(names: Iterable[str], seconds: int, data: Path | None, seed: int | None) -> int:
@@ -83,8 +92,7 @@ def fuzz_here(name: str, seconds: int, data: Path | None, seed: int | None) -> i
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):
-        from fuzzing import broker_targets, ledger_targets
-    target = next(one for one in (*ledger_targets.TARGETS, *broker_targets.TARGETS) if one.name == name)
+        target = next(one for one in all_targets() if one.name == name)
     if data is not None:
         target.run(data.read_bytes())
         return 0

@@ -1,0 +1,76 @@
+"""What is read of streams: lists and cursors, where brokers write too, and entries, which anybody's producers wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fuzzing.targets import Target
+from tallystick.bookkeeper.wire import managed_ledgers, pulsar_messages
+from tallystick.bookkeeper.wire.compression import Compression, compress, decompress
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.errors import CorruptEntry, MetadataError
+
+GOLDEN = json.loads((Path(__file__).resolve().parent.parent / "wire" / "golden" / "pulsar.json").read_text())
+MAX_BYTES = 64 * 1024
+CRC_MAGIC = b"\x0e\x01"
+
+
+def _golden(kind: str) -> list[bytes]:
+    return [bytes.fromhex(case["hex"]) for case in GOLDEN[kind]]
+
+
+def lists(data: bytes) -> None:
+    try:
+        info = managed_ledgers.decode_stream(data, where="")
+    except MetadataError:
+        return
+    again = managed_ledgers.encode_stream(info)
+    assert managed_ledgers.decode_stream(again, where="") == info
+
+
+def cursors(data: bytes) -> None:
+    try:
+        info = managed_ledgers.decode_cursor(data, where="")
+    except MetadataError:
+        return
+    assert managed_ledgers.decode_cursor(managed_ledgers.encode_cursor(info), where="") == info
+
+
+def cursor_states(data: bytes) -> None:
+    try:
+        state = managed_ledgers.decode_cursor_state(data, where="")
+    except MetadataError:
+        return
+    again = managed_ledgers.decode_cursor_state(managed_ledgers.encode_cursor_state(state), where="")
+    assert (again.mark, again.batches, again.properties) == (state.mark, state.batches, state.properties)
+
+
+def messages(data: bytes) -> None:
+    """Behind a CRC nothing would be found."""
+    position = Position(7, 3)
+    try:
+        entry = pulsar_messages.open_entry(data, position=position)
+        payload = pulsar_messages.plain_payload(entry, max_bytes=MAX_BYTES)
+        for step in pulsar_messages.iter_messages(entry, payload):
+            assert len(step) <= pulsar_messages.STEP_FIELDS
+    except CorruptEntry as error:
+        assert error.position == position
+
+
+def compressed(data: bytes) -> None:
+    for how in Compression:
+        for size in (0, 100, MAX_BYTES):
+            try:
+                assert len(decompress(data, how, size=size)) == size
+            except ValueError:
+                continue
+
+
+TARGETS = (
+    Target("lists-of-ledgers", lists, [*_golden("streams"), b"\x47\x78\x00\x00\x00\x04\x08\x02\x10\x00"]),
+    Target("cursors", cursors, _golden("cursors")),
+    Target("cursor-states", cursor_states, _golden("cursor_states")),
+    Target("messages", messages, [each[6:] for each in _golden("entries") if each.startswith(CRC_MAGIC)]),
+    Target("compressed", compressed, [compress(b"tally" * 20, how) for how in Compression]),
+)
