@@ -1,0 +1,166 @@
+"""What users read of a stream, and how it is made of entries: lazily, in steps, beside the loop where it is much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.bookkeeper.stream.chunks import ChunksCore
+from tallystick.bookkeeper.stream.entries import Damaged
+from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.bookkeeper.wire.pulsar_messages import (
+    Buffer,
+    Chunk,
+    InMessage,
+    OpenEntry,
+    iter_messages,
+    open_entry,
+    plain_chunks,
+    plain_payload,
+)
+from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
+from tallystick.errors import CorruptEntry, NoSuchPosition, UsageError
+from tallystick.runtime.events import Events
+from tallystick.runtime.worker import Worker, Workers
+
+BESIDE_BYTES = 1 << 20  # what has more when it is decompressed is decompressed beside the loop
+ENTRY_FORMATS = ("pulsar", "raw")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMessage:
+    """A message of a stream; of one whose format is "raw" only ``position`` and ``data``, which are the entry's.
+
+    ``position`` has a batch index where the message is one of a batch, of ``batch_size`` messages. Of a message that
+    came in chunks it is that of the last one, and ``chunks`` are those of the others: all are to be acknowledged. Times
+    are in ms since 1970, the producer's. ``is_null``: it has no value, and says that what was under its key is gone.
+    """
+
+    position: Position
+    data: bytes
+    key: str | bytes | None = None
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+    publish_time: int | None = None
+    event_time: int | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    batch_size: int = 0
+    is_null: bool = False
+    ordering_key: bytes = b""
+    schema_version: bytes = b""
+    chunks: tuple[Position, ...] = ()
+
+
+class Decompressor:
+    """Decompresses megabytes beside the loop, on a thread that begins with the first use; shared by all readers of a
+    client. ``close`` it."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._worker: Worker | None = None
+        self._is_closed = False
+
+    async def payload(self, entry: OpenEntry, *, max_bytes: int) -> Buffer:
+        """Returns ``plain_payload``. Raises as that does."""
+        if entry.size <= BESIDE_BYTES or entry.compression is Compression.NONE or entry.chunk is not None:
+            return plain_payload(entry, max_bytes=max_bytes)
+        return await self._beside().run(lambda: plain_payload(entry, max_bytes=max_bytes))
+
+    async def chunks(self, joined: bytes, chunk: Chunk, position: Position, *, max_bytes: int) -> bytes:
+        """Returns ``plain_chunks``. Raises as that does."""
+        if chunk.size <= BESIDE_BYTES or chunk.compression is Compression.NONE:
+            return plain_chunks(joined, chunk, position=position, max_bytes=max_bytes)
+        return await self._beside().run(lambda: plain_chunks(joined, chunk, position=position, max_bytes=max_bytes))
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._worker is not None:
+            self._worker.close()
+
+    def _beside(self) -> Worker:
+        if self._is_closed:
+            raise UsageError("this client is closed")
+        if self._worker is None:
+            self._worker = self._workers("decompress")
+        return self._worker
+
+
+class EntryDecoder:
+    """Makes the messages of one reading of a stream out of its entries."""
+
+    def __init__(
+        self, stream: str, decompressor: Decompressor, damaged: Damaged, events: Events, *, is_raw: bool, max_bytes: int
+    ) -> None:
+        """``max_bytes``: the most that an entry, or a message that came in chunks, may have when it is decompressed."""
+        self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
+        self._is_raw, self._max_bytes = is_raw, max_bytes
+        self._chunks = ChunksCore(max_bytes)
+
+    async def steps(self, entry: Entry, first_index: int = 0) -> Iterable[list[StreamMessage]]:
+        """Returns the messages of an entry from ``first_index`` on, which are decoded some thousands at a time.
+
+        Raises NoSuchPosition if it has not so many; for bytes that are no messages see ``Damaged``.
+        """
+        position = Position(entry.ledger, entry.id)
+        if self._is_raw:
+            self._require(position, first_index, 1)
+            return ([StreamMessage(position, entry.data)],)
+        try:
+            opened = open_entry(entry.data, position=position)
+            self._require(position, first_index, max(opened.count, 1))
+            payload = await self._decompressor.payload(opened, max_bytes=self._max_bytes)
+            if opened.chunk is None:
+                return self._decoded(opened, payload, first_index)
+            parts = [part for step in iter_messages(opened, payload) for part in step]
+            return [await self._joined(part, opened.chunk) for part in parts]
+        except CorruptEntry as error:
+            self._damaged(position, error)
+            return ()
+
+    def _decoded(self, opened: OpenEntry, payload: Buffer, first_index: int) -> Iterator[list[StreamMessage]]:
+        try:
+            for step in iter_messages(opened, payload):
+                yield [_message(each) for each in step if each.position.batch_index >= first_index or not first_index]
+        except CorruptEntry as error:
+            self._damaged(opened.position, error)
+
+    def _require(self, position: Position, index: int, count: int) -> None:
+        if index >= count:
+            raise NoSuchPosition(
+                "this entry has not so many messages",
+                stream=self._stream,
+                position=position._replace(batch_index=index),
+                messages=count,
+            )
+
+    async def _joined(self, part: InMessage, chunk: Chunk) -> list[StreamMessage]:
+        """Returns the message that a chunk ends, if it does."""
+        if max(chunk.size, chunk.total_bytes) > self._max_bytes:
+            reason = f"its chunks have {max(chunk.size, chunk.total_bytes)} bytes, and {self._max_bytes} are the most"
+            raise CorruptEntry(reason, position=part.position)
+        joined = self._chunks.arrived(part, chunk)
+        for first in self._chunks.take_dropped():
+            self._events.emit("chunks left out", stream=self._stream, first=str(first), now=str(part.position))
+        if joined is None:
+            return []
+        data = await self._decompressor.chunks(joined.data, chunk, part.position, max_bytes=self._max_bytes)
+        return [_message(part._replace(data=data), joined.positions)]
+
+
+def _message(read: InMessage, chunks: tuple[Position, ...] = ()) -> StreamMessage:
+    return StreamMessage(
+        read.position,
+        read.data,
+        read.key,
+        read.properties,
+        read.publish_time_ms,
+        read.event_time_ms,
+        read.producer,
+        read.sequence,
+        read.batch_size,
+        read.is_null,
+        read.ordering_key,
+        read.schema_version,
+        chunks,
+    )

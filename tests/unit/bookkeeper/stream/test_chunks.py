@@ -1,0 +1,103 @@
+"""Messages that came in chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tallystick.bookkeeper.stream import chunks
+from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined
+from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
+from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
+
+
+class Arriving:
+    """Gives a core chunks of two bytes, one an entry."""
+
+    def __init__(self, max_bytes: int = 1000) -> None:
+        self.core, self.entry = ChunksCore(max_bytes), -1
+
+    def __call__(
+        self, uuid: str, index: int, data: bytes | None = None, count: int = 3, total: int = 6, producer: str = "p"
+    ) -> Joined | None:
+        self.entry += 1
+        data = uuid.encode() + str(index).encode() if data is None else data
+        chunk = Chunk(uuid, index, count, total, Compression.NONE, total)
+        message = InMessage(Position(1, self.entry), data, None, NO_PROPERTIES, 0, None, producer, 0, chunk=chunk)
+        return self.core.arrived(message, chunk)
+
+    def all(self, *names: tuple[str, int], **fields: Any) -> list[Joined | None]:
+        return [self(*name, **fields) for name in names]
+
+
+@pytest.fixture
+def arriving() -> Arriving:
+    return Arriving()
+
+
+def places(*entries: int) -> tuple[Position, ...]:
+    return tuple(Position(1, entry) for entry in entries)
+
+
+def test_chunks_are_joined_in_order(arriving: Arriving) -> None:
+    assert arriving.all(("a", 0), ("a", 1), ("a", 2)) == [None, None, Joined(b"a0a1a2", places(0, 1))]
+    assert arriving.core.take_dropped() == []
+
+
+def test_producers_may_interleave(arriving: Arriving) -> None:
+    joined = arriving.all(("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2))
+    assert joined == [None] * 4 + [Joined(b"b0b1b2", places(1, 2)), Joined(b"a0a1a2", places(0, 3))]
+
+
+def test_one_uuid_of_two_producers(arriving: Arriving) -> None:
+    assert [arriving("a", index, producer=producer) for index in range(2) for producer in "pq"] == [None] * 4
+    assert arriving("a", 2, producer="q") == Joined(b"a0a1a2", places(1, 3))
+
+
+@pytest.mark.parametrize("indexes", [(0, 0, 1, 2), (0, 1, 0, 1, 2), (0, 1, 1, 2), (0, 1, 0, 1, 0, 1, 2)])
+def test_what_is_sent_again_counts_once(arriving: Arriving, indexes: tuple[int, ...]) -> None:
+    """And all of it is the message's, so that it can be acknowledged."""
+    *before, last = [arriving("a", index) for index in indexes]
+    assert before == [None] * (len(indexes) - 1)
+    assert last == Joined(b"a0a1a2", places(*range(len(indexes) - 1)))
+    assert arriving.core.take_dropped() == []
+
+
+def test_a_message_whose_beginning_was_not_read(arriving: Arriving) -> None:
+    assert arriving.all(("a", 1), ("a", 2), ("a", 0)) == [None] * 3
+    assert arriving.core.take_dropped() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"index": 2},  # one lacks
+        {"index": 1, "count": 4},
+        {"index": 1, "total": 7},
+        {"index": 1, "data": b"too long"},
+    ],
+)
+def test_chunks_that_do_not_belong_together(arriving: Arriving, wrong: dict[str, Any]) -> None:
+    arriving("a", 0)
+    assert arriving("a", **wrong) is None
+    assert arriving.core.take_dropped() == [Position(1, 0)] and arriving.core.take_dropped() == []
+    assert arriving("a", 2) is None
+
+
+def test_what_is_begun_is_bounded_by_bytes() -> None:
+    arriving = Arriving(max_bytes=6)
+    arriving.all(("a", 0), ("b", 0), ("c", 0))
+    assert arriving.core.take_dropped() == []
+    arriving("b", 1)
+    assert arriving.core.take_dropped() == [Position(1, 0)]
+    assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
+    assert arriving.all(("c", 1), ("c", 2))[1] == Joined(b"c0c1c2", places(2, 5))
+    assert arriving.core._bytes == 0
+
+
+def test_what_is_begun_is_bounded_by_number(arriving: Arriving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "MOST_MESSAGES", 2)
+    arriving.all(("a", 0), ("b", 0), ("c", 0), ("d", 0))
+    assert arriving.core.take_dropped() == [Position(1, 0), Position(1, 1)]

@@ -1,0 +1,147 @@
+"""What is read of entries: every compression, chunks, what is beside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry, readers_of
+from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.stream import messages, reader
+from tallystick.bookkeeper.stream.messages import BESIDE_BYTES, StreamMessage
+from tallystick.bookkeeper.stream.reader import StreamReaders
+from tallystick.bookkeeper.wire.compression import Compression, compress
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
+from tallystick.errors import CorruptEntry, UsageError
+from tallystick.runtime.worker import Worker
+
+
+@pytest.fixture
+async def owner(cluster: SmallCluster) -> ListedStream:
+    return ListedStream(cluster.client())
+
+
+@pytest.fixture
+async def readers(cluster: SmallCluster) -> AsyncIterator[StreamReaders]:
+    made = readers_of(cluster.client(2))
+    yield made
+    made.close()
+
+
+async def read(readers: StreamReaders, **how: Any) -> list[StreamMessage]:
+    async with readers.open(NAME) as opened:
+        return [message async for message in opened.read(**how)]
+
+
+async def test_every_compression(owner: ListedStream, readers: StreamReaders) -> None:
+    texts = [b"a" * 100, b"b" * 100]
+    await owner.create([pulsar_entry(*texts, compression=each) for each in Compression])
+    assert [message.data for message in await read(readers)] == texts * len(Compression)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
+async def test_a_message_in_chunks(owner: ListedStream, readers: StreamReaders, compression: Compression) -> None:
+    data = bytes(range(256)) * 4
+    parts = chunk_entries(data, 100, stored=compress(data, compression), compression=compression)
+    await owner.create([parts[0], pulsar_entry(b"between"), *parts[1:], pulsar_entry(b"behind")])
+    ledger = owner.info.ledgers[0].ledger
+    between, long, behind = await read(readers)
+    assert (between.data, behind.data, long.data) == (b"between", b"behind", data)
+    assert long.position == Position(ledger, len(parts)) and long.sequence == 7
+    assert long.chunks == (Position(ledger, 0), *(Position(ledger, entry) for entry in range(2, len(parts))))
+    assert between.chunks == ()
+
+
+async def test_chunks_in_two_ledgers(owner: ListedStream, readers: StreamReaders) -> None:
+    first, second, third = chunk_entries(b"abcdef", 2)
+    await owner.create([first], [second, third])
+    assert [message.data for message in await read(readers)] == [b"abcdef"]
+    assert await read(readers, start=Position(owner.info.ledgers[1].ledger, 0)) == []
+
+
+async def test_chunks_that_are_given_up_are_told(
+    owner: ListedStream, readers: StreamReaders, cluster: SmallCluster
+) -> None:
+    first, _, third = chunk_entries(b"abcdef", 2)
+    await owner.create([first, third, pulsar_entry(b"x")])
+    assert [message.data for message in await read(readers)] == [b"x"]
+    (event,) = [event for event in cluster.events if event.kind == "chunks left out"]
+    assert event.fields["first"] == str(Position(owner.info.ledgers[0].ledger, 0))
+
+
+async def test_chunks_whose_bytes_are_damaged(owner: ListedStream, readers: StreamReaders) -> None:
+    await owner.create(
+        [*chunk_entries(b"abcdef", 2, stored=b"nozlib", compression=Compression.ZLIB), pulsar_entry(b"x")]
+    )
+    with pytest.raises(CorruptEntry) as told:
+        await read(readers)
+    assert told.value.position == Position(owner.info.ledgers[0].ledger, 2)
+    assert [message.data for message in await read(readers, on_corrupt="skip")] == [b"x"]
+
+
+async def test_nothing_longer_than_the_bound_is_made(
+    owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MAX_MESSAGE_BYTES", 1_000)
+    await owner.create(
+        [
+            pulsar_entry(b"a" * 1_001, compression=Compression.ZLIB),
+            *chunk_entries(b"b" * 1_001, 600),
+            *chunk_entries(b"c" * 1_001, 600, stored=b"c" * 900, compression=Compression.ZLIB),
+            *chunk_entries(b"e", 600, stored=b"e" * 1_001, compression=Compression.ZLIB),
+            pulsar_entry(b"d" * 1_000, compression=Compression.ZLIB),
+        ]
+    )
+    with pytest.raises(CorruptEntry, match="1000 are the most"):
+        await read(readers)
+    assert [message.data for message in await read(readers, on_corrupt="skip")] == [b"d" * 1_000]
+
+
+async def test_markers_of_a_broker_are_no_messages(owner: ListedStream, readers: StreamReaders) -> None:
+    metadata = MessageMetadata(producer_name="broker", sequence_id=0, publish_time=1, marker_type=20)
+    front = metadata.SerializeToString()
+    marker = len(front).to_bytes(4, "big") + front + b"state"
+    await owner.create([marker, pulsar_entry(b"a"), marker])
+    assert [message.data for message in await read(readers)] == [b"a"]
+
+
+async def test_megabytes_are_decompressed_beside_the_loop(
+    owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = 0
+    inner = readers.decompressor._workers
+
+    class Counting:
+        """A worker that counts."""
+
+        def __init__(self, worker: Worker) -> None:
+            self._worker = worker
+
+        async def run(self, call: Callable[[], Any]) -> Any:
+            nonlocal beside
+            beside += 1
+            return await self._worker.run(call)
+
+        def close(self) -> None:
+            self._worker.close()
+
+    monkeypatch.setattr(readers.decompressor, "_workers", lambda name: Counting(inner(name)))
+    short, long = bytes(BESIDE_BYTES), bytes(BESIDE_BYTES + 1)
+    await owner.create([pulsar_entry(short, compression=Compression.ZLIB), pulsar_entry(long)])
+    assert [len(message.data) for message in await read(readers)] == [len(short), len(long)] and beside == 0
+    await owner.append(pulsar_entry(long, compression=Compression.ZLIB))
+    await owner.append(*chunk_entries(long, 600, stored=compress(long, Compression.ZLIB), compression=Compression.ZLIB))
+    await owner.roll()
+    start = Position(owner.info.ledgers[1].ledger, 0)
+    assert [len(message.data) for message in await read(readers, start=start)] == [len(long)] * 2 and beside == 2
+    readers.close()
+    with pytest.raises(UsageError, match="closed"):
+        readers.decompressor._beside()
+
+
+def test_a_message_shows_its_position_and_data() -> None:
+    assert "Position(ledger=1, entry=2" in repr(StreamMessage(Position(1, 2), b"x"))
+    assert messages.ENTRY_FORMATS == ("pulsar", "raw")
