@@ -1,0 +1,345 @@
+"""Cursors: what is read, what is acknowledged, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeGuard
+
+import pytest
+
+from support.cursors import cursors_of, drain, text
+from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry
+from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.stream.cursors import Cursors
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
+from tallystick.errors import (
+    CorruptEntry,
+    MetadataError,
+    NoSuchEntry,
+    NoSuchPosition,
+    PositionTrimmed,
+    StreamClosed,
+    Unavailable,
+    UsageError,
+)
+
+SMALL = StreamSettings(max_entries_per_ledger=3)
+
+
+@pytest.fixture
+async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
+    """Of two closed ledgers, abc and def, and an open one, g."""
+    async with cluster.client(1).open_stream(NAME, settings=SMALL) as opened:
+        for data in "abcdefg":
+            await opened.append(data.encode())
+        await asyncio.sleep(0.3)  # the idle owner says how far it is
+        yield opened
+
+
+@pytest.fixture
+async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
+    made = cursors_of(cluster.client(2))
+    yield made
+    made.close()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+async def test_it_reads_all_in_order_and_then_waits(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        assert text(await cursor.read(2)) == "ab"
+        assert await drain(cursor) == "cdefg"
+        assert await cursor.read(wait=False) == []
+        waiting = asyncio.create_task(cursor.read())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await stream.append(b"h")
+        assert text(await waiting) == "h"
+
+
+async def test_what_is_acknowledged_is_not_read_again(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        messages = await cursor.read(7)
+        await cursor.ack(messages[1])
+        await cursor.ack_batch([messages[0].position, messages[3], str(messages[4].position)])
+        assert cursor.mark == messages[1].position and cursor.backlog == 3
+        await cursor.rewind()
+        assert await drain(cursor) == "cfg"
+    async with cursors.open(NAME, "billing") as again:
+        assert (again.mark, again.backlog) == (messages[1].position, 3)
+        assert await drain(again) == "cfg"
+        await again.ack_up_to(messages[6])
+        assert again.backlog == 0
+        await again.rewind()
+        assert await drain(again) == ""
+
+
+async def test_a_read_has_a_bound_in_bytes(stream: Stream, cursors: Cursors) -> None:
+    await stream.append(b"x" * 100)
+    await asyncio.sleep(0.3)
+    async with cursors.open(NAME, "billing", start="beginning") as cursor:
+        assert await drain(cursor, max_bytes=3) == "abc"
+        assert await drain(cursor, max_bytes=50) == "defg"
+        assert len(await cursor.read(max_bytes=50)) == 1
+
+
+async def test_two_reads_are_served_in_order_and_who_does_not_wait_is_not_held_up(
+    stream: Stream, cursors: Cursors
+) -> None:
+    async with cursors.open(NAME, "billing", start="end") as cursor:
+        first, second = (asyncio.create_task(cursor.read(1)) for _ in range(2))
+        await asyncio.sleep(0.5)
+        assert await cursor.read(wait=False) == []
+        await stream.append(b"h")
+        assert text(await first) == "h" and not second.done()
+        await stream.append(b"i")
+        assert text(await second) == "i"
+
+
+async def test_a_read_that_is_cancelled_delivers_nothing_and_loses_nothing(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing", start="end") as cursor:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await cursor.read()
+        await stream.append(b"h")
+        assert text(await cursor.read()) == "h"
+        await cursor.rewind()
+        assert text(await cursor.read()) == "h"
+
+
+async def test_a_rewind_or_seek_is_seen_by_a_read_that_waits(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        messages = await cursor.read(7)
+        for step, seen in ((cursor.rewind(), "abcdefg"), (cursor.seek(messages[5].position), "fg")):
+            waiting = asyncio.create_task(cursor.read())
+            await asyncio.sleep(0.5)
+            await step
+            assert text(await waiting) == seen
+
+
+async def test_it_is_iterated_to_the_end_of_a_terminated_stream(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        seen = ""
+        async for message in cursor:
+            seen += message.data.decode()
+            await cursor.ack(message)
+            if seen == "abcdefg":
+                await stream.terminate()
+        assert seen == "abcdefg" and cursor.backlog == 0
+        assert await cursor.read() == []
+
+
+async def test_messages_of_a_batch_are_acknowledged_one_by_one(stream: Stream, cursors: Cursors) -> None:
+    positions = await stream.append_batch([b"1", b"2", b"3"])
+    await stream.append(b"h")
+    await asyncio.sleep(0.3)
+    async with cursors.open(NAME, "billing", start=positions[0]) as cursor:
+        assert text(await cursor.read(2)) == "12" and cursor.read_position == positions[2]
+        assert await drain(cursor) == "3h"
+        await cursor.ack(positions[1])
+        await cursor.rewind()
+        assert await drain(cursor) == "13h"
+    async with cursors.open(NAME, "billing") as cursor:
+        assert await drain(cursor) == "13h"
+        await cursor.ack_up_to(positions[2])
+        assert cursor.backlog == 1
+    async with cursors.open(NAME, "reports", start=positions[1]) as cursor:
+        assert await drain(cursor) == "23h"
+        for index in (3, 9):
+            with pytest.raises(NoSuchPosition):
+                await cursor.ack(positions[0]._replace(batch_index=index))
+            with pytest.raises(NoSuchPosition):
+                await cursor.seek(positions[0]._replace(batch_index=index))
+
+
+async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
+    raw = StreamSettings(entry_format="raw")
+    await stream.close()
+    parts = chunk_entries(b"0123456789", 4)
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=raw) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(parts[0])
+        plain = await owner.append(pulsar_entry(b"h"))
+        await owner.append(parts[1])
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            await asyncio.sleep(0.3)
+            assert await drain(cursor) == "h"
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await cursor.read()  # all is read again from the first chunk on, but not delivered
+            assert await drain(cursor) == ""
+            await cursor.ack(plain)
+            await owner.append(parts[2])
+            (message,) = await cursor.read()
+            assert message.data == b"0123456789" and len(message.chunks) == 2
+            await cursor.ack(message.position)
+            assert cursor.backlog == 0 and cursor.mark == message.position
+
+
+async def test_a_damaged_entry_is_told_until_it_is_acknowledged(cluster: SmallCluster, cursors: Cursors) -> None:
+    async with cluster.client(1).open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:
+        await owner.append(pulsar_entry(b"a"))
+        await owner.append(b"\xff")
+        await owner.append(pulsar_entry(b"c"))
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing") as cursor:
+            assert await drain(cursor) == "a"
+            for _ in range(2):
+                with pytest.raises(CorruptEntry) as caught:
+                    await cursor.read()
+            await cursor.ack(caught.value.position)
+            assert await drain(cursor) == "c"
+
+
+async def test_a_lost_entry_is_told_until_it_is_acknowledged(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors
+) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        (first,) = await cursor.read(1)
+        lost = Position(first.position.ledger + 1, 1)
+        for name in cluster.holders(lost.ledger, lost.entry):
+            del cluster.bookies[name].entries[lost.ledger, lost.entry]
+        assert await drain(cursor) == "bcd"
+        for _ in range(2):
+            with pytest.raises(NoSuchEntry):
+                await cursor.read()
+        await cursor.ack(lost)
+        assert await drain(cursor) == "fg"
+        await cursor.rewind()
+        assert await drain(cursor) == "abcdfg"
+
+
+async def test_markers_of_a_broker_hold_up_nothing(cluster: SmallCluster, cursors: Cursors) -> None:
+    """They have no messages, so nobody acknowledges them."""
+    front = MessageMetadata(producer_name="p", sequence_id=7, publish_time=5, marker_type=21).SerializeToString()
+    marker = len(front).to_bytes(4, "big") + front
+    async with cluster.client(1).open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:
+        for entry in (pulsar_entry(b"a"), marker, pulsar_entry(b"c")):
+            await owner.append(entry)
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing") as cursor:
+            messages = await cursor.read()
+            assert text(messages) == "ac"
+            await cursor.ack_batch(messages)
+            assert cursor.mark == messages[1].position and cursor.backlog == 0
+
+
+async def test_raw_entries(cluster: SmallCluster, cursors: Cursors) -> None:
+    async with cluster.client(1).open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:
+        position = await owner.append(b"\xff")
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing", entry_format="raw") as cursor:
+            (message,) = await cursor.read()
+            assert message.data == b"\xff"
+            with pytest.raises(UsageError):
+                await cursor.seek(time=5)
+            with pytest.raises(NoSuchPosition):
+                await cursor.ack(position._replace(batch_index=1))
+            await cursor.ack(position)
+            assert cursor.backlog == 0
+
+
+async def test_messages_are_read_one_by_one_across_roll_overs(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        for expected in "abcdefg":
+            assert text(await cursor.read(1)) == expected
+        for data in "hijklmnopq":
+            await stream.append(data.encode())
+            assert text(await cursor.read(1)) == data
+        await cursor.ack_up_to(stream.last_confirmed)
+        assert cursor.backlog == 0 and cursor.read_position > stream.last_confirmed
+
+
+async def test_much_that_is_acknowledged_is_not_even_read(cluster: SmallCluster, cursors: Cursors) -> None:
+    async with cluster.client(1).open_stream(NAME) as stream:
+        last = [await stream.append(b"%d" % number) for number in range(300)][-1]
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing") as cursor:
+            (first,) = await cursor.read(1)
+            await cursor.ack_batch([Position(last.ledger, entry) for entry in range(5, 295)])
+            await cursor.rewind()
+            for bookie in cluster.bookies.values():
+                bookie.requests.clear()
+            assert text(await cursor.read(wait=False)) == "01234295296297298299"
+            read = {each.entry for bookie in cluster.bookies.values() for each in bookie.requests if is_read(each)}
+            assert len(read) < 150 and cursor.mark < first.position
+            assert 200 not in read
+
+
+def is_read(request: v2.Request) -> TypeGuard[v2.ReadFrame]:
+    return isinstance(request, v2.ReadFrame)
+
+
+async def test_an_error_comes_after_what_was_read_before_it_and_nothing_is_read_twice(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors
+) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        assert text(await cursor.read(4)) == "abcd"
+        await cluster.down(*cluster.bookies)
+        with pytest.raises((Unavailable, MetadataError)):
+            assert text(await cursor.read(1)) in "ef"  # which may have been read ahead
+            await cursor.read(1)
+            await cursor.read(1)
+        await cluster.up(*cluster.bookies)
+        await asyncio.sleep(30)  # until they are asked again
+        rest = await drain(cursor)
+        assert rest and "efg".endswith(rest)
+
+
+async def test_a_hundred_cursors_share_the_list(stream: Stream, cursors: Cursors) -> None:
+    opened = [await cursors.open(NAME, f"c{number}", durable=number < 5) for number in range(100)]
+    assert len({id(cursor._core.counts) for cursor in opened}) == 1
+    await stream.append(b"h")
+    await stream.append(b"i")
+    await stream.append(b"j")
+    assert len({await cursor.refresh() for cursor in opened}) == 1
+    assert len({id(cursor._core.counts) for cursor in opened}) == 1
+    for cursor in opened:
+        await cursor.close()
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_closed_cursor_takes_no_calls(stream: Stream, cursors: Cursors) -> None:
+    cursor = await cursors.open(NAME, "billing", start="end")
+    waiting = asyncio.create_task(cursor.read())
+    await asyncio.sleep(0.5)
+    await asyncio.gather(cursor.close(), cursor.close())
+    with pytest.raises(StreamClosed):
+        await waiting
+    for call in (cursor.read(), cursor.rewind(), cursor.seek("end"), cursor.ack("0:0"), cursor.refresh()):
+        with pytest.raises(StreamClosed):
+            await call
+
+
+async def test_a_client_that_is_closed_stops_its_cursors(stream: Stream, cursors: Cursors) -> None:
+    cursor = await cursors.open(NAME, "billing", start="end")
+    waiting = asyncio.create_task(cursor.read())
+    await asyncio.sleep(0.5)
+    cursors.close()
+    with pytest.raises(StreamClosed):
+        await waiting
+    await cursor.close()
+
+
+async def test_a_cursor_goes_on_behind_what_is_trimmed(cluster: SmallCluster, cursors: Cursors) -> None:
+    owner = ListedStream(cluster.client(1))
+    await owner.create([pulsar_entry(b"a"), pulsar_entry(b"b")], [pulsar_entry(b"c")], [pulsar_entry(b"d")])
+    async with cursors.open(NAME, "billing", durable=False) as cursor:
+        (first,) = await cursor.read(1)
+        await owner.trim(2)
+        await asyncio.sleep(0.2)
+        assert await drain(cursor) == "d"
+        assert "cursor moved" in cluster.kinds() and cursor.backlog == 1
+        await cursor.ack(first)  # it was there
+        with pytest.raises(PositionTrimmed) as caught:
+            await cursor.seek(first.position)
+        assert caught.value.first == Position(owner.info.ledgers[0].ledger, 0)
