@@ -1,0 +1,359 @@
+"""Numbered appends of one owner: each is stored once, however often it is repeated (``MessageDeduplication``).
+
+The numbers are read when the first numbered append comes: those that were saved in the cursor ``pulsar.dedup``, and the
+entries behind them. A broker whose deduplication is off deletes that cursor; then all entries that retention kept are
+read, and producers of older ones are unknown. Until they are read every append waits, so that none overtakes another.
+
+Of an append that failed nobody may know whether it is stored. Before the next numbered append is judged, the entries
+that came into its ledger are read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.cursor_store import CursorStore
+from tallystick.bookkeeper.stream.dedup_core import DedupCore, Known
+from tallystick.bookkeeper.stream.entries import EntryWalk
+from tallystick.bookkeeper.stream.owner import StreamOwner
+from tallystick.bookkeeper.stream.retention import DEDUPLICATION
+from tallystick.bookkeeper.stream.trim import stored_state
+from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
+from tallystick.bookkeeper.wire.pulsar_messages import open_entry
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import CorruptEntry, NoSuchCursor, PositionTrimmed, StreamFenced, StreamFull, TallyError
+
+SNAPSHOT_ENTRIES = 1_000  # numbered ones, after which the numbers are saved (brokerDeduplicationEntriesInterval)
+READ_A_TURN = 256  # entries, before others run
+_UNNUMBERED = re.compile(r"tallystick-[0-9a-f]{16}", re.ASCII)  # whose appends nobody repeats: see ``Stream``
+
+EntryFrom = Callable[[int], bytes]  # the entry of the messages from this number on
+Push = Callable[[], asyncio.Future[Position]]
+
+
+class _Waiting(NamedTuple):
+    """An append that waits until the numbers are read."""
+
+    push: Push
+    future: asyncio.Future[Position]
+    size: int
+    is_numbered: bool
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What is saved: a ``CursorImage``."""
+
+    kept: CursorState
+    ranges: int = 0
+
+    def state(self) -> CursorState:
+        return self.kept
+
+    def snapshot(self, most_ranges: int) -> CursorState:
+        return self.kept
+
+    def prepare(self) -> Iterator[None]:
+        return iter(())
+
+    def encoded(self) -> bytes:
+        return encode_cursor_state(self.kept)
+
+
+class Deduplication:
+    """See the module. Nothing is kept, read or saved before the first numbered append."""
+
+    def __init__(self, context: StreamContext, stream: str, owner: StreamOwner, max_waiting_bytes: int) -> None:
+        self._context, self._stream, self._owner = context, stream, owner
+        self._loop = context.context.loop
+        self._core: DedupCore | None = None
+        self._store: CursorStore | None = None
+        self._pending: dict[tuple[str, int], asyncio.Future[Position]] = {}  # by producer and last number
+        self._newest: dict[str, asyncio.Future[Position]] = {}  # of each producer that has any on its way
+        self._read_from: Position | None = EARLIEST  # entries behind it have to be read first; None: all is known
+        self._is_in_doubt = False  # since that reading began an append failed, and may be stored
+        self._loading: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
+        self._unsaved = 0
+        self._saved_mark = EARLIEST
+        self._turn = asyncio.Lock()  # of who reads numbers, and who saves them
+
+    # -- appends ------------------------------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether appends wait for the numbers to be read: all that come wait behind them."""
+        return bool(self._waiting)
+
+    def append(
+        self, producer: str, first: int, last: int, entry_from: EntryFrom, size: int
+    ) -> asyncio.Future[Position]:
+        """Append messages numbered ``first`` to ``last``, of so many bytes, as one entry, but for those that are stored
+        already.
+
+        The future has the position of the entry, or where the last one was stored; ``-1:-1`` where nobody knows that.
+        Raises StreamFull, and as the owner's ``append``.
+        """
+        push = partial(self._push, producer, first, last, entry_from)
+        if self._read_from is None and not self._waiting:
+            return push()
+        future = self.hold(push, size, is_numbered=True)
+        if self._loading is None:
+            self._loading = self._loop.create_task(self._load_and_go_on())
+        return future
+
+    def hold(self, push: Push, size: int, *, is_numbered: bool = False) -> asyncio.Future[Position]:
+        """Call ``push`` when it is its turn. Returns a future of what its future will have. Raises StreamFull."""
+        if self._waiting_bytes >= self._max_waiting_bytes:
+            raise StreamFull(stream=self._stream, bytes=self._waiting_bytes)
+        future: asyncio.Future[Position] = self._loop.create_future()
+        self._waiting.append(_Waiting(push, future, size, is_numbered))
+        self._waiting_bytes += size
+        return future
+
+    def position_of(self, producer: str, number: int) -> Position:
+        """Returns where a stored message is. Returns ``-1:-1`` where nobody knows that."""
+        return EARLIEST if self._core is None else self._core.position_of(producer, number)
+
+    def _push(self, producer: str, first: int, last: int, entry_from: EntryFrom) -> asyncio.Future[Position]:
+        core = self._core
+        assert core is not None, "the numbers were read"
+        future: asyncio.Future[Position] = self._loop.create_future()
+        known = core.check(producer, last)
+        if known is Known.STORED:
+            future.set_result(core.position_of(producer, last))
+        elif known is Known.PENDING:
+            earlier = self._pending.get((producer, last), self._newest[producer])
+            earlier.add_done_callback(lambda done: self._repeat(done, future, producer, last))
+        else:
+            while first < last and core.check(producer, first) is not Known.NEW:
+                first += 1
+            entry = self._owner.flow.append(entry_from(first))
+            core.pushed(producer, last)
+            self._pending[producer, last] = self._newest[producer] = entry
+            entry.add_done_callback(partial(self._answered, producer, first, last))
+            return _copy_of(entry, future)
+        return future
+
+    def _repeat(
+        self, done: asyncio.Future[Position], future: asyncio.Future[Position], producer: str, number: int
+    ) -> None:
+        """What was on its way is stored, or failed: so is what repeats it."""
+        if future.done():
+            return
+        if (error := done.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(self.position_of(producer, number))
+
+    def _answered(self, producer: str, first: int, last: int, done: asyncio.Future[Position]) -> None:
+        core, error = self._core, done.exception()
+        assert core is not None
+        if self._pending.get((producer, last)) is done:
+            del self._pending[producer, last]
+        if self._newest.get(producer) is done:
+            del self._newest[producer]
+        if error is None:
+            core.stored(producer, first, last, done.result())
+            self._unsaved += 1
+            if self._unsaved >= SNAPSHOT_ENTRIES and self._saving is None:
+                self._saving = self._loop.create_task(self._save())
+            return
+        core.failed(producer, last)
+        if getattr(error, "ambiguous", True):
+            self._is_in_doubt = True
+            self._read_from = self._owner.flow.last_confirmed if self._read_from is None else self._read_from
+
+    # -- reading what is stored ---------------------------------------------------------------------------------------
+
+    async def _load_and_go_on(self) -> None:
+        failure: TallyError | None = None
+        try:
+            while self._read_from is not None:
+                await self._load(await self._owner.settled())
+        except TallyError as error:
+            failure = copy(error)
+            failure.ambiguous = False  # nothing was sent
+        finally:
+            self._loading = None
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            self._waiting_bytes -= waiting.size
+            if failure is not None and waiting.is_numbered:
+                _fail(waiting.future, failure)
+                continue
+            try:
+                _copy_of(waiting.push(), waiting.future)
+            except TallyError as error:
+                _fail(waiting.future, error)
+
+    async def _load(self, ledger: LedgerId) -> None:
+        """Read what has to be read before ``ledger``, whose entries are those of this owner."""
+        async with self._turn:
+            read_from, core = self._read_from, self._core or DedupCore()
+            if read_from is None:
+                return
+            self._is_in_doubt = False
+            if self._core is None:
+                self._store, state = await self._recover()
+                core.restored(state.properties)
+                read_from = self._saved_mark = state.mark
+            await self._read(core, read_from, Position(ledger, 0))
+            self._core = core
+            if not self._is_in_doubt:
+                self._read_from = None
+
+    async def keep(self, up_to: Position) -> None:
+        """Save the numbers of all entries up to this position, which are to be deleted: for ``work`` that is ``alone``.
+
+        A stream on which nobody numbers appends has no such cursor. Raises StreamFenced, Unavailable, MetadataError.
+        """
+        if self._core is None:
+            try:
+                state = await stored_state(self._context, self._stream, DEDUPLICATION)
+            except NoSuchCursor:
+                return
+            if state.mark >= up_to:
+                return
+        while self._read_from is not None:
+            await self._load(self._owner.ledger)
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
+        if self._saved_mark < up_to:
+            await self._save_now()
+
+    async def _recover(self) -> tuple[CursorStore, CursorState]:
+        context, catalog = self._context, self._context.catalog
+        try:
+            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
+        except NoSuchCursor:
+            await catalog.write_cursor(
+                self._stream, DEDUPLICATION, CursorInfo(NO_LEDGER, CursorState(EARLIEST)), MISSING
+            )
+            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
+            context.context.events.emit("numbers read from entries", stream=self._stream)
+        store = CursorStore(context, self._stream, DEDUPLICATION, self._owner.lease, node)
+        return store, await store.recover()
+
+    async def _read(self, core: DedupCore, mark: Position, until: Position) -> None:
+        """Take up the numbers of the entries behind ``mark`` and before ``until``."""
+        readers = self._context.readers
+        stream_list = await readers.lists.open(self._stream)
+        walk = EntryWalk(self._context.ledgers, stream_list, lambda position, error: None)
+        start = None if mark == EARLIEST else Position(mark.ledger, mark.entry + 1)
+        try:
+            await stream_list.sync()
+            while True:
+                try:
+                    return await _read_on(core, walk, start, until)
+                except PositionTrimmed as error:  # meanwhile
+                    start = error.first
+        finally:
+            await walk.close()
+            stream_list.release()
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def _numbers(self, mark: Position) -> _Numbers:
+        assert self._core is not None
+        return _Numbers(CursorState(mark, properties=self._core.highest))
+
+    async def _save(self) -> None:
+        try:
+            while self._unsaved >= SNAPSHOT_ENTRIES:
+                await self._save_now()
+        except TallyError as error:
+            self._context.context.events.emit("numbers not saved", stream=self._stream, reason=error)
+        finally:
+            self._saving = None
+
+    async def _save_now(self) -> None:
+        async with self._turn:
+            mark = self._owner.flow.last_confirmed
+            await asyncio.sleep(0)  # whoever was confirmed by now is in the core
+            unsaved, store = self._unsaved, self._store
+            assert store is not None, "the numbers were read"
+            await store.save(self._numbers(mark))
+            self._saved_mark = mark
+            self._unsaved -= unsaved
+
+    async def close(self) -> None:
+        """Save the numbers, so that the next owner has little to read. What hinders that is said."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
+        if self._store is None or self._core is None or self._read_from is not None:
+            return
+        try:
+            await self._store.close(self._numbers(self._owner.flow.last_confirmed), is_saved=not self._unsaved)
+        except StreamFenced:
+            pass  # the next owner reads it itself
+        except TallyError as error:
+            self._context.context.events.emit("numbers not saved", stream=self._stream, reason=error)
+
+    def abort(self, failure: TallyError) -> None:
+        """Stop at once. What waits for the numbers fails: nothing of it was sent."""
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._saving is not None:
+            self._saving.cancel()
+        while self._waiting:
+            _fail(self._waiting.popleft().future, failure)
+        if self._store is not None:
+            self._store.abort()
+
+
+async def _read_on(core: DedupCore, walk: EntryWalk, start: Position | None, until: Position) -> None:
+    count = 0
+    async with contextlib.aclosing(walk.entries(start, until, is_exact=False, follow=False)) as entries:
+        async for entry in entries:
+            _take_up(core, entry)
+            count += 1
+            if count % READ_A_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def _take_up(core: DedupCore, entry: Entry) -> None:
+    position = Position(entry.ledger, entry.id)
+    try:
+        opened = open_entry(entry.data, position=position)
+    except CorruptEntry:
+        return  # it is no message, and has no number
+    if not _UNNUMBERED.fullmatch(opened.producer):
+        core.stored(opened.producer, opened.sequence, opened.last_sequence, position)
+
+
+def _copy_of(source: asyncio.Future[Position], future: asyncio.Future[Position]) -> asyncio.Future[Position]:
+    """Let ``future`` have what ``source`` gets: whoever cancels it cancels nothing else."""
+
+    def pass_on(done: asyncio.Future[Position]) -> None:
+        if future.done():
+            return
+        if (error := done.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(done.result())
+
+    source.add_done_callback(pass_on)
+    return future
+
+
+def _fail(future: asyncio.Future[Position], error: TallyError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,89 @@
+"""Which appends of a producer are stored already (Pulsar's ``MessageDeduplication``): no loop, no clock, no I/O.
+
+A producer numbers its appends. What is not above the highest number of its producer that is stored was stored before,
+and is not stored again. Numbers may skip; a number that goes down is a repeat. What is on its way is no repeat yet: who
+repeats it waits for the first.
+
+The state is a number a producer, and for the newest appends where they are. The numbers are saved now and then, with
+the position up to which they count at least; whoever takes the stream over reads on from there. To read what counts
+already once more changes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+
+MOST_PRODUCERS = (
+    10_000  # whose numbers are kept; those that were silent longest go first (brokerDeduplicationMaxNumberOfProducers)
+)
+POSITIONS_KEPT = 10_000  # of the newest appends of all producers together
+
+
+class Known(enum.Enum):
+    """What is known of a numbered append."""
+
+    NEW = "new"
+    PENDING = "pending"  # it is on its way: its outcome is that of the first
+    STORED = "stored"
+
+
+class DedupCore:
+    """See the module. Appends of one stream are stored in the order in which they were pushed."""
+
+    def __init__(self, *, most_producers: int = MOST_PRODUCERS, positions_kept: int = POSITIONS_KEPT) -> None:
+        self._most_producers, self._positions_kept = most_producers, positions_kept
+        self._stored: OrderedDict[str, int] = OrderedDict()  # the highest, the producer that was silent longest first
+        self._pushed: dict[str, int] = {}  # the highest that is on its way, of producers that have any
+        self._positions: OrderedDict[tuple[str, int], Position] = OrderedDict()
+
+    @property
+    def highest(self) -> Mapping[str, int]:
+        """Returns the highest stored number of each producer, the one that was silent longest first."""
+        return MappingProxyType(dict(self._stored))
+
+    def restored(self, highest: Mapping[str, int]) -> None:
+        """The numbers that were saved were read. Next: ``stored`` for each entry behind their position."""
+        self._stored = OrderedDict(highest)
+        self._bound()
+
+    def check(self, producer: str, sequence: int) -> Known:
+        """Say what is known of a number. Next: for a new one ``pushed``."""
+        if sequence <= self._stored.get(producer, -1):
+            return Known.STORED
+        return Known.PENDING if sequence <= self._pushed.get(producer, -1) else Known.NEW
+
+    def position_of(self, producer: str, sequence: int) -> Position:
+        """Returns where a stored append is. Returns EARLIEST where that is not known any more."""
+        return self._positions.get((producer, sequence), EARLIEST)
+
+    def pushed(self, producer: str, last: int) -> None:
+        """Appends with numbers up to ``last`` are on their way."""
+        self._pushed[producer] = last
+
+    def stored(self, producer: str, first: int, last: int, position: Position) -> None:
+        """An entry with the numbers ``first`` to ``last`` is stored. Of one entry's messages each has its index."""
+        self._stored[producer] = max(last, self._stored.get(producer, -1))
+        self._stored.move_to_end(producer)
+        if self._pushed.get(producer, -1) <= last:
+            self._pushed.pop(producer, None)
+        kept = self._positions_kept
+        for number in range(max(first, last - kept + 1), last + 1):
+            place = position if first == last else Position(position.ledger, position.entry, number - first)
+            self._positions.setdefault((producer, number), place)  # the first position counts
+        self._bound()
+
+    def failed(self, producer: str, last: int) -> None:
+        """What was pushed with this number is not stored, and never will be."""
+        if self._pushed.get(producer, -1) <= last:
+            self._pushed.pop(producer, None)
+
+    def _bound(self) -> None:
+        while len(self._stored) > self._most_producers:
+            self._stored.popitem(last=False)
+        while len(self._positions) > self._positions_kept:
+            self._positions.popitem(last=False)

@@ -1,0 +1,213 @@
+"""Numbered appends through owners, roll-overs and changes of owner: each is stored once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
+from support.streams import StoreFaults
+from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.bookkeeper.stream import dedup
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.dedup_core import DedupCore
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.stream_values import EARLIEST
+from tallystick.errors import MetadataUnavailable, UsageError
+
+NAME = "t/n/persistent/topic"
+SMALL = StreamSettings(ensemble=3, max_entries_per_ledger=3)
+
+
+async def messages(bk: BookKeeper, name: str = NAME) -> list[bytes]:
+    async with bk.read_stream(name) as reader:
+        return [bytes(message.data) async for message in reader.read()]
+
+
+async def test_a_repeat_has_the_first_position_and_is_stored_once(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        first = await stream.append(b"a", producer="p", sequence=5)
+        assert await stream.append(b"a again", producer="p", sequence=5) == first
+        assert await stream.append(b"older", producer="p", sequence=3) == EARLIEST
+        assert await stream.append(b"b", producer="q", sequence=5) != first
+    assert await messages(bk) == [b"a", b"b"]
+
+
+async def test_repeats_of_what_is_on_its_way_wait_for_it(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        futures = [stream.append_nowait(b"x", producer="p", sequence=number) for number in (0, 1, 1, 0, 1)]
+        positions = await asyncio.gather(*futures)
+    assert positions == [positions[0], positions[1], positions[1], positions[0], positions[1]]
+    assert await messages(bk) == [b"x", b"x"]
+
+
+async def test_a_caller_that_is_cancelled_takes_nothing_from_another(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        await stream.append(b"first", producer="p", sequence=0)
+        one, two = (stream.append_nowait(b"x", producer="p", sequence=1) for _ in range(2))
+        one.cancel()
+        assert (await two).entry == 1
+    assert await messages(bk) == [b"first", b"x"]
+
+
+async def test_nothing_overtakes_what_waits_for_the_numbers(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        numbered = stream.append_nowait(b"1", producer="p", sequence=0)
+        plain = [stream.append_nowait(b"2"), stream.append_nowait(b"3")]
+        await asyncio.gather(numbered, *plain)
+    assert await messages(bk) == [b"1", b"2", b"3"]
+
+
+async def test_it_holds_across_roll_overs_and_owners_that_close_or_die(cluster: SmallCluster) -> None:
+    first, second = cluster.client(1), cluster.client(2)
+    stream = await first.open_stream(NAME, settings=SMALL)
+    positions = [await stream.append(b"%d" % number, producer="p", sequence=number) for number in range(10)]
+    assert len({position.ledger for position in positions}) == 4
+    assert [await stream.append(b"", producer="p", sequence=number) for number in range(10)] == positions
+    await stream.close()
+    stream = await second.open_stream(NAME, settings=SMALL)
+    assert await stream.append(b"", producer="p", sequence=9) == EARLIEST, "saved at the close: where is not saved"
+    positions.append(await stream.append(b"10", producer="p", sequence=10))
+    stream.abort()
+    stream = await first.open_stream(NAME, takeover=True, settings=SMALL)
+    assert await stream.append(b"", producer="p", sequence=10) == positions[10], "it was read again"
+    assert await stream.append(b"", producer="p", sequence=2) == EARLIEST
+    await stream.close()
+    assert await messages(first) == [b"%d" % number for number in range(11)]
+
+
+async def test_numbers_that_a_broker_deleted_are_read_from_the_entries(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=SMALL) as stream:
+        first = await stream.append(b"a", producer="p", sequence=7)
+    await cluster.store.sync()
+    catalog = bk.stream_context.catalog
+    node = await catalog.read_cursor(NAME, "pulsar.dedup")
+    await catalog.delete_cursor(NAME, "pulsar.dedup", node.version, noted=[])
+    async with bk.open_stream(NAME, settings=SMALL) as stream:
+        assert await stream.append(b"again", producer="p", sequence=7) == first
+    assert "numbers read from entries" in cluster.kinds()
+    assert await messages(bk) == [b"a"]
+
+
+async def test_numbers_are_saved_now_and_then(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 4)
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME)
+    for number in range(9):
+        await stream.append(b"x", producer="p", sequence=number)
+    await asyncio.sleep(1)
+    node = (await bk.stream_context.catalog.read_cursor(NAME, "pulsar.dedup")).value
+    assert node.ledger >= 0, "a cursor ledger has them"
+    stream.abort()
+    read: list[int] = []
+    take_up = dedup._take_up
+
+    def seen(core: DedupCore, entry: Entry) -> None:
+        read.append(entry.id)
+        take_up(core, entry)
+
+    monkeypatch.setattr(dedup, "_take_up", seen)
+    stream = await cluster.client(2).open_stream(NAME, takeover=True)
+    assert await stream.append(b"again", producer="p", sequence=8) != EARLIEST
+    assert 0 < len(read) < 9, "what came behind the last save alone"
+    await stream.close()
+
+
+async def test_numbers_whose_position_was_trimmed_are_read_from_the_first_that_is_left(cluster: SmallCluster) -> None:
+    keep_nothing = StreamSettings(max_entries_per_ledger=2, retention_s=0, retention_bytes=0)
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=keep_nothing) as stream:
+        await stream.append(b"0", producer="p", sequence=0)  # nothing but this is saved at the close
+    catalog = bk.stream_context.catalog
+    node = await catalog.read_cursor(NAME, "pulsar.dedup")
+    stream = await bk.open_stream(NAME, settings=keep_nothing)
+    for number in range(1, 9):
+        await stream.append(b"%d" % number, producer="p", sequence=number)
+    await stream.trim()
+    await stream.close()
+    saved = (await catalog.read_cursor(NAME, "pulsar.dedup")).version
+    await catalog.write_cursor(NAME, "pulsar.dedup", node.value, saved)
+    async with bk.open_stream(NAME, settings=keep_nothing) as stream:
+        await stream.append(b"9", producer="p", sequence=9)
+        assert await stream.append(b"again", producer="p", sequence=9) == stream.last_confirmed
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+async def test_numbers_are_saved_before_the_entries_that_have_them_are_deleted(
+    cluster: SmallCluster, is_read_first: bool
+) -> None:
+    """By the owner that appended them, or by the next, who numbers nothing itself."""
+    keep_nothing = StreamSettings(max_entries_per_ledger=2, retention_s=0, retention_bytes=0)
+    stream = await cluster.client().open_stream(NAME, settings=SMALL if is_read_first else keep_nothing)
+    for number in range(6):
+        await stream.append(b"%d" % number, producer="p", sequence=number)
+    await asyncio.sleep(1)
+    stream.abort()
+    if is_read_first:
+        async with cluster.client(2).open_stream(NAME, takeover=True, settings=keep_nothing) as second:
+            await second.trim()
+    third = await cluster.client(3).open_stream(NAME, takeover=True, settings=keep_nothing)
+    for number in range(6):
+        await third.append(b"again", producer="p", sequence=number)
+    await third.close()
+    assert b"again" not in await messages(cluster.client(4))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    """It failed while its ledger could not be closed; that is closed without it, or with it."""
+    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
+    faults = StoreFaults(bk, monkeypatch)
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0))
+    await stream.append(b"0", producer="p", sequence=0)
+    faults.is_away = True
+    for bookie in cluster.bookies.values():
+        if is_stored:
+            bookie.held = []
+        else:
+            bookie.misbehave = lambda request: HANG
+    with pytest.raises(MetadataUnavailable) as failed:
+        await stream.append(b"1", producer="p", sequence=1)
+    assert failed.value.ambiguous
+    faults.is_away = False
+    for bookie in cluster.bookies.values():
+        bookie.held = bookie.misbehave = None
+    if is_stored:
+        await (await cluster.client(50).open_ledger(stream.last_confirmed.ledger, recover=True)).close()
+    first = await stream.append(b"1", producer="p", sequence=1)
+    assert await stream.append(b"1", producer="p", sequence=1) == first
+    await stream.append(b"2", producer="p", sequence=2)
+    await stream.close()
+    assert await messages(bk) == [b"0", b"1", b"2"]
+
+
+async def test_of_a_batch_what_is_stored_is_left_out(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        first = await stream.append_batch([b"5", b"6"], producer="p", sequence=5)
+        second = await stream.append_batch([b"6", b"7", b"8"], producer="p", sequence=6)
+        assert second[0] == first[1]
+        assert [position.batch_index for position in second] == [1, 0, 1]
+        assert await stream.append_batch([b"7", b"8"], producer="p", sequence=7) == second[1:]
+    assert await messages(bk) == [b"5", b"6", b"7", b"8"]
+
+
+async def test_producer_and_sequence_come_together(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME) as stream:
+        for wrong in (
+            {"producer": "p"},
+            {"sequence": 1},
+            {"producer": "p", "sequence": -1},
+            {"producer": "", "sequence": 0},
+        ):
+            with pytest.raises(UsageError):
+                await stream.append(b"x", **wrong)
