@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import tallystick
 from support.clusters import KINDS, Cluster
-from support.java import BOOKKEEPER, Java, missing, prepare
+from support.java import BOOKKEEPER, PULSAR, Java, missing, prepare
 from support.peers import Bookie, ZooKeeper
+from tallystick.bookkeeper.stream.client import BookKeeper
+
+if TYPE_CHECKING:  # they need Pulsar's client
+    from support.pulsar_topics import PulsarTopics
+    from support.unused_topics import UnusedTopics
 
 HERE = Path(__file__).parent
 
@@ -29,6 +36,12 @@ def java() -> Java:
     if reason:
         pytest.skip(f"the original cannot run here: {reason}")
     return prepare(BOOKKEEPER)
+
+
+@pytest.fixture(scope="session")
+def pulsar_java(java: Java) -> Java:
+    """Its own class path; ``java`` says whether originals can run here at all."""
+    return prepare(PULSAR)
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +67,31 @@ def clusters(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     for cluster in started.values():
         cluster.stop()
     service.kill()
+
+
+@pytest.fixture(scope="session")
+def topics(java: Java, pulsar_java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarTopics]:
+    pytest.importorskip("pulsar")
+    from support.pulsar_topics import PulsarTopics
+
+    started = asyncio.run(PulsarTopics.start(java, pulsar_java, tmp_path_factory.mktemp("topics")))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def unused_topics(topics: PulsarTopics) -> UnusedTopics:
+    """Begun with the first test of streams beside Pulsar, so that most of their time passes beside the others."""
+    from support.unused_topics import UnusedTopics
+
+    return asyncio.run(UnusedTopics.start(topics))
+
+
+@pytest.fixture
+async def bk(topics: PulsarTopics) -> AsyncIterator[BookKeeper]:
+    """A client of ours beside the broker."""
+    async with tallystick.connect(topics.uri) as client:
+        yield client
 
 
 @pytest.fixture(params=("java", "tally", "mixed"))

@@ -8,19 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.clusters import Cluster
-from support.java import PULSAR, Java, prepare
+from support.java import Java
 from support.pulsar import PulsarBroker
 
 pulsar = pytest.importorskip("pulsar")
 
 MESSAGES = 300
 PATIENCE_MS = 60_000
-
-
-@pytest.fixture(scope="session")
-def pulsar_java(java: Java) -> Java:
-    """Its own class path; ``java`` says whether originals can run here at all."""
-    return prepare(PULSAR)
 
 
 @pytest.fixture
@@ -32,7 +26,7 @@ async def broker(mixed: Cluster, pulsar_java: Java) -> AsyncIterator[PulsarBroke
 
 
 def produce(address: str, first: int, last: int, *, batched: bool) -> None:
-    client = pulsar.Client(address, operation_timeout_seconds=60)
+    client = pulsar.Client(address, operation_timeout_seconds=60, connection_timeout_ms=60_000)
     try:
         producer = client.create_producer("flights", batching_enabled=batched, send_timeout_millis=PATIENCE_MS)
         for number in range(first, last + 1):
@@ -43,7 +37,7 @@ def produce(address: str, first: int, last: int, *, batched: bool) -> None:
 
 
 def consume(address: str, count: int) -> list[int]:
-    client = pulsar.Client(address, operation_timeout_seconds=60)
+    client = pulsar.Client(address, operation_timeout_seconds=60, connection_timeout_ms=60_000)
     try:
         reader = client.create_reader("flights", pulsar.MessageId.earliest)
         return [int(reader.read_next(PATIENCE_MS).data()) for _ in range(count)]

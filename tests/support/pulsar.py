@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from support.java import Java
@@ -33,20 +34,33 @@ SETTINGS: dict[str, object] = {
 
 
 class PulsarBroker(Server):
-    """One broker. ``address`` is what a client connects to."""
+    """One broker. ``address`` is what a client connects to, ``web`` where its administration answers."""
 
     @classmethod
-    async def prepare(cls, java: Java, uri: str, folder: Path, *, v2: bool) -> PulsarBroker:
-        """Write Pulsar's own metadata beside the ledgers, and the configuration of a broker. Next: ``start`` it."""
+    async def prepare(
+        cls,
+        java: Java,
+        uri: str,
+        folder: Path,
+        *,
+        v2: bool,
+        changes: Mapping[str, object] | None = None,
+        flags: tuple[str, ...] = FLAGS,
+    ) -> PulsarBroker:
+        """Write Pulsar's own metadata beside the ledgers, and the configuration of a broker. Next: ``start`` it.
+
+        Beside ledgers of ``/name/ledgers`` Pulsar's nodes are below ``/name``, as streams have them; else they are
+        elsewhere.
+        """
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         server, _, root = uri.removeprefix("zk+hierarchical://").partition("/")
+        above, _, _ = root.rpartition("/")
         binary, web = free_port(), free_port()
-        store = f"zk:{server}/pulsar-{root}"
-        ledgers = f"zk+hierarchical://{server}/{root}"
+        store = f"zk:{server}/{above or f'pulsar-{root}'}"
         setup = java.command(
             "org.apache.pulsar.PulsarClusterMetadataSetup",
             *("--cluster", CLUSTER, "--metadata-store", store, "--configuration-metadata-store", store),
-            *("--existing-bk-metadata-service-uri", ledgers, "--web-service-url", f"http://127.0.0.1:{web}"),
+            *("--existing-bk-metadata-service-uri", uri, "--web-service-url", f"http://127.0.0.1:{web}"),
             *("--broker-service-url", f"pulsar://127.0.0.1:{binary}"),
             flags=FLAGS,
         )
@@ -58,19 +72,22 @@ class PulsarBroker(Server):
             **SETTINGS,
             "metadataStoreUrl": store,
             "configurationMetadataStoreUrl": store,
-            "bookkeeperMetadataServiceUri": ledgers,
+            "bookkeeperMetadataServiceUri": uri,
             "brokerServicePort": binary,
             "webServicePort": web,
             "bookkeeperUseV2WireProtocol": str(v2).lower(),
+            **(changes or {}),
         }
         path = folder / "broker.conf"
         await asyncio.to_thread(path.write_text, "".join(f"{key}={value}\n" for key, value in configuration.items()))
-        command = java.command("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", str(path), flags=FLAGS)
+        command = java.command("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", str(path), flags=flags)
         broker = cls(command, folder, "pulsar")
-        broker.address, broker._ports = f"pulsar://127.0.0.1:{binary}", (binary, web)
+        broker.address, broker.web = f"pulsar://127.0.0.1:{binary}", f"http://127.0.0.1:{web}"
+        broker._ports = (binary, web)
         return broker
 
     address: str
+    web: str
     _ports: tuple[int, int]
 
     async def probe(self) -> None:
