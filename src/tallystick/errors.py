@@ -26,6 +26,18 @@
     │   ├── Unauthorized               wrong password
     │   ├── DigestMismatch             no replica had bytes that match their digest
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
+    ├── StreamError
+    │   ├── NoSuchStream
+    │   ├── NoSuchCursor
+    │   ├── StreamOwned                somebody else owns this stream or cursor, or may: nothing was done
+    │   ├── StreamFenced               another owner took it over: unconfirmed appends may or may not be stored
+    │   ├── StreamTerminated           the stream takes no more appends, for good
+    │   ├── StreamClosed               this handle takes no more calls
+    │   ├── StreamFull                 appends that are not stored yet have reached their bound
+    │   ├── NoSuchPosition             the stream has no such position
+    │   │   └── PositionTrimmed        it had one: retention has deleted what was there
+    │   ├── HandOverRefused            a Pulsar broker would delete something of this stream: nothing was done
+    │   └── CorruptEntry               an entry's bytes are no messages
     ├── MetadataError
     │   ├── MetadataConflict           a compare-and-set lost against another client
     │   │   ├── ZnodeExists
@@ -243,6 +255,71 @@ class RecoveryIncomplete(LedgerError):
 
     code = -10
     retriable = True
+
+
+class StreamError(TallyError):
+    """The stream does not allow this."""
+
+    code = -1
+    stream: str | None = None
+    cursor: str | None = None
+    position: Any = None  # a ``Position``
+
+
+class NoSuchStream(StreamError):
+    """There is no stream of this name."""
+
+
+class NoSuchCursor(StreamError):
+    """The stream has no cursor of this name."""
+
+
+class StreamOwned(StreamError):
+    """Somebody else owns this, or may own it."""
+
+    retriable = True
+    owner: str | None = None
+    since_ms: int | None = None  # wall clock; None where nobody can tell
+
+
+class StreamFenced(StreamError):
+    """Another owner took this over; what was not confirmed may or may not be stored."""
+
+    ambiguous = True
+
+
+class StreamTerminated(StreamError):
+    """The stream was terminated: it takes no more appends."""
+
+
+class StreamClosed(StreamError):
+    """This handle is closed."""
+
+
+class StreamFull(StreamError):
+    """Appends that are not stored yet have reached their bound."""
+
+    retriable = True
+
+
+class NoSuchPosition(StreamError):
+    """The stream has no such position."""
+
+
+class PositionTrimmed(NoSuchPosition):
+    """What was at this position has been deleted by retention."""
+
+    first: Any = None  # the first ``Position`` that there is
+
+
+class HandOverRefused(StreamError):
+    """A Pulsar broker would delete something of this stream."""
+
+    deletions: Any = None  # ``BrokerDeletions``: what it would delete
+
+
+class CorruptEntry(StreamError):
+    """The bytes of this entry are no messages."""
 
 
 class MetadataError(TallyError):

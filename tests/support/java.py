@@ -159,9 +159,9 @@ def missing() -> str | None:
 
 def prepare(original: Original) -> Java:
     """Resolve, compile and train what is not in the cache yet. The first time takes half a minute, later ones none."""
-    home = Path(os.environ.get("TALLY_INTEROP_CACHE") or Path.home() / ".cache" / "tallystick" / "interop")
+    lib = _lib(original)
+    home = lib.parent
     home.mkdir(parents=True, exist_ok=True)
-    lib = home / f"lib-{original.name}-{original.version}"
     if not lib.exists():
         _build(lib, lambda folder: _resolve(original, folder))
     driver = home / f"driver-{original.name}-{_fingerprint(original)}"
@@ -171,6 +171,16 @@ def prepare(original: Original) -> Java:
     if original.training is not None and not (driver / "classes.jsa").exists():
         _train(java, original.training)
     return java
+
+
+def is_cached(original: Original) -> bool:
+    """Whether ``prepare`` has nothing to download."""
+    return _lib(original).exists()
+
+
+def _lib(original: Original) -> Path:
+    home = Path(os.environ.get("TALLY_INTEROP_CACHE") or Path.home() / ".cache" / "tallystick" / "interop")
+    return home / f"lib-{original.name}-{original.version}"
 
 
 def class_path(lib: Path, driver: Path) -> str:

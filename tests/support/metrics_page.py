@@ -33,7 +33,7 @@ from tallystick.runtime.events import Events
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-    from tallystick.bookkeeper.ledger.client import BookKeeper
+    from tallystick.bookkeeper.stream.client import BookKeeper
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 HEAD = """# Metrics

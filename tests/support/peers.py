@@ -275,7 +275,7 @@ class Bookie(Server):
         )._configured(bookie_configuration(uri, port, home, settings))
 
     @classmethod
-    def ours(cls, uri: str, folder: Path, *, id: str = "") -> Bookie:
+    def ours(cls, uri: str, folder: Path, *, id: str = "", settings: Mapping[str, object] | None = None) -> Bookie:
         """As ``original``; with an id of its own if one is given, else named by its address as the original is."""
         port = free_port()
         home = folder / f"tally-{port}"
@@ -283,7 +283,7 @@ class Bookie(Server):
         if id:
             command += ["--set", f"bookieId={id}"]
         return cls("tally", command, home, port, id or f"127.0.0.1:{port}")._configured(
-            bookie_configuration(uri, port, home, {})
+            bookie_configuration(uri, port, home, settings or {})
         )
 
     def _configured(self, configuration: str) -> Bookie:

@@ -9,10 +9,11 @@ from typing import Any
 
 from support.fake_bookie import FakeBookie
 from support.machines import machine
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.runtime.events import Event, Events
 
 
@@ -51,9 +52,9 @@ class SmallCluster:
             await self.bookies[name].stop()
         await asyncio.sleep(0.002)  # virtual, or little: clients see the ends of their connections
 
-    def client(self, seed: int = 1, /, **settings: Any) -> BookKeeper:
+    def client(self, seed: int = 1, /, streams: StreamClientSettings | None = None, **settings: Any) -> BookKeeper:
         outside = machine(Events(self.events.append), random=random.Random(seed))
-        client = BookKeeper(ClusterMetadata(MemoryStore(self.name)), outside, ClientSettings(**settings))
+        client = BookKeeper(ClusterMetadata(MemoryStore(self.name)), outside, ClientSettings(**settings), streams)
         self._clients.append(client)
         return client
 

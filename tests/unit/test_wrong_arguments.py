@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,11 +18,20 @@ import pytest
 import tallystick
 from support.fake_brokers import FakeCluster
 from support.small_cluster import SmallCluster
-from tallystick import BrokerClientSettings, ClientSettings, Message, MessageQueue, sync
+from tallystick import (
+    BrokerClientSettings,
+    ClientSettings,
+    Message,
+    MessageQueue,
+    StreamClientSettings,
+    StreamSettings,
+    sync,
+)
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
 
 Q = MessageQueue("T", "b", 0)
+STREAM = "t/n/persistent/s"
 HALF = "a\ud83d"  # an emoji, cut in two
 
 
@@ -33,6 +43,9 @@ class Doors:
     bk: Any
     writer: Any
     reader: Any
+    stream: Any
+    stream_reader: Any
+    cursor: Any
     mq: Any
     producer: Any
     consumer: Any
@@ -164,7 +177,6 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.producer.send("T", b"x", keys=5),
         lambda d: d.producer.send_batch("T", [Message("T", b"x", keys="a key")]),
     ],
-    "a key is text": [lambda d: d.producer.send("T", b"x", keys=[5])],
     "properties is a dict": [lambda d: d.producer.send("T", b"x", properties=5)],
     "the property a is text": [lambda d: d.producer.send("T", b"x", properties={"a": 1})],
     "flag is a whole number from -2^31 to 2^31 - 1": [
@@ -181,7 +193,6 @@ CALLS: dict[str, list[Call]] = {
     ],
     "the queue is of another topic": [lambda d: d.producer.send("T", b"x", queue=MessageQueue("U", "b", 0))],
     "the number of a queue": [lambda d: d.producer.send("T", b"x", queue=MessageQueue("T", "b", -1))],
-    "messages is a list": [lambda d: d.producer.send_batch("T", b"abc"), lambda d: d.producer.send_batch("T", None)],
     "topic is a name, a list of names": [lambda d: d.mq.consumer("g", 5)],
     "a topic's name has 1 to 127 letters, digits and % | - _": [
         lambda d: d.mq.consumer("g", ""),
@@ -215,6 +226,81 @@ CALLS: dict[str, list[Call]] = {
     "queues is a list": [lambda d: d.consumer.pause(0), lambda d: d.consumer.resume(Q)],
     "max_messages is a whole number from 1": [lambda d: d.consumer.batches(0)],
     "max_wait_s is a number": [lambda d: d.consumer.batches(max_wait_s="1")],
+    "streams is of type StreamClientSettings": [lambda d: d.door.connect("memory://y", streams=StreamSettings())],
+    "the name of a stream is text": [
+        lambda d: d.bk.open_stream(5),
+        lambda d: d.bk.read_stream(None),
+        lambda d: d.bk.delete_stream(b"t/n/persistent/s"),
+    ],
+    "the name of a stream is tenant/namespace/persistent/topic": [
+        lambda d: d.bk.open_stream("s"),
+        lambda d: d.bk.read_stream("t/n/persistent/.."),
+        lambda d: d.bk.delete_stream("t/n/non-persistent/s"),
+    ],
+    "prefix is text": [lambda d: d.bk.streams(5)],
+    "takeover is of type bool": [
+        lambda d: d.bk.open_stream(STREAM, takeover="no"),
+        lambda d: d.bk.delete_stream(STREAM, takeover=1),
+    ],
+    "wait_s is a number": [lambda d: d.bk.open_stream(STREAM, wait_s="1")],
+    "settings is of type StreamSettings": [lambda d: d.bk.open_stream(STREAM, settings={})],
+    "entry_format is one of pulsar, raw": [
+        lambda d: d.bk.read_stream(STREAM, entry_format="json"),
+        lambda d: StreamSettings(entry_format="json"),
+    ],
+    "of ensemble, write_quorum and ack_quorum none is more than the one before it": [
+        lambda d: StreamSettings(ack_quorum=5)
+    ],
+    "a message is bytes: give text.encode()": [
+        lambda d: d.stream.append("text"),
+        lambda d: d.stream.append_nowait("text"),
+        lambda d: d.stream.append_batch(["text"]),
+    ],
+    "messages is a list": [
+        lambda d: d.stream.append_batch(b"abc"),
+        lambda d: d.producer.send_batch("T", b"abc"),
+        lambda d: d.producer.send_batch("T", None),
+    ],
+    "a key is text": [
+        lambda d: d.stream.append(b"x", key=5),
+        lambda d: d.producer.send("T", b"x", keys=[5]),
+    ],
+    "event_time (ms since 1970) is a whole number": [lambda d: d.stream.append(b"x", event_time=1.5)],
+    "a value in properties is text": [lambda d: d.stream.append(b"x", properties={"a": 1})],
+    "producer and sequence are given together": [
+        lambda d: d.stream.append(b"x", producer="p"),
+        lambda d: d.stream.append(b"x", sequence=1),
+    ],
+    "start is a Position, or a text": [
+        lambda d: d.stream_reader.read(40),
+        lambda d: d.stream_reader.read(["1", "2", "3", "4"]),
+    ],
+    "end is a Position, or a text": [lambda d: d.stream_reader.read(end=40)],
+    "the entry of start is a whole number": [lambda d: d.stream_reader.read((40, "0"))],
+    "a position is written ledger:entry": [lambda d: d.stream_reader.read("beginning")],
+    "start_time needs a time zone": [lambda d: d.stream_reader.read(start_time=datetime(2026, 1, 1))],
+    "end_time, if not a datetime, in ms since 1970": [lambda d: d.stream_reader.read(end_time="now")],
+    "follow is of type bool": [lambda d: d.stream_reader.read(follow="yes")],
+    'on_corrupt is "raise" or "skip"': [lambda d: d.stream_reader.read(on_corrupt="ignore")],
+    "time is a datetime": [lambda d: d.stream_reader.position_at(None)],
+    "the name of a cursor is text": [
+        lambda d: d.bk.cursor(STREAM, 5),
+        lambda d: d.bk.delete_cursor(STREAM, None),
+    ],
+    "a cursor needs a name": [lambda d: d.bk.cursor(STREAM, "..")],
+    "durable is of type bool": [lambda d: d.bk.cursor(STREAM, "c", durable="no")],
+    "create is of type bool": [lambda d: d.bk.cursor(STREAM, "c", create=None)],
+    "start is of type str": [lambda d: d.bk.cursor(STREAM, "c", start=5)],
+    "count is a whole number from 1": [lambda d: d.cursor.read(0), lambda d: d.cursor.read("10")],
+    "max_bytes is a whole number from 1": [lambda d: d.cursor.read(max_bytes=0)],
+    "wait is of type bool": [lambda d: d.cursor.read(wait="no")],
+    "give a position or a time": [
+        lambda d: d.cursor.seek(),
+        lambda d: d.cursor.seek("0:0", time=0),
+        lambda d: d.stream_reader.read("0:0", start_time=0),
+    ],
+    "what is a list": [lambda d: d.cursor.ack_batch("0:0"), lambda d: d.cursor.ack_batch(5)],
+    "lease_s is a number": [lambda d: StreamClientSettings(lease_s="5")],  # type: ignore[arg-type]
     "add_timeout_s is a number": [lambda d: ClientSettings(add_timeout_s="5")],  # type: ignore[arg-type]
     "degraded_writes is of type bool": [lambda d: ClientSettings(degraded_writes="no")],  # type: ignore[arg-type]
     "pull_count is a whole number": [lambda d: BrokerClientSettings(pull_count=1.5)],  # type: ignore[arg-type]
@@ -269,7 +355,11 @@ async def test_the_asynchronous_door(places: tuple[str, str]) -> None:
         await writer.append(b"x")
         await writer.close()
         reader, spare = await bk.open_ledger(writer.id), await bk.create_ledger()
-        doors = Doors(tallystick, bk, spare, reader, mq, mq.producer("g"), mq.consumer("g", "T"))
+        stream, stream_reader = await bk.open_stream(STREAM), await bk.read_stream(STREAM)
+        cursor = await bk.cursor(STREAM, "c")
+        doors = Doors(
+            tallystick, bk, spare, reader, stream, stream_reader, cursor, mq, mq.producer("g"), mq.consumer("g", "T")
+        )
         for wanted, calls in CALLS.items():
             for place, call in enumerate(calls):
                 error: BaseException | None = None
@@ -280,6 +370,7 @@ async def test_the_asynchronous_door(places: tuple[str, str]) -> None:
                 found += complaint(error, wanted, f"{wanted} {place}")
         await doors.producer.drain()
         assert await spare.append(b"the handle goes on") == 0
+        assert (await stream.append(b"so does this one")).entry == 0
         assert (await doors.producer.send("T", b"so does this one")).queue_offset == 0
     assert not found, "\n".join(found)
 
@@ -292,7 +383,11 @@ def test_the_blocking_door(places: tuple[str, str]) -> None:
         with bk.create_ledger() as writer:
             writer.append(b"x")
         reader, spare = bk.open_ledger(writer.id), bk.create_ledger()
-        doors = Doors(sync, bk, spare, reader, mq, mq.producer("g"), mq.consumer("g", "T"))
+        stream, stream_reader = bk.open_stream(STREAM), bk.read_stream(STREAM)
+        cursor = bk.cursor(STREAM, "c")
+        doors = Doors(
+            sync, bk, spare, reader, stream, stream_reader, cursor, mq, mq.producer("g"), mq.consumer("g", "T")
+        )
         for wanted, calls in CALLS.items():
             for place, call in enumerate(calls):
                 error: BaseException | None = None
@@ -302,5 +397,6 @@ def test_the_blocking_door(places: tuple[str, str]) -> None:
                     error = raised
                 found += complaint(error, wanted, f"{wanted} {place}")
         assert spare.append(b"the handle goes on") == 0
+        assert stream.append(b"so does this one").entry == 0
         assert doors.producer.send("T", b"so does this one").queue_offset == 0
     assert not found, "\n".join(found)

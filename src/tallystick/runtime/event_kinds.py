@@ -65,6 +65,46 @@ _LEDGER_CLIENT = {
     **_kinds(ERROR, {"failure not taken": "A ledger's handling of a failed write has a fault; other ledgers go on."}),
 }
 
+_STREAM = {
+    **_kinds(
+        INFO,
+        {
+            "stream opened": "This client owns the stream; `ledger` takes what is appended (Q19).",
+            "numbers read from entries": "Nothing is saved of numbered appends: all entries that are kept were read.",
+            "stream rolled over": "The ledger before this one is full, old or failed; `ledger` is the next (Q18).",
+            "stream closed": "The stream is nobody's: whoever opens it next owns it at once.",
+            "stream terminated": "The stream takes no more entries; `last` is its last position.",
+            "stream handed over": "A Pulsar broker may load the stream; `deleted` is what it deletes of it then.",
+            "stream taken back": "The stream has an owner of ours again; a `broker` of its namespace may load it.",
+            "stream deleted": "The stream, its cursors and its ledgers are gone.",
+            "stream trimmed": "Retention dropped so many `ledgers`, up to `last`.",
+            "cursor opened": "This client owns the cursor; all up to `mark` is acknowledged.",
+            "cursor closed": "The cursor is stored, and nobody's.",
+            "cursor deleted": "The cursor is gone, and what it alone kept can be trimmed.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "stream fenced": "Another owner took the stream over; this one appends no more.",
+            "stream step failed": "A step to the next ledger failed; it is tried again while appends can wait.",
+            "fenced stream looked at": "Somebody fenced the newest ledger: another owner, or a repairer.",
+            "lease lost": "Another client has the lease of a stream or cursor.",
+            "stream ledger missing": "The list names a ledger that does not exist, on a second look; it is dropped.",
+            "stream ledgers not deleted": "Their notes stay, and the next owner deletes them.",
+            "numbers not saved": "Of numbered appends; the next owner reads more entries.",
+            "stream not trimmed": "Retention could not be applied now; it is tried again.",
+            "cursor fenced": "Another owner took the cursor over; this one stores no more.",
+            "cursor ledger failed": "A ledger of a cursor takes nothing more: its node has the state, or the next one.",
+            "cursor ledger lost": "A cursor's ledger is gone or empty; it goes on at `mark`, as its node has it.",
+            "cursor moved": "A cursor was at a place that the stream does not have (any more); it goes on at `to`.",
+            "cursor beyond bounds": "More is acknowledged one by one than is stored: the rest is in memory alone.",
+            "entry left out": "A reader that skips them met an entry that is no message, or is damaged everywhere.",
+            "chunks left out": "A message whose chunks did not all come was given up by a reader.",
+        },
+    ),
+}
+
 _BOOKIE = {
     **_kinds(
         INFO,
@@ -287,6 +327,7 @@ _BROKER_CLIENT = {
 
 KINDS: Mapping[str, EventKind] = {
     **_LEDGER_CLIENT,
+    **_STREAM,
     **_BOOKIE,
     **_SERVERS,
     **_BROKER,
@@ -296,6 +337,7 @@ KINDS: Mapping[str, EventKind] = {
 }
 GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Ledger clients": _LEDGER_CLIENT,
+    "Streams": _STREAM,
     "Bookies": _BOOKIE,
     "All servers": _SERVERS,
     "Brokers": _BROKER,

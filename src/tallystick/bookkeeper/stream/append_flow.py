@@ -1,0 +1,189 @@
+"""The way of a stream's appends: to the open ledger once a tick, and back as positions.
+
+What is appended while no ledger is open waits. Nothing here decides which ledger that is: ``RollOverCore`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from functools import partial
+
+from tallystick.bookkeeper.ledger.pending import Room
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.stream.appends import Appends
+from tallystick.bookkeeper.stream.rollover import Action, RollOverCore
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.errors import StreamFenced, StreamFull, TallyError, UsageError
+from tallystick.runtime.clock import Clock
+
+MOST_TOGETHER = 1024  # entries that are confirmed together
+
+Append = tuple[bytes, asyncio.Future[Position]]
+
+
+class AppendFlow:
+    """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more."""
+
+    __slots__ = ("_appends", "_began", "_clock", "_core", "_failed", "_flush_scheduled", "_last", "_loop",
+                 "_max_bytes", "_max_entry_bytes", "_room", "added", "confirmed", "refusal", "stream",
+                 "writer")  # fmt: skip
+
+    def __init__(
+        self,
+        stream: str,
+        core: RollOverCore,
+        writer: LedgerWriter | None,
+        last: Position,
+        *,
+        max_pending_bytes: int,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        began: Callable[[list[Action]], None],
+        failed: Callable[[TallyError], None],
+    ) -> None:
+        """``writer`` is of the ledger that is open, and ``last`` the position before it."""
+        self.stream, self._core, self.writer, self._last = stream, core, writer, last
+        self._loop, self._clock, self._began, self._failed = loop, clock, began, failed
+        self._max_bytes = max_pending_bytes
+        self._max_entry_bytes = 0 if writer is None else writer.max_payload_bytes
+        self._appends: Appends[Append] = Appends()
+        self.confirmed = 0  # entries of the ledger of ``writer``
+        self.added = 0  # entries so far
+        self.refusal: TallyError | None = None  # why nothing is taken any more
+        self._flush_scheduled = False
+        self._room: Room | None = None
+
+    def __len__(self) -> int:
+        """Count the appends that are not stored yet."""
+        return len(self._appends)
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The position of the newest entry that is stored."""
+        return Position(self._core.ledger, self.confirmed - 1) if self.confirmed else self._last
+
+    @property
+    def ledger_end(self) -> Position:
+        """The last position of the newest ledger, with entry -1 if it is empty."""
+        is_closed = self._last.ledger == self._core.ledger
+        return self._last if is_closed else Position(self._core.ledger, self.confirmed - 1)
+
+    # -- to the ledger ------------------------------------------------------------------------------------------------
+
+    def append(self, entry: bytes) -> asyncio.Future[Position]:
+        """Append an entry without waiting for anything. Raises UsageError, StreamFull, and why nothing is taken."""
+        if self.refusal is not None:
+            raise copy.copy(self.refusal)
+        size = len(entry)
+        if size > self._max_entry_bytes:
+            raise UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)
+        appends = self._appends
+        if appends.bytes >= self._max_bytes:
+            raise StreamFull(stream=self.stream, bytes=appends.bytes)
+        future: asyncio.Future[Position] = self._loop.create_future()
+        appends.append((entry, future), size)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+        return future
+
+    def flush(self) -> None:
+        """Send what waits, as far as the ledger takes it."""
+        self._flush_scheduled = False
+        core, appends, writer = self._core, self._appends, self.writer
+        if not core.is_open:
+            if appends:
+                self._began(core.appended(self._clock.now()))
+            return
+        assert writer is not None, "a ledger is open"
+        while appends.waiting_count and core.is_open:
+            items, size = appends.take(min(core.room, MOST_TOGETHER), core.room_bytes)
+            try:
+                future = writer.append_batch_nowait([entry for entry, _ in items])
+            except TallyError as error:
+                return self._failed(error)
+            future.add_done_callback(partial(self._answered, writer, len(items)))
+            self._began(core.sent(len(items), size, self._clock.now()))
+
+    # -- and back -----------------------------------------------------------------------------------------------------
+
+    def _answered(self, writer: LedgerWriter, count: int, future: asyncio.Future[EntryId]) -> None:
+        """The writer confirmed the next ``count`` entries of its ledger, or failed."""
+        error = future.exception()
+        if writer is not self.writer:
+            return  # its ledger has ended, and is settled
+        if error is None:
+            self._stored(count)
+        else:
+            assert isinstance(error, TallyError), "a writer fails with those"
+            self._failed(error)
+
+    def _stored(self, count: int) -> None:
+        """The first of those that were sent are stored."""
+        ledger, entry = self._core.ledger, self.confirmed
+        for _, future in self._appends.stored(count):
+            if not future.done():  # its caller may have been cancelled
+                future.set_result(Position(ledger, entry))
+            entry += 1
+        self.added += entry - self.confirmed
+        self.confirmed = entry
+        self.wake()
+
+    def settle(self, last: EntryId) -> None:
+        """The ledger has ended with this entry: what was sent to it and is not there waits for the next one."""
+        writer, self.writer = self.writer, None
+        assert writer is not None, "it was open"
+        writer.abort()  # what is under way would go on if it was not closed by us
+        self._stored(last + 1 - self.confirmed)
+        self._appends.send_on()
+        if last >= 0:
+            self._last = Position(writer.id, last)
+        self.confirmed = 0
+
+    def go_on(self, writer: LedgerWriter) -> None:
+        """The next ledger is open."""
+        self.writer = writer
+        self.flush()
+
+    # -- room and refusal ---------------------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        return self._appends.bytes >= self._max_bytes and self.refusal is None
+
+    async def room(self) -> None:
+        """Wait until there is room for an append. Then append, and ``wake`` the next."""
+        if self._is_full():
+            if self._room is None:
+                self._room = Room(self._loop, self._is_full)
+            await self._room.wait()
+
+    def wake(self) -> None:
+        """Wake a caller that waits for room, if there is some now."""
+        if self._room:
+            self._room.wake()
+
+    def refuse(self, refusal: TallyError) -> None:
+        """Take no more appends. That another owner is there says more than whatever comes later."""
+        if not isinstance(self.refusal, StreamFenced):
+            self.refusal = refusal
+        if self._room:
+            self._room.wake_all()
+
+    def fail_all(self, failure: TallyError) -> None:
+        """Fail all appends. Of those that were sent nobody knows whether they are stored."""
+        sent, waiting = self._appends.take_all()
+        for appends, is_ambiguous in ((sent, True), (waiting, False)):
+            for _, future in appends:
+                if not future.done():
+                    error = copy.copy(failure)
+                    error.ambiguous = is_ambiguous
+                    future.set_exception(error)
+        self.wake()
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if self.writer is not None:
+            self.writer.abort()

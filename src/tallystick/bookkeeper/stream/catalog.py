@@ -1,0 +1,217 @@
+"""What the metadata has of streams: their lists of ledgers, their cursors, and the notes of ledgers that come or go.
+
+Every write of a list or a cursor is a compare-and-set by the version that was read before (Pulsar's ``MetaStore``). A
+ledger is noted in one with being made, and the note goes in one with the list that has it: what is noted and not listed
+was never part of the stream, or is no more. So nothing leaks, and nothing has to be searched for.
+
+What is made for a cursor is noted apart: the stream's owner, who deletes what is noted, knows nothing of it. As soon as
+nobody needs it its note is among the stream's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
+
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.store import Change, Check, Create, Delete, MetadataStore, Update, Version
+from tallystick.bookkeeper.stream.names import StreamPaths
+from tallystick.bookkeeper.wire import managed_ledgers as wire
+from tallystick.bookkeeper.wire.stream_values import CursorInfo, StreamInfo
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import (
+    MetadataUncertain,
+    NoSuchCursor,
+    NoSuchStream,
+    NoSuchZnode,
+    StreamFenced,
+    ZnodeChanged,
+    ZnodeExists,
+    ZnodeNotEmpty,
+)
+
+MISSING: Version = -1  # of a node that is to be made
+
+
+class StreamCatalog:
+    """See the module. Raises MetadataUnavailable and its kinds in every call."""
+
+    def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
+        self.store, self.paths = store, paths
+
+    async def read(self, stream: str, *, synced: bool = False) -> Versioned[StreamInfo]:
+        """Returns the list of a stream. ``synced``: as of now. Raises NoSuchStream, MetadataError for foreign bytes."""
+        path = self.paths.stream(stream)
+        if synced:
+            await self.store.sync()
+        node = await self.store.get(path)
+        if node is None and not synced:
+            return await self.read(stream, synced=True)
+        if node is None:
+            raise NoSuchStream(stream=stream)
+        return Versioned(wire.decode_stream(node.data, where=f"{self.store.where}{path}"), node.version)
+
+    async def create(self, stream: str, beside: Sequence[Change] = ()) -> Versioned[StreamInfo]:
+        """Make an empty stream, or return the one that exists."""
+        while True:
+            try:
+                await self.store.change(Create(self.paths.stream(stream)), *beside)
+                return Versioned(StreamInfo(), 0)
+            except (ZnodeExists, MetadataUncertain):
+                with contextlib.suppress(NoSuchStream):  # it was not made, or is deleted again
+                    return await self.read(stream, synced=True)
+
+    async def write(
+        self,
+        stream: str,
+        info: StreamInfo,
+        version: Version,
+        *,
+        noted: Collection[LedgerId] = (),
+        settled: Collection[LedgerId] = (),
+    ) -> Version:
+        """Replace the list. Returns its new version. Raises StreamFenced when another owner wrote it, or deleted it.
+
+        ``noted`` get notes in one with it: they are to be deleted. The notes of ``settled`` go. A write whose response
+        was lost raises MetadataUncertain: read the list, and write again what is not there.
+        """
+        update = Update(self.paths.stream(stream), wire.encode_stream(info), version)
+        try:
+            await self._change(update, stream, noted, settled)
+        except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:
+            raise StreamFenced("another owner changed the list of this stream", stream=stream) from error
+        return version + 1
+
+    async def delete(self, stream: str, version: Version) -> bool:
+        """Delete the node of a stream without cursors, and the folder of its notes. Returns False while there are
+        cursors. Raises StreamFenced when another owner wrote the list."""
+        try:
+            await self.store.change(Delete(self.paths.stream(stream), version))
+        except ZnodeNotEmpty:
+            return False
+        except ZnodeChanged as error:
+            raise StreamFenced("another owner changed the list of this stream", stream=stream) from error
+        except NoSuchZnode:
+            pass  # by an earlier attempt whose response was lost
+        with contextlib.suppress(NoSuchZnode, ZnodeNotEmpty):
+            await self.store.change(Delete(self.paths.going(stream)))
+        return True
+
+    async def streams(self, prefix: str = "") -> AsyncIterator[str]:
+        """Yields the names that begin so, sorted by tenant, namespace and topic."""
+        for tenant in await self._below(""):
+            for namespace in await self._below(tenant):
+                folder = f"{tenant}/{namespace}/persistent"
+                if folder.startswith(prefix[: len(folder)]):
+                    for topic in await self._below(folder):
+                        if (name := f"{folder}/{topic}").startswith(prefix):
+                            yield name
+
+    async def _below(self, folder: str) -> list[str]:
+        path = f"{self.paths.streams}/{folder}" if folder else self.paths.streams
+        return await self.store.children(path) or []
+
+    # -- cursors ------------------------------------------------------------------------------------------------------
+
+    async def cursors(self, stream: str) -> list[str]:
+        """Returns the names of all cursors, as of now."""
+        await self.store.sync()
+        return await self.store.children(self.paths.stream(stream)) or []
+
+    async def read_cursor(self, stream: str, cursor: str) -> Versioned[CursorInfo]:
+        """Returns what the node of a cursor has, as of now. Raises NoSuchCursor, MetadataError for foreign bytes."""
+        path = self.paths.cursor(stream, cursor)
+        await self.store.sync()
+        node = await self.store.get(path)
+        if node is None:
+            raise NoSuchCursor(stream=stream, cursor=cursor)
+        return Versioned(wire.decode_cursor(node.data, where=f"{self.store.where}{path}"), node.version)
+
+    async def _create_cursor(self, stream: str, cursor: str, info: CursorInfo) -> Version:
+        """Never below a stream that is deleted: the nodes above are made if they are missing."""
+        change = Create(self.paths.cursor(stream, cursor), wire.encode_cursor(info))
+        while True:
+            listed = await self.read(stream, synced=True)
+            try:
+                await self.store.change(Check(self.paths.stream(stream), listed.version), change)
+            except (ZnodeChanged, NoSuchZnode):  # its owner wrote the list, or it was deleted just now
+                continue
+            except ZnodeExists as error:
+                raise StreamFenced("another owner made this cursor", stream=stream, cursor=cursor) from error
+            return 0
+
+    async def write_cursor(
+        self,
+        stream: str,
+        cursor: str,
+        info: CursorInfo,
+        version: Version,
+        *,
+        noted: Collection[LedgerId] = (),
+        settled: Collection[LedgerId] = (),
+    ) -> Version:
+        """Make the node of a cursor (version MISSING) or replace it. Returns its new version. Raises StreamFenced as
+        ``write`` does, also when there is one already; NoSuchStream where one is to be made.
+
+        ``noted`` are to be deleted: the stream notes them. The notes of ``settled``, which the cursor made, go.
+        """
+        if version == MISSING:
+            return await self._create_cursor(stream, cursor, info)
+        update = Update(self.paths.cursor(stream, cursor), wire.encode_cursor(info), version)
+        try:
+            await self._change(update, stream, noted, settled, cursor)
+        except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:
+            raise StreamFenced("another owner changed this cursor", stream=stream, cursor=cursor) from error
+        return version + 1
+
+    async def delete_cursor(
+        self, stream: str, cursor: str, version: Version, *, noted: Collection[LedgerId]
+    ) -> list[LedgerId]:
+        """Delete the node of a cursor, and the folder of its notes. Returns the ledgers that the stream notes for it
+        now: they are to be deleted. Raises StreamFenced as ``write`` does."""
+        unused = await self.going(stream, cursor)
+        dead = sorted({*noted, *unused})
+        delete = Delete(self.paths.cursor(stream, cursor), version)
+        try:
+            await self._change(delete, stream, dead, unused, cursor)
+        except (ZnodeChanged, NoSuchZnode) as error:
+            raise StreamFenced("another owner changed this cursor", stream=stream, cursor=cursor) from error
+        with contextlib.suppress(NoSuchZnode, ZnodeNotEmpty):
+            await self.store.change(Delete(self.paths.going(stream, cursor=cursor)))
+        return dead
+
+    async def _change(
+        self,
+        change: Change,
+        stream: str,
+        noted: Collection[LedgerId],
+        settled: Collection[LedgerId],
+        cursor: str | None = None,
+    ) -> None:
+        """Make a change with its notes; those that are settled are the cursor's, if one is named. A ledger that has a
+        note already gets no other."""
+        new_notes = {path: Create(path) for path in [self.paths.going(stream, ledger) for ledger in noted]}
+        old_notes = [Delete(self.paths.going(stream, ledger, cursor=cursor)) for ledger in settled]
+        while True:
+            try:
+                return await self.store.change(change, *new_notes.values(), *old_notes)
+            except ZnodeExists as error:
+                if new_notes.pop(error.path or "", None) is None:
+                    raise
+
+    # -- notes --------------------------------------------------------------------------------------------------------
+
+    def note(self, stream: str, ledger: LedgerId, cursor: str | None = None) -> Create:
+        """Returns the change that notes a ledger which is made for the stream, or for a cursor."""
+        return Create(self.paths.going(stream, ledger, cursor=cursor))
+
+    async def going(self, stream: str, cursor: str | None = None) -> list[LedgerId]:
+        """Returns the ledgers that are noted for the stream, or for a cursor, ascending."""
+        names = await self.store.children(self.paths.going(stream, cursor=cursor)) or []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    async def gone(self, stream: str, ledgers: Collection[LedgerId], cursor: str | None = None) -> None:
+        """Delete the notes of ledgers that are deleted."""
+        for ledger in ledgers:
+            with contextlib.suppress(NoSuchZnode):
+                await self.store.change(Delete(self.paths.going(stream, ledger, cursor=cursor)))

@@ -1,0 +1,78 @@
+"""How what is appended becomes the bytes of an entry: as Pulsar's producers write messages, or as it is (raw)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
+from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
+from tallystick.errors import UsageError
+from tallystick.runtime.arguments import mapping, payload_bytes, text, whole
+from tallystick.runtime.clock import Clock
+
+
+class EntryEncoder:
+    """The entries of one owner. Publish times never step back; sequences that nobody gives ascend from 0."""
+
+    __slots__ = ("_clock", "_compression", "_published_ms", "_sequence", "is_raw", "producer")
+
+    def __init__(self, settings: StreamSettings, producer: str, clock: Clock) -> None:
+        self.is_raw, self.producer = settings.entry_format == "raw", producer
+        self._compression = None if settings.compression is None else Compression.parse(settings.compression)
+        self._clock = clock
+        self._published_ms = self._sequence = 0
+
+    def message(
+        self,
+        data: object,
+        key: str | bytes | None = None,
+        event_time: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> OutMessage:
+        """Raises UsageError for what is no message."""
+        payload = payload_bytes(data, "a message")
+        if key is None and event_time is None and properties is None:
+            return OutMessage(payload)
+        if key is not None and not isinstance(key, bytes):
+            text(key, "a key")
+        event_time_ms = None if event_time is None else whole(event_time, "event_time (ms since 1970)")
+        return OutMessage(payload, key, event_time_ms, _checked(properties))
+
+    def numbered(self, producer: str | None, sequence: int | None) -> tuple[str, int]:
+        """Returns both if they can be those of a numbered append. Raises UsageError."""
+        if producer is None or sequence is None:
+            raise UsageError("producer and sequence are given together, or neither is")
+        if not producer:
+            raise UsageError("a producer needs a name")
+        return text(producer, "producer"), whole(sequence, "sequence")
+
+    def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes:
+        """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError."""
+        if producer is None or sequence is None:
+            producer, sequence = self.producer, self._sequence
+            self._sequence += len(messages)
+        self._published_ms = max(self._published_ms, self._clock.wall_ms())
+        return encode_entry(
+            messages,
+            producer=producer,
+            sequence=sequence,
+            publish_time_ms=self._published_ms,
+            compression=self._compression,
+        )
+
+    def raw(self, data: object, *fields: object) -> bytes:
+        """Raises UsageError where there are ``fields``."""
+        if any(field is not None for field in fields):
+            raise UsageError("raw entries have no key, times, properties, producer or sequence")
+        return payload_bytes(data, "an entry")
+
+
+def _checked(properties: Mapping[str, str] | None) -> Mapping[str, str]:
+    if properties is None:
+        return NO_PROPERTIES
+    return {
+        text(name, "a name in properties"): text(value, "a value in properties")
+        for name, value in mapping(properties, "properties").items()
+    }

@@ -1,0 +1,66 @@
+"""Settings of streams and of their owners, with the defaults of Pulsar's ``ManagedLedgerConfig`` where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.errors import UsageError
+from tallystick.runtime.arguments import check_settings, instance, number, text, whole
+
+FORMATS = ("pulsar", "raw")
+UNLIMITED = -1
+
+Seconds = float  # or UNLIMITED
+Bytes = int
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """How a stream is written and kept. Raises UsageError for values that cannot work."""
+
+    ensemble: int = 3  # bookies of a ledger (ensembleSize)
+    write_quorum: int = 2  # so many of them store an entry (writeQuorumSize)
+    ack_quorum: int = 2  # and so many must have it before it counts (ackQuorumSize)
+    max_entries_per_ledger: int = 50_000  # a ledger is full with these (maxEntriesPerLedger)
+    max_ledger_bytes: int = 100 * 1024 * 1024  # or with these (maxSizePerLedgerMb)
+    max_ledger_age_s: float = 4 * 3600.0  # or when it is so old and not empty (maximumRolloverTime)
+    max_pending_bytes: int = 32 * 1024 * 1024  # not stored yet: beyond them append() waits, append_nowait() refuses
+    max_pending_s: float = 60.0  # appends fail that no ledger could take for so long (metadataOperationsTimeout)
+    retention_s: Seconds = UNLIMITED  # a ledger that no cursor needs is deleted so long after it was closed; -1: never
+    retention_bytes: Bytes = UNLIMITED  # or when those after it have so many bytes; -1: never
+    entry_format: str = "pulsar"  # with key, properties and times, as Pulsar's clients read; "raw": the bytes alone
+    compression: str | None = None  # of entries in Pulsar's format: "lz4", "zlib", "zstd", "snappy"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not self.ensemble >= self.write_quorum >= self.ack_quorum:
+            raise UsageError("of ensemble, write_quorum and ack_quorum none is more than the one before it")
+        if self.retention_s != UNLIMITED:
+            number(self.retention_s, "retention_s")
+        whole(self.retention_bytes, "retention_bytes", least=UNLIMITED)
+        if self.entry_format not in FORMATS:
+            raise UsageError(f"entry_format is one of {', '.join(FORMATS)}", given=self.entry_format)
+        if self.compression is not None:
+            Compression.parse(self.compression)
+            if self.entry_format == "raw":
+                raise UsageError("raw entries are stored as they are: they have no compression")
+
+    @property
+    def has_retention(self) -> bool:
+        """Whether anything is ever deleted."""
+        return self.retention_s != UNLIMITED or self.retention_bytes != UNLIMITED
+
+
+@dataclass(frozen=True)
+class StreamClientSettings:
+    """What all streams of a client share. Raises UsageError for values that cannot work."""
+
+    lease_s: float = 10.0  # a stream whose owner is silent for so long can be opened by another
+    owner: str = ""  # who others are told owns its streams; "": a name that chance gives
+    stream: StreamSettings = field(default_factory=StreamSettings)  # of streams that are opened without their own
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        text(self.owner, "owner")
+        instance(self.stream, StreamSettings, "stream")

@@ -1,0 +1,90 @@
+"""How the ledgers that nobody needs leave a stream: the list first, with a note of each; then the ledgers.
+
+Every cursor's stored position is read at the moment of trimming. Who stores one later finds what it needs, or that it
+asked for what was deleted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+
+from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
+from tallystick.bookkeeper.stream.retention import DEDUPLICATION, trimmable
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.managed_ledgers import decode_cursor_state
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorState, Position, StreamInfo
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import NoSuchCursor, NoSuchLedger
+
+Keep = Callable[[Position], Awaitable[None]]
+
+MOST_DROPPED = 500  # ledgers in one change: ZooKeeper takes a megabyte
+
+
+async def trim_stream(
+    context: StreamContext, stream: str, stored_list: OwnedList, settings: StreamSettings, keep: Keep
+) -> list[LedgerId]:
+    """Drop what retention does not keep. Returns the ledgers that left the list: they are deleted soon.
+
+    ``keep`` saves before what entries up to a position say and nothing else does. Raises StreamFenced, MetadataError,
+    Unavailable.
+    """
+    if not settings.has_retention:
+        return []
+    marks = await cursor_marks(context, stream)
+    dropped = trimmable(stored_list.info, marks, settings, context.context.clock.wall_ms())
+    if dropped:
+        last = next(each for each in stored_list.info.ledgers if each.ledger == dropped[-1])
+        await keep(Position(last.ledger, last.entries - 1))
+    for at in range(0, len(dropped), MOST_DROPPED):
+        part = dropped[at : at + MOST_DROPPED]
+        await stored_list.change(without(part))
+        context.deletions.add(stream, part)
+    if dropped:
+        context.context.events.emit("stream trimmed", stream=stream, ledgers=len(dropped), last=dropped[-1])
+    return dropped
+
+
+async def cursor_marks(context: StreamContext, stream: str) -> list[Position]:
+    """Returns up to where each durable cursor has acknowledged everything, as it is stored now."""
+    marks = []
+    for cursor in await context.catalog.cursors(stream):
+        if cursor != DEDUPLICATION:
+            try:
+                marks.append((await stored_state(context, stream, cursor)).mark)
+            except NoSuchCursor:
+                continue  # it was deleted meanwhile
+    return marks
+
+
+async def stored_state(context: StreamContext, stream: str, cursor: str) -> CursorState:
+    """Returns what is stored of a cursor, as anybody can read it. Of one whose ledger cannot tell it, what its node
+    says. Raises NoSuchCursor, MetadataError, Unavailable."""
+    info = (await context.catalog.read_cursor(stream, cursor)).value
+    in_node = info.state or CursorState(EARLIEST)
+    if info.ledger == NO_LEDGER:
+        return in_node
+    try:
+        async with context.ledgers.open_ledger(info.ledger) as reader:
+            if reader.last_entry < 0:
+                return in_node
+            async for entry in reader.read(reader.last_entry, reader.last_entry):
+                where = f"ledger {info.ledger} of cursor {cursor}"
+                return decode_cursor_state(bytes(entry.data), where=where)
+    except NoSuchLedger:
+        pass
+    return in_node
+
+
+def without(dropped: Collection[LedgerId]) -> Edit:
+    """These ledgers leave the list, and are noted."""
+    ledgers = frozenset(dropped)
+
+    def edit(info: StreamInfo) -> ListChange:
+        gone = tuple([each.ledger for each in info.ledgers if each.ledger in ledgers])
+        kept = tuple([each for each in info.ledgers if each.ledger not in ledgers])
+        return ListChange(replace(info, ledgers=kept), gone)
+
+    return edit

@@ -1,0 +1,35 @@
+"""Streams run in virtual time, on scripted bookies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory
+from support.small_cluster import SmallCluster
+from tallystick.sim.virtual.loop import VirtualLoop
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """What needs threads, or the time of a turn, says so."""
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
+
+
+@pytest.fixture(autouse=True)
+async def no_errors_in_callbacks() -> AsyncIterator[None]:
+    """A callback of production raises nothing; a virtual loop keeps what it raised."""
+    loop = asyncio.get_running_loop()
+    yield
+    errors = loop.errors if isinstance(loop, VirtualLoop) else []
+    assert [error for error in errors if not error.startswith("Future exception was never retrieved")] == []
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[SmallCluster]:
+    """Three bookies, so that each has every entry, or as many as the test says."""
+    marker = request.node.get_closest_marker("bookies")
+    made = await SmallCluster().start(marker.args[0] if marker is not None else 3)
+    yield made
+    await made.close()

@@ -1,0 +1,45 @@
+"""Settings that cannot work are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+from tallystick.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ensemble": 2, "write_quorum": 3},
+        {"ack_quorum": 3},
+        {"max_entries_per_ledger": 0},
+        {"max_ledger_age_s": 0},
+        {"retention_s": -2},
+        {"retention_s": "4"},
+        {"retention_bytes": -2},
+        {"retention_bytes": 1.5},
+        {"entry_format": "json"},
+        {"compression": "rar"},
+        {"compression": "lz4", "entry_format": "raw"},
+    ],
+)
+def test_settings_of_a_stream(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        StreamSettings(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"lease_s": 0}, {"owner": b"me"}, {"stream": {}}])
+def test_settings_of_a_client(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        StreamClientSettings(**wrong)
+
+
+def test_what_works() -> None:
+    settings = StreamSettings(
+        retention_s=0, retention_bytes=0, compression="zlib", ensemble=1, write_quorum=1, ack_quorum=1
+    )
+    assert settings.has_retention and not StreamSettings().has_retention
+    assert StreamClientSettings(stream=settings).lease_s == 10

@@ -1,0 +1,199 @@
+"""Retention: what leaves the list, what cursors keep, and what becomes of the ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_list
+from tallystick.bookkeeper.metadata.store import Update
+from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
+from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, CursorInfo, CursorState, Position
+from tallystick.errors import MetadataUnavailable, NoSuchLedger, StreamFenced
+
+KEEPS_NOTHING = StreamSettings(entry_format="raw", max_entries_per_ledger=2, retention_s=0)
+KEEPS_ALL = replace(KEEPS_NOTHING, retention_s=-1)
+
+
+async def fill(stream: Stream, count: int = 9) -> None:
+    await asyncio.gather(*(stream.append(b"%d" % n) for n in range(count)))
+
+
+async def listed(cluster: SmallCluster) -> list[int]:
+    return [each.ledger for each in (await read_list(cluster)).ledgers]
+
+
+async def put_cursor(cluster: SmallCluster, name: str, info: CursorInfo) -> None:
+    await cluster.client(60).stream_context.catalog.write_cursor(NAME, name, info, MISSING)
+
+
+async def test_by_default_all_is_kept(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=KEEPS_ALL) as stream:
+        await fill(stream)
+        await asyncio.sleep(7200)
+        assert await stream.trim() == [] and await listed(cluster) == [0, 1, 2, 3, 4]
+
+
+async def test_what_retention_does_not_keep_is_deleted_by_itself(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=30)) as stream:
+        await fill(stream)
+        await asyncio.sleep(20)
+        assert await listed(cluster) == [0, 1, 2, 3, 4]
+        await asyncio.sleep(120)
+        assert await listed(cluster) == [4]
+        await bk.stream_context.deletions.done()
+        assert await ledgers(cluster) == [4] and await notes(cluster) == []
+
+
+@pytest.mark.parametrize("where", ["node", "ledger", "open ledger", "empty ledger", "lost ledger"])
+async def test_what_a_durable_cursor_needs_is_kept(cluster: SmallCluster, where: str) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=KEEPS_ALL) as stream:
+        await fill(stream)
+        mark, in_node = CursorState(Position(2, 0)), CursorState(Position(0, 0))
+        info = CursorInfo(NO_LEDGER, mark)
+        kept = [2, 3, 4]
+        if where != "node":
+            writer = await bk.create_ledger()
+            if where != "empty ledger":
+                await writer.append(encode_cursor_state(in_node))
+                await writer.append(encode_cursor_state(mark))
+            if where == "open ledger":
+                await asyncio.sleep(1)  # until the LAC is told
+            else:
+                await writer.close()
+            if where in ("empty ledger", "lost ledger"):
+                kept = [0, 1, 2, 3, 4]
+            if where == "lost ledger":
+                await bk.delete_ledger(writer.id)
+            info = CursorInfo(writer.id, in_node)
+        await put_cursor(cluster, "slow", info)
+        await put_cursor(cluster, "fast", CursorInfo(NO_LEDGER, CursorState(Position(4, 0))))
+        await put_cursor(cluster, "pulsar.dedup", CursorInfo(NO_LEDGER, CursorState(Position(0, -1))))
+    async with cluster.client(2).open_stream(NAME, settings=KEEPS_NOTHING) as again:
+        await again.trim()
+        assert [each for each in await listed(cluster) if each < 5] == kept
+
+
+async def test_a_cursor_is_looked_at_when_it_matters(cluster: SmallCluster) -> None:
+    """One that moved back since the last look keeps what it needs now."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=5)) as stream:
+        await put_cursor(cluster, "c", CursorInfo(NO_LEDGER, CursorState(Position(100, 0))))
+        await fill(stream)
+        assert await stream.trim() == []
+        await bk.stream_context.catalog.write_cursor(NAME, "c", CursorInfo(NO_LEDGER, CursorState(Position(1, 0))), 0)
+        await asyncio.sleep(6)
+        assert await stream.trim() == [0]
+
+
+async def test_the_list_goes_first_and_notes_last(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1))
+    await fill(stream)
+    await asyncio.sleep(3)
+    delete = bk.delete_ledger
+    seen: list[tuple[int, list[int], list[int]]] = []
+
+    async def watched(ledger: int) -> None:
+        seen.append((ledger, await listed(cluster), await notes(cluster)))
+        await delete(ledger)
+
+    monkeypatch.setattr(bk, "delete_ledger", watched)
+    assert await stream.trim() == [0, 1, 2, 3]
+    await bk.stream_context.deletions.done()
+    assert seen == [(n, [4], list(range(n, 4))) for n in range(4)] and await notes(cluster) == []
+
+
+async def test_what_could_not_be_deleted_is_deleted_by_the_next_owner(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1))
+    await fill(stream)
+    await asyncio.sleep(3)
+
+    async def refused(ledger: int) -> None:
+        raise MetadataUnavailable("away")
+
+    monkeypatch.setattr(bk, "delete_ledger", refused)
+    assert await stream.trim() == [0, 1, 2, 3]
+    await bk.stream_context.deletions.done()
+    assert "stream ledgers not deleted" in cluster.kinds() and await notes(cluster) == [0, 1, 2, 3]
+    await stream.close()
+    other = cluster.client(2)
+    async with other.open_stream(NAME, settings=KEEPS_ALL):
+        await other.stream_context.deletions.done()
+        assert await notes(cluster) == [] and 0 not in await ledgers(cluster)
+
+
+@pytest.mark.parametrize("fault", [REFUSE, LOSE])
+async def test_a_write_of_the_list_that_fails_deletes_nothing_too_early(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    bk = cluster.client()
+    faults = StoreFaults(bk, monkeypatch)
+    stream = await bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1))
+    await fill(stream)
+    await asyncio.sleep(3)
+    faults.script = once(fault, of_list)
+    if fault == REFUSE:
+        with pytest.raises(MetadataUnavailable):
+            await stream.trim()
+        await bk.stream_context.deletions.done()
+        assert await ledgers(cluster) == [0, 1, 2, 3, 4] == await listed(cluster)
+    assert await stream.trim() == [0, 1, 2, 3]
+    await bk.stream_context.deletions.done()
+    assert await ledgers(cluster) == [4] and await notes(cluster) == []
+    await stream.close()
+
+
+async def test_an_owner_that_was_taken_over_trims_nothing(cluster: SmallCluster) -> None:
+    old = await cluster.client().open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1))
+    await fill(old)
+    async with cluster.client(2).open_stream(NAME, settings=KEEPS_ALL, takeover=True) as new:
+        await new.append(b"x")
+        await asyncio.sleep(0.5)
+        with pytest.raises(StreamFenced):
+            await asyncio.sleep(2)
+            await old.trim()
+        assert await listed(cluster) == [0, 1, 2, 3, 4, 5]
+    await old.close()
+
+
+async def test_a_listed_ledger_is_never_deleted_whatever_has_a_note(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=KEEPS_ALL) as stream:
+        await fill(stream, 4)
+        bk.stream_context.deletions.add(NAME, [0])
+        await bk.stream_context.deletions.done()
+        assert (await bk.ledger_metadata(0)).last_entry == 1
+
+
+async def test_a_ledger_that_has_a_note_already_can_leave_the_list(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1)) as stream:
+        await fill(stream)
+        await cluster.store.change(bk.stream_context.catalog.note(NAME, 1))
+        await asyncio.sleep(3)
+        assert await stream.trim() == [0, 1, 2, 3]
+        await bk.stream_context.deletions.done()
+        with pytest.raises(NoSuchLedger):
+            await bk.ledger_metadata(1)
+        assert await notes(cluster) == []
+
+
+async def test_a_broken_cursor_keeps_everything(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=1)) as stream:
+        await put_cursor(cluster, "c", CursorInfo(NO_LEDGER, CursorState(Position(100, 0))))
+        await cluster.store.change(Update(f"/managed-ledgers/{NAME}/c", b"\xff", 0))
+        await fill(stream)
+        await asyncio.sleep(200)
+        assert await listed(cluster) == [0, 1, 2, 3, 4] and "stream not trimmed" in cluster.kinds()
