@@ -18,6 +18,7 @@ from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
+from sim.mutants_streams import STREAM_MUTANTS
 from sim.mutants_v3 import V3_MUTANTS
 from support.killers import FOUND, Killers
 
@@ -29,8 +30,18 @@ TIERS = {
     "sim ha": "ha",
     "sim metadata": "metadata",
     "sim storage": "storage",
+    "sim streams": "streams",
 }
-ALL = (*MUTANTS, *LAC_MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS, *V3_MUTANTS)
+ALL = (
+    *MUTANTS,
+    *LAC_MUTANTS,
+    *HA_MUTANTS,
+    *QUEUE_MUTANTS,
+    *SHELL_MUTANTS,
+    *BROKER_MUTANTS,
+    *V3_MUTANTS,
+    *STREAM_MUTANTS,
+)
 
 
 @pytest.fixture(scope="session")

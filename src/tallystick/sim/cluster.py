@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.bookie_peer import WITHOUT_V3_S
-from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import StorageError
 from tallystick.sim import cluster_clients as programs

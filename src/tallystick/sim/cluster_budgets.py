@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tallystick.sim.budgets import TASKS, TURN, of_loop
-from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld
+from tallystick.sim.cluster_hosts import BookieHost, BookieWorld
 from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import FIRST_PORT
 
@@ -26,7 +26,7 @@ BUDGETS = {
 }
 
 
-def counts(world: ClusterWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]) -> list[tuple[str, int]]:
+def counts(world: BookieWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]) -> list[tuple[str, int]]:
     """Returns the counts of now, by the names of the budgets."""
     totals = list(of_loop(loop))
     for host in bookies:

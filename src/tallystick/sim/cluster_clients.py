@@ -11,8 +11,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId
 from tallystick.errors import (
     MetadataError,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import replace
+from typing import Protocol
 
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_judge import ClusterJudge
@@ -35,8 +37,30 @@ CLIENT = ClientSettings(
 )
 
 
-class ClusterWorld(World):
-    """With the metadata, and who judges it all."""
+class BookieMetadata(Protocol):
+    """Where bookies register."""
+
+    name: str
+
+    def connect(self, process: Process) -> MetadataDriver: ...
+
+
+class BookieJudge(Protocol):
+    """What is told of bookies."""
+
+    def fail(self, promise: str, what: str) -> object: ...
+
+    def damaged(self, bookie: BookieId, *, forgets: bool) -> None:
+        """A bookie lost what it had."""
+        ...
+
+    def collected(self, bookie: BookieId, storage: Storage) -> None:
+        """A bookie has deleted ledgers."""
+        ...
+
+
+class BookieWorld(World):
+    """With the metadata, and who judges bookies."""
 
     def __init__(
         self,
@@ -46,17 +70,24 @@ class ClusterWorld(World):
         trace: Trace,
         fabric: Fabric,
         sync_s: float,
-        service: MetadataService,
-        judge: ClusterJudge,
+        service: BookieMetadata,
+        judge: BookieJudge,
     ) -> None:
         super().__init__(loop, rng, trace, fabric, sync_s)
         self.service, self.judge = service, judge
 
 
-class BookieHost(Host[ClusterWorld]):
+class ClusterWorld(BookieWorld):
+    """That of whole clusters."""
+
+    service: MetadataService
+    judge: ClusterJudge
+
+
+class BookieHost(Host[BookieWorld]):
     """A machine on which one bookie runs."""
 
-    def __init__(self, world: ClusterWorld, number: int, collect_s: float, address: str | None = None) -> None:
+    def __init__(self, world: BookieWorld, number: int, collect_s: float, address: str | None = None) -> None:
         super().__init__(world, f"b{number}", address or f"10.0.0.{number + 1}")
         self._collect_s = collect_s
         self.bookie: Bookie | None = None  # that answers

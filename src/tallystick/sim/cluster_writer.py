@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections import deque
 
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.given_ids import HELD_BYTES
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import (
     EntriesMissing,

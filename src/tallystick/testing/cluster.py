@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from tallystick.admin.dev_nodes import NAME_SERVER, bookie_ids, broker_ids
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.settings import BrokerClientSettings

@@ -1,0 +1,268 @@
+"""One simulated life of a stream: owners, readers and consumers, whole, on virtual time, disturbed, then left alone.
+
+The shells that run are those of production: clients and bookies, over a network, disks and a metadata service that are
+late, cut and without power. Processes die, pause and come back, and sessions expire meanwhile. First everything may go
+wrong (safety), then the faults end, and all that was begun must come to its end (S9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.wire.stream_values import EARLIEST
+from tallystick.errors import StreamFenced, StreamOwned
+from tallystick.sim.budgets import Budgets
+from tallystick.sim.cluster_budgets import BUDGETS, counts
+from tallystick.sim.cluster_hosts import BookieHost
+from tallystick.sim.invariants import Violation
+from tallystick.sim.life import live
+from tallystick.sim.series import Outcome
+from tallystick.sim.store_service import StoreFaults, StoreService
+from tallystick.sim.streams_chaos import StreamsChaos
+from tallystick.sim.streams_consumer import consume, drain
+from tallystick.sim.streams_hosts import StreamClientHost, StreamsMetadata, StreamsWorld
+from tallystick.sim.streams_judge import StreamsJudge
+from tallystick.sim.streams_list_judge import NAME
+from tallystick.sim.streams_owner import Owner, Producer, own
+from tallystick.sim.streams_plan import StreamsPlan
+from tallystick.sim.streams_readers import Tail, follow, look
+from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared
+from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
+from tallystick.sim.virtual.network import CALM, Fabric
+from tallystick.sim.virtual.process import Process
+from tallystick.sim.virtual.trace import Trace
+
+Program = Callable[[BookKeeper], Coroutine[Any, Any, None]]
+
+CALM_S = 300.0  # in which all must come to its end
+OPENED_S = 30.0  # in which the stream has an owner again
+FOLLOWED_S = 20.0  # in which who follows gets the last message
+READ_S = 30.0  # in which all can be read
+TIDIED_S = 30.0  # in which what belongs to nothing is deleted
+APPENDED = 3  # by the heir
+BORN_AGAIN_S = 1.0  # a program that was killed begins anew within this time
+MAX_TURNS = 300_000
+STREAM_BUDGETS = {  # many ledgers are open one after another, and read while they are
+    **BUDGETS,
+    "open files of a bookie": 80,
+    "bytes that a bookie holds for its peers": 512 * 1024,
+    "polls that a bookie holds": 200,
+}
+
+
+def run(seed: int, *, keep_trace: bool = False) -> Outcome:
+    """One schedule."""
+    rng = random.Random(seed)
+    plan = StreamsPlan.draw(rng)
+    loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
+    trace = Trace(loop.time, keep=keep_trace)
+    trace.note(plan)
+    judge = StreamsJudge(trace, plan, loop.time)
+    judge.stop = loop.stop
+    life = StreamsLife(seed, rng=rng, plan=plan, loop=loop, trace=trace, judge=judge)
+    return live(seed, life.live(), loop, trace, judge, "S9")
+
+
+class StreamsLife:
+    """One life of a stream; ``live`` it once."""
+
+    def __init__(
+        self, seed: int, *, rng: random.Random, plan: StreamsPlan, loop: VirtualLoop, trace: Trace, judge: StreamsJudge
+    ) -> None:
+        self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
+        self._name = f"sim-{seed}"
+        self._clients: list[StreamClientHost] = []
+        self._bookies: list[BookieHost] = []
+
+    async def live(self) -> None:
+        plan, loop = self._plan, self._loop
+        fabric = Fabric(self._random, self._trace)
+        service = StoreService(fabric, self._random, StoreFaults(), VirtualClock(loop))
+        service.tree.on_transaction = self._judge.changed
+        metadata = StreamsMetadata(self._name, service)
+        self._operator = metadata.connect(Process(loop, "operator", "10.0.0.251"))
+        await self._operator.init_cluster()
+        self._world = StreamsWorld(
+            loop,
+            rng=self._random,
+            trace=self._trace,
+            fabric=fabric,
+            sync_s=plan.sync_s,
+            service=metadata,
+            judge=self._judge,
+        )
+        self._shared = Shared(plan, self._judge, self._world.chance())
+        for number in range(plan.bookies):
+            self._bookies.append(BookieHost(self._world, number, collect_s=2.0))
+            self._bookies[-1].boot()
+        budgets = Budgets(STREAM_BUDGETS, lambda: counts(self._world, loop, self._bookies), "budget", self._judge.fail)
+        self._watching = asyncio.create_task(budgets.watch())  # until the end
+        await self._await_bookies()
+        fabric.faults, service.faults = plan.links, plan.metadata
+        await self._storm()
+        fabric.faults, service.faults = CALM, StoreFaults()
+        await self._calm()
+
+    async def _await_bookies(self) -> None:
+        """Wait until all bookies take writes."""
+        while True:
+            writable = (await self._operator.bookies()).writable
+            if all(host.bookie is not None and host.id in writable for host in self._bookies):
+                return
+            await asyncio.sleep(0.1)
+
+    # The storm.
+
+    async def _storm(self) -> None:
+        plan, shared = self._plan, self._shared
+        chaos = StreamsChaos(self._world, self._bookies, self._clients)
+        programs = [
+            (owner.begins, f"owner{number}", partial(own, shared, owner, Producer(f"p{number}"), f"owner{number}"))
+            for number, owner in enumerate(plan.owners)
+        ]
+        programs += [(0.0, f"looker{n}", partial(look, shared, f"looker{n}")) for n in range(plan.lookers)]
+        programs += [
+            (
+                cursor.begins,
+                f"consumer {cursor.name}.{n}",
+                partial(consume, shared, cursor, f"consumer {cursor.name}.{n}"),
+            )
+            for cursor in plan.cursors
+            for n in range(cursor.consumers)
+        ]
+        readers = [(0.0, f"follower{n}", partial(follow, shared, f"follower{n}")) for n in range(plan.followers)]
+        self._roles = [asyncio.create_task(self._play(*program)) for program in programs]
+        self._followers = [asyncio.create_task(self._play(*program)) for program in readers]
+        strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        await asyncio.sleep(plan.storm_s)
+        await asyncio.gather(*strikes)
+        chaos.end()
+
+    async def _play(self, begins: float, name: str, program: Program) -> None:
+        """Run a program, and again when it was killed."""
+        await asyncio.sleep(begins)
+        while True:
+            client = self._client(name)
+            task = client.run(program)
+            await asyncio.wait({task, client.death}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and not task.cancelled():
+                return await task
+            await asyncio.sleep(BORN_AGAIN_S * self._random.random())
+
+    def _client(self, name: str, *, needs_v3: bool = False) -> StreamClientHost:
+        plan, number = self._plan, len(self._clients)
+        wire = self._random.choice(plan.wires)
+        if needs_v3 and wire == "v2":
+            wire = "auto"
+        self._clients.append(StreamClientHost(self._world, number, name, wire=wire, lease_s=plan.lease_s))
+        return self._clients[-1]
+
+    async def _run(self, name: str, program: Program) -> None:
+        """Run a program to its end."""
+        await self._client(name, needs_v3=True).run(program)
+
+    # The end.
+
+    async def _calm(self) -> None:
+        await self._await_bookies()
+        self._shared.is_over.set()
+        await self._end(self._roles)
+        await self._run("heir", self._inherit)
+        await self._run("reader", self._read_all)
+        self._judge.at_the_end(self._content)
+        for cursor in self._plan.cursors:
+            await self._run(f"last of {cursor.name}", partial(drain, self._shared, cursor, f"last of {cursor.name}"))
+        await self._run("last owner", self._tidy)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            await asyncio.wait([task])
+            if (error := task.exception()) is not None:
+                raise error if isinstance(error, Violation) else Violation(f"S9: a program ended with {error!r}")
+
+    async def _open(self, client: BookKeeper) -> Stream:
+        """Become the owner, without taking the stream over, in bounded time."""
+        until = self._loop.time() + OPENED_S
+        while True:
+            try:
+                return await client.open_stream(NAME, settings=self._shared.settings)
+            except (*FUTILE, StreamOwned, StreamFenced) as error:
+                if self._loop.time() > until:
+                    self._judge.fail("S9", f"nobody can open the stream: {error!r}")
+                await asyncio.sleep(AGAIN_S)
+
+    async def _inherit(self, client: BookKeeper) -> None:
+        """Own the stream, append to it, and see that who follows has all of it."""
+        shared, judge = self._shared, self._judge
+        after = len(judge.handles)
+        stream = await self._open(client)
+        if stream.terminated is None:
+            owner = Owner(
+                shared, self._plan.owners[0], shared.chance(), stream, judge.opened("heir", after), Producer("heir")
+            )
+            appends = [owner.append() for _ in range(APPENDED)]
+            await owner.wait()
+            if any(append is None or append.exception() is not None for append in appends):
+                judge.fail("S9", f"the heir cannot append: {appends}")
+        await self._follow("v3")
+        await stream.close()  # now all know its end
+        await self._follow("v3", "v2", "auto")
+        shared.is_read.set()
+        await self._end(self._followers)
+
+    async def _follow(self, *wires: str) -> None:
+        """Wait until who follows by these has what was acknowledged."""
+        judge, until = self._judge, self._loop.time() + FOLLOWED_S
+        names = [client.name for client in self._clients if client.process.alive and client.wire in wires]
+        followers = [name for name in names if name.startswith("follower")]
+        while (last := judge.last_acked()) is not None and any(
+            self._shared.followed.get(name, EARLIEST) < last for name in followers
+        ):
+            if self._loop.time() > until:
+                text = f"{self._shared.followed}, and {last} is acknowledged"
+                judge.fail("S9", f"of {followers} that follow by {wires} some are behind: {text}")
+            await asyncio.sleep(0.1)
+
+    async def _read_all(self, client: BookKeeper) -> None:
+        """Read all that there is."""
+        tail, until = Tail(self._shared, "reader"), self._loop.time() + READ_S
+        while True:
+            try:
+                async with client.read_stream(NAME, entry_format=self._plan.entry_format) as reader:
+                    while not await tail.read(reader, follow=False):
+                        pass  # a part was trimmed just now
+                break
+            except FUTILE as error:
+                if self._loop.time() > until:
+                    self._judge.fail("S9", f"the stream cannot be read: {error!r}")
+                await asyncio.sleep(AGAIN_S)
+        self._content = tail.content
+
+    async def _tidy(self, client: BookKeeper) -> None:
+        """Trim what nobody needs, or delete all; nothing is left that belongs to nothing."""
+        judge, plan = self._judge, self._plan
+        stream = await self._open(client)
+        if plan.is_deleted:
+            await stream.close()
+            judge.list.is_deleting = True
+            await client.delete_stream(NAME)
+            if judge.list.info is not None:
+                judge.fail("S9", "the stream is deleted, and there")
+        else:
+            await asyncio.sleep(max(plan.retention_s, 0.0))
+            await stream.trim()
+            if plan.retention_s >= 0 and (rest := judge.list.unneeded()):
+                judge.fail("S9", f"ledgers {rest} are needed by nobody, and not trimmed")
+        until = self._loop.time() + TIDIED_S
+        while rests := judge.list.leftovers():
+            if self._loop.time() > until:
+                judge.fail("S8", f"these stay: {', '.join(rests)}")
+            await asyncio.sleep(0.1)
+        if not plan.is_deleted:
+            await stream.close()

@@ -1,0 +1,128 @@
+"""The program that consumes a simulated stream by a durable cursor: it reads, acknowledges, forgets, goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.cursor import Cursor
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.errors import NoSuchStream, PositionTrimmed, StreamClosed, StreamFenced, StreamOwned, TallyError
+from tallystick.sim.streams_cursor_judge import CursorHandle, CursorHistory
+from tallystick.sim.streams_list_judge import NAME
+from tallystick.sim.streams_owner import LEAST_PAUSE_S
+from tallystick.sim.streams_plan import CursorPlan
+from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared, again
+
+READ_S = 1.0  # a read waits so long for a message
+LEAVES = 0.02  # after a step, so that somebody else has the cursor
+CURSOR_ERRORS = (NoSuchStream, StreamOwned, StreamFenced, StreamClosed, *FUTILE)
+
+
+async def consume(shared: Shared, plan: CursorPlan, name: str, client: BookKeeper) -> None:
+    """Own the cursor whenever that is possible, until the faults have ended."""
+    rng = shared.chance()
+    history = shared.judge.cursor(plan.name)
+    while not shared.is_over.is_set():
+        handle = history.opened()
+        with contextlib.suppress(*CURSOR_ERRORS):
+            takeover = rng.random() < plan.takes_over
+            cursor = await client.cursor(NAME, plan.name, takeover=takeover, entry_format=shared.plan.entry_format)
+            try:
+                await Consumer(shared, plan, rng, cursor, history, handle).work(name)
+            finally:
+                with contextlib.suppress(TallyError):
+                    await cursor.close()
+        await asyncio.sleep(AGAIN_S * rng.random())
+
+
+class Consumer:
+    """Who has the cursor."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        plan: CursorPlan,
+        rng: random.Random,
+        cursor: Cursor,
+        history: CursorHistory,
+        handle: CursorHandle,
+    ) -> None:
+        self._shared, self._plan, self._random = shared, plan, rng
+        self._cursor, self._history, self._handle = cursor, history, handle
+
+    async def work(self, name: str) -> None:
+        """Consume until somebody else has the cursor, or the faults have ended."""
+        plan, rng = self._plan, self._random
+        while not self._shared.is_over.is_set():
+            positions = await self.read(name)
+            if positions:
+                await self._acknowledge(positions)
+            if rng.random() < plan.seeks:
+                await self._go_back()
+            await asyncio.sleep(LEAST_PAUSE_S + plan.pause_s * rng.random())
+            if rng.random() < LEAVES:
+                return
+
+    async def read(self, name: str, *, wait: bool = True) -> list[Position]:
+        """Returns where the next messages are, if there are any in time."""
+        try:
+            async with asyncio.timeout(READ_S):
+                messages = await self._cursor.read(self._plan.most, wait=wait)
+        except TimeoutError:
+            return []
+        for message in messages:
+            self._shared.judge.delivered(message.position, message.data, name)
+            self._history.delivered(self._handle, message.position)
+        return [message.position for message in messages]
+
+    async def _acknowledge(self, positions: list[Position]) -> None:
+        rng = self._random
+        if rng.random() < self._plan.singles:
+            chosen = [position for position in positions if rng.random() >= self._plan.forgets]
+            rng.shuffle(chosen)
+            await asyncio.gather(*(self._ack(position) for position in chosen))
+        else:
+            await self.ack_up_to(rng.choice(positions))
+
+    async def _go_back(self) -> None:
+        """Go back to a message that was read by somebody."""
+        order = self._shared.judge.seen.order
+        if not order:
+            return
+        position = self._random.choice(order)
+        clock = asyncio.get_running_loop()
+        ask = self._history.moving(self._handle, position, clock.time())
+        with contextlib.suppress(PositionTrimmed):
+            await self._cursor.seek(position)
+            self._history.moved(self._handle, ask, clock.time())
+
+    async def _ack(self, position: Position) -> None:
+        ask = self._history.asking(position, up_to=False)
+        await self._cursor.ack(position)
+        self._history.acknowledged(ask)
+
+    async def ack_up_to(self, position: Position) -> None:
+        """Acknowledge all up to a message, also what was forgotten."""
+        ask = self._history.asking(position, up_to=True)
+        await self._cursor.ack_up_to(position)
+        self._history.acknowledged(ask)
+
+
+async def drain(shared: Shared, plan: CursorPlan, name: str, client: BookKeeper) -> None:
+    """Consume all that is left: the last one who opens the cursor gets all that nobody acknowledged."""
+    history, last = shared.judge.cursor(plan.name), shared.judge.last_acked()
+    handle = history.opened()
+    cursor = await again(lambda: client.cursor(NAME, plan.name, entry_format=shared.plan.entry_format))
+    consumer = Consumer(shared, plan, shared.chance(), cursor, history, handle)
+    await cursor.refresh()
+    while await consumer.read(name, wait=False):
+        pass
+    history.ended(handle)
+    if last is not None:
+        await consumer.ack_up_to(last)
+        if backlog := await cursor.refresh():
+            shared.judge.fail("S6", f"{cursor!r} has a backlog of {backlog}, and all is acknowledged")
+    await cursor.close()

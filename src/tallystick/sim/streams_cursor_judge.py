@@ -1,0 +1,171 @@
+"""What is known of one cursor of a simulated stream: what was acknowledged by it, for good or perhaps (S6, S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, CursorInfo, Position
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.sim.invariants import OnViolation
+from tallystick.sim.streams_history import Positions
+
+UNSETTLED_S = 5.0  # a trim that began before a cursor was made or moved may not have seen that
+_ALL = 1 << 31  # behind all messages of an entry
+
+
+def _last_of(position: Position) -> Position:
+    """Returns the place of a message, or behind all of an entry."""
+    return position if position.batch_index >= 0 else position._replace(batch_index=_ALL)
+
+
+def _before(position: Position) -> Position:
+    """Returns the place just before a message or an entry."""
+    if position.batch_index > 0:
+        return position._replace(batch_index=position.batch_index - 1)
+    return Position(position.ledger, position.entry - 1, _ALL)
+
+
+@dataclass
+class Acks:
+    """A set of messages: all up to one, and single ones or entries."""
+
+    up_to: Position = EARLIEST
+    single: dict[Position, None] = field(default_factory=dict)
+
+    def has(self, position: Position) -> bool:
+        return _last_of(position) <= self.up_to or position in self.single or position.of_entry in self.single
+
+    def add(self, position: Position, *, up_to: bool) -> None:
+        if up_to:
+            self.up_to = max(self.up_to, _last_of(position))
+        else:
+            self.single[position] = None
+
+    def below(self, position: Position) -> Acks:
+        """Returns those before a position."""
+        kept = dict.fromkeys(each for each in self.single if _last_of(each) < position)
+        return Acks(min(self.up_to, _before(position)), kept)
+
+
+@dataclass(eq=False)
+class CursorHandle:
+    """One opening of a cursor. ``last`` is the place behind which it reads; None: that is not known."""
+
+    number: int
+    done: Acks  # durable when it was opened
+    last: Position | None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An acknowledgement or a move that is under way; so many moves and openings there were before it."""
+
+    position: Position
+    up_to: bool
+    moves: int
+    openings: int
+
+
+class CursorHistory:
+    """One durable cursor; ``asked`` are acks that may count, ``done`` those that must."""
+
+    def __init__(
+        self,
+        name: str,
+        fail: OnViolation,
+        acked: Positions,
+        seen: Positions,
+        was_trimmed: Callable[[LedgerId], bool],
+    ) -> None:
+        """``acked`` are all appends that are known to be stored, ``seen`` all that were read."""
+        self.name, self._fail, self._acked, self._seen, self._was_trimmed = name, fail, acked, seen, was_trimmed
+        self.asked, self.done = Acks(), Acks()
+        self.is_deleted = False
+        self._handles: list[CursorHandle] = []
+        self._is_made, self._moves = False, 0
+        self._unsettled_at = 0.0  # it was made, or moved
+        self.promise_count = 0
+
+    def stored(self, info: CursorInfo, now: float) -> None:
+        """Its node was written."""
+        self.is_deleted = False
+        if not self._is_made and info.state is not None:
+            self._is_made, self._unsettled_at = True, now
+            for acks in (self.asked, self.done):
+                acks.add(info.state.mark, up_to=True)
+
+    def opened(self) -> CursorHandle:
+        """Somebody begins to open it."""
+        self._handles.append(CursorHandle(len(self._handles), self.done.below(_BEHIND), EARLIEST))
+        return self._handles[-1]
+
+    # Acks.
+
+    def asking(self, position: Position, *, up_to: bool) -> Ask:
+        """Somebody acknowledges a position, or all up to it."""
+        self.asked.add(position, up_to=up_to)
+        return Ask(position, up_to, self._moves, len(self._handles))
+
+    def acknowledged(self, ask: Ask) -> None:
+        """The ack is durable. That says nothing if somebody moves the cursor since it was asked for."""
+        self.promise_count += 1
+        if ask.moves == self._moves:
+            self.done.add(ask.position, up_to=ask.up_to)
+
+    def moving(self, handle: CursorHandle, position: Position, now: float) -> Ask:
+        """Somebody moves the cursor: all before may be acknowledged, and nothing from there on must be."""
+        self._moves, self._unsettled_at, handle.last = self._moves + 1, now, None
+        self.asked.add(_before(position), up_to=True)
+        self.done = self.done.below(position)
+        for each in self._handles:
+            each.done = each.done.below(position)
+        return Ask(position, False, self._moves, len(self._handles))
+
+    def moved(self, handle: CursorHandle, ask: Ask, now: float) -> None:
+        """The move is durable. That says nothing if somebody else opens the cursor since."""
+        self._unsettled_at = now
+        handle.last = _before(ask.position)
+        if (ask.moves, ask.openings) == (self._moves, len(self._handles)):
+            self.asked, self.done = Acks(handle.last), Acks(handle.last)
+
+    def needs(self, ledger: LedgerId, last: EntryId, now: float) -> Position | None:
+        """Returns the first entry of a ledger that nobody acknowledged. Returns None if all are, or none must be."""
+        if not self._is_made or self.is_deleted or now - self._unsettled_at < UNSETTLED_S:
+            return None
+        entries = (Position(ledger, entry) for entry in range(last + 1))
+        return next((entry for entry in entries if not self._covers(entry)), None)
+
+    def _covers(self, entry: Position) -> bool:
+        if self.asked.has(entry):
+            return True
+        after = Position(entry.ledger, entry.entry + 1)
+        within = self._acked.between(entry, after) + self._seen.between(entry, after)
+        return bool(within) and all(self.asked.has(message) for message in within)
+
+    # Deliveries.
+
+    def delivered(self, handle: CursorHandle, position: Position) -> None:
+        """A cursor gave a message."""
+        text = f"cursor {self.name}.{handle.number} delivers {position} after {handle.last}"
+        if handle.done.has(position):
+            self._fail("S6", f"{text}, which was acknowledged for good")
+        if handle.last is not None:
+            if position <= handle.last:
+                self._fail("S6", text)
+            self._check_skipped(handle.last, position, text)
+        handle.last = position
+
+    def _check_skipped(self, last: Position, position: Position, text: str) -> None:
+        between = self._acked.between(last, position)
+        skipped = [each for each in between if not (self.asked.has(each) or self._was_trimmed(each.ledger))]
+        if skipped:
+            self._fail("S6", f"{text}, and skips {skipped[0]}")
+
+    def ended(self, handle: CursorHandle) -> None:
+        """A handle has delivered all that it has, when nothing is done any more."""
+        if handle.last is not None:
+            self._check_skipped(handle.last, _BEHIND, f"cursor {self.name}.{handle.number} ends after {handle.last}")
+
+
+_BEHIND = Position(1 << 62, 0)

@@ -1,0 +1,170 @@
+"""What happens in one life of a simulated stream, drawn from its seed; many faults are absent in many lives.
+
+Half of the lives are *duels*: two who take the stream from each other within seconds, with few appends. They find more
+faults of a change of owner a second than the long lives, which have everything else.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tallystick.sim.store_service import StoreFaults
+from tallystick.sim.virtual.network import LinkFaults
+
+SHAPES = ((3, 2, 2), (3, 3, 2), (2, 2, 2), (1, 1, 1))
+CHAOS = (
+    "kill", "power loss", "stop", "pause", "cut off", "reset", "kill of a client", "pause of a client",
+    "cut of a client", "cut from the metadata", "expiry of a client",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnerPlan:
+    """One would-be owner. ``takes_over`` and what follows are probabilities of each of its steps."""
+
+    begins: float  # seconds after the begin
+    takes_over: float  # it fences whoever is there
+    burst: int  # appends of a step, at most
+    pause_s: float  # between steps, at most
+    batches: float
+    waits: float  # for the acknowledgements of a step
+    rolls: float
+    trims: float
+    hands_over: float  # it closes the stream
+    numbers: float  # appends have a producer and a sequence
+    repeats: float  # of those, such that are told twice
+
+
+@dataclass(frozen=True)
+class CursorPlan:
+    """One durable cursor, and who consumes by it."""
+
+    name: str
+    begins: float
+    consumers: int
+    most: int  # messages of one read
+    singles: float  # they are acknowledged one by one, in any order, and not up to the newest
+    forgets: float  # a message is not acknowledged, and comes again
+    pause_s: float
+    max_entries: int  # of its ledgers
+    seeks: float
+    takes_over: float
+
+
+@dataclass(frozen=True)
+class StreamsPlan:
+    """One life."""
+
+    bookies: int
+    shape: tuple[int, int, int]  # ensemble, write quorum, ack quorum
+    links: LinkFaults
+    metadata: StoreFaults
+    owners: tuple[OwnerPlan, ...]
+    cursors: tuple[CursorPlan, ...]
+    followers: int
+    lookers: int
+    chaos: tuple[tuple[float, str], ...]  # when, and what
+    lease_s: float
+    max_entries: int  # of a ledger
+    max_age_s: float
+    retention_s: float  # -1: for ever
+    largest: int  # payload bytes
+    compression: str | None
+    entry_format: str
+    terminated_at: float | None  # by some owner
+    is_deleted: bool  # in the end
+    sync_s: float  # a sync takes, at most
+    storm_s: float
+    wires: tuple[str, ...]  # of which each client speaks one
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> StreamsPlan:
+        is_duel = rng.random() < 0.5
+        storm_s = rng.choice((1.0, 3.0, 6.0) if is_duel else (6.0, 12.0, 20.0))
+        shape = rng.choice(SHAPES)
+        entry_format = rng.choice(("pulsar", "pulsar", "pulsar", "raw"))
+        return cls(
+            bookies=shape[0] + rng.choice((0, 1, 1, 2)),
+            shape=shape,
+            links=_links(rng, is_duel),
+            metadata=_metadata(rng),
+            owners=tuple(_owner(rng, storm_s, entry_format) for _ in range(2 if is_duel else rng.choice((1, 2, 3)))),
+            cursors=_cursors(rng, storm_s, is_duel),
+            followers=rng.choice((0, 0, 1) if is_duel else (0, 1, 1, 2)),
+            lookers=rng.choice((0, 0, 1)),
+            chaos=_chaos(rng, storm_s, is_duel),
+            lease_s=rng.choice((0.5, 1.0, 2.0)),
+            max_entries=rng.choice((1, 2, 3, 5, 10, 100)),
+            max_age_s=rng.choice((0.5, 3.0, 1000.0, 1000.0)),
+            retention_s=rng.choice((-1.0, 0.0, 0.0, 2.0)),
+            largest=rng.choice((0, 20, 20, 300)),
+            compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
+            entry_format=entry_format,
+            terminated_at=rng.random() * storm_s if rng.random() < 0.1 else None,
+            is_deleted=rng.random() < 0.15,
+            sync_s=rng.choice((0.001, 0.01, 0.05)),
+            storm_s=storm_s,
+            wires=rng.choice((("auto",), ("auto",), ("v3",), ("auto", "v2", "v3"))),
+        )
+
+
+def _links(rng: random.Random, is_duel: bool) -> LinkFaults:
+    return LinkFaults(
+        latency_s=rng.choice((0.001, 0.001, 0.02)),
+        slow=rng.choice((0.0, 0.05, 0.2) if is_duel else (0.0, 0.0, 0.02)),
+        split=rng.choice((0.0, 0.2)),
+        reset=rng.choice((0.0, 0.05, 0.1) if is_duel else (0.0, 0.0, 0.01)),
+        window_bytes=rng.choice((512, 16 * 1024, 64 * 1024)),
+    )
+
+
+def _metadata(rng: random.Random) -> StoreFaults:
+    return StoreFaults(
+        lose_request=rng.choice((0.0, 0.0, 0.1)),
+        lose_response=rng.choice((0.0, 0.0, 0.1, 0.3)),
+        slow=rng.choice((0.0, 0.0, 0.1)),
+        longest_lag_s=rng.choice((0.0, 0.0, 0.05, 1.0)),
+    )
+
+
+def _owner(rng: random.Random, storm_s: float, entry_format: str) -> OwnerPlan:
+    return OwnerPlan(
+        begins=rng.random() * rng.choice((0.0, 0.1, storm_s / 2)),
+        takes_over=rng.choice((0.0, 0.1, 1.0)),
+        burst=rng.choice((1, 3, 10)),
+        pause_s=rng.choice((0.0, 0.05, 0.5)),
+        batches=rng.choice((0.0, 0.3)),
+        waits=rng.choice((0.0, 0.5, 1.0)),
+        rolls=rng.choice((0.0, 0.0, 0.2)),
+        trims=rng.choice((0.0, 0.1)),
+        hands_over=rng.choice((0.0, 0.05)),
+        numbers=0.0 if entry_format == "raw" else rng.choice((0.0, 0.5)),
+        repeats=rng.choice((0.0, 0.2)),
+    )
+
+
+def _cursors(rng: random.Random, storm_s: float, is_duel: bool) -> tuple[CursorPlan, ...]:
+    count = rng.choice((0, 1) if is_duel else (0, 1, 1, 2))
+    return tuple(_cursor(rng, storm_s, f"c{number}") for number in range(count))
+
+
+def _cursor(rng: random.Random, storm_s: float, name: str) -> CursorPlan:
+    return CursorPlan(
+        name=name,
+        begins=rng.random() * rng.choice((0.0, 0.1, storm_s / 2)),
+        consumers=rng.choice((1, 2)),
+        most=rng.choice((1, 5, 100)),
+        singles=rng.choice((0.0, 0.5, 1.0)),
+        forgets=rng.choice((0.0, 0.1)),
+        pause_s=rng.choice((0.0, 0.1, 1.0)),
+        max_entries=rng.choice((1, 2, 5, 1000)),
+        seeks=rng.choice((0.0, 0.0, 0.05)),
+        takes_over=rng.choice((0.0, 0.1, 1.0)),
+    )
+
+
+def _chaos(rng: random.Random, storm_s: float, is_duel: bool) -> tuple[tuple[float, str], ...]:
+    kinds = rng.sample(CHAOS, rng.randint(0, 5))
+    count = rng.choice((0, 1, 3, 6) if is_duel else (0, 3, 6, 12)) if kinds else 0
+    return tuple(sorted((rng.random() * storm_s, rng.choice(kinds)) for _ in range(count)))
