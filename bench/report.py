@@ -75,7 +75,7 @@ def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = ""
         f"{len(rounds)} rounds in {results['seconds']:.0f} s"
         + (f", {results['skipped_rounds']} skipped for lack of time." if results["skipped_rounds"] else ".")
     )
-    parts = [about, _rounds_table(rounds, failures, form), processes]
+    parts = [about, rounds_table(rounds, failures, form), processes]
     for side in dict.fromkeys(failure.side for failure in failures):
         reasons = [str(failure) for failure in failures if failure.side == side]
         after = "was left out from then on" if side in results["left_out"] else "those turns have no figures"
@@ -86,7 +86,7 @@ def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = ""
     return "\n\n".join(parts)
 
 
-def _rounds_table(rounds: list[Round], failures: list[Failure], form: Form) -> str:
+def rounds_table(rounds: list[Round], failures: list[Failure], form: Form) -> str:
     titles = (
         "load",
         "side",
