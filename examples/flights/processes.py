@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from examples.flights.acks import read_log
+from examples.flights.acks import AckLogContent, read_log
 from examples.flights.ingest import DONE
 from examples.flights.sender import LOST_BROKER
 from tallystick.admin.dev_lookup import running_name_server, running_uri
@@ -125,33 +125,39 @@ class WritingProcess(_Process):
 
     def wait_for(self, done: Callable[[int], bool], tick: Callable[[int], None]) -> None:
         """Until ``done(rows acknowledged)``; ``tick`` is called with that number on the way."""
-        while not done(rows := read_log(self.log).rows):
-            tick(rows)
-            if self._process.poll() is not None and not done(read_log(self.log).rows):
+        self.wait_for_log(lambda content: done(content.rows), lambda content: tick(content.rows))
+
+    def wait_for_log(self, done: Callable[[AckLogContent], bool], tick: Callable[[AckLogContent], None]) -> None:
+        """The same by all that its log has."""
+        while not done(content := read_log(self.log)):
+            tick(content)
+            if self._process.poll() is not None and not done(read_log(self.log)):
                 raise SystemExit(f"the {self.name} ended early, with exit code {self._process.returncode}")
             time.sleep(0.05)
-        tick(read_log(self.log).rows)
+        tick(read_log(self.log))
 
 
 class WriterProcess(WritingProcess):
-    """Appends rows to ledgers."""
+    """Publishes rows to the stream, once it owns it. ``before``: the log of the one before it."""
 
     name = "writer"
 
-    def __init__(self, uri: str, log: Path, first_row: int, rows: int, rate: float) -> None:
+    def __init__(self, uri: str, owner: str, log: Path, before: Path | None, rows: int, rate: float) -> None:
+        after = () if before is None else ("--before", before)
         super().__init__(
             log,
             "examples.flights.writer",
             "--uri",
             uri,
+            "--name",
+            owner,
             "--log",
             log,
-            "--first-row",
-            first_row,
             "--rows",
             rows,
             "--rate",
             rate,
+            *after,
         )
 
 
