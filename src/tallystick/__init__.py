@@ -22,11 +22,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tallystick.admin.dev_lookup import find_cluster
-    from tallystick.bookkeeper.ledger.client import BookKeeper, connect
     from tallystick.bookkeeper.ledger.read import Entry
     from tallystick.bookkeeper.ledger.reader import LedgerReader
     from tallystick.bookkeeper.ledger.settings import ClientSettings
     from tallystick.bookkeeper.ledger.writer import LedgerWriter
+    from tallystick.bookkeeper.stream.client import BookKeeper, connect
+    from tallystick.bookkeeper.stream.cursor import Cursor
+    from tallystick.bookkeeper.stream.messages import StreamMessage
+    from tallystick.bookkeeper.stream.reader import StreamReader
+    from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+    from tallystick.bookkeeper.stream.stream import Stream
+    from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+    from tallystick.bookkeeper.wire.stream_values import Position
     from tallystick.bookkeeper.wire.values import LedgerMetadata, LedgerState
     from tallystick.errors import TallyError
     from tallystick.rocketmq.client.client import RocketMQ, topics
@@ -45,6 +52,7 @@ __all__ = [
     "ClientSettings",
     "Consumer",
     "ConsumerLag",
+    "Cursor",
     "Entry",
     "Event",
     "Events",
@@ -54,11 +62,18 @@ __all__ = [
     "LedgerWriter",
     "Message",
     "MessageQueue",
+    "OutMessage",
+    "Position",
     "Producer",
     "ReceivedMessage",
     "RocketMQ",
     "SendResult",
     "SendStatus",
+    "Stream",
+    "StreamClientSettings",
+    "StreamMessage",
+    "StreamReader",
+    "StreamSettings",
     "TallyError",
     "connect",
     "find_cluster",
@@ -66,11 +81,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BookKeeper": "tallystick.bookkeeper.ledger.client",
+    "BookKeeper": "tallystick.bookkeeper.stream.client",
     "BrokerClientSettings": "tallystick.rocketmq.client.settings",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
     "Consumer": "tallystick.rocketmq.client.consumer",
     "ConsumerLag": "tallystick.rocketmq.client.consumer",
+    "Cursor": "tallystick.bookkeeper.stream.cursor",
     "Entry": "tallystick.bookkeeper.ledger.read",
     "Event": "tallystick.runtime.events",
     "Events": "tallystick.runtime.events",
@@ -80,13 +96,20 @@ _HOMES = {
     "LedgerWriter": "tallystick.bookkeeper.ledger.writer",
     "Message": "tallystick.rocketmq.wire.record",
     "MessageQueue": "tallystick.rocketmq.wire.values",
+    "OutMessage": "tallystick.bookkeeper.wire.pulsar_messages",
+    "Position": "tallystick.bookkeeper.wire.stream_values",
     "Producer": "tallystick.rocketmq.client.producer",
     "ReceivedMessage": "tallystick.rocketmq.client.received",
     "RocketMQ": "tallystick.rocketmq.client.client",
     "SendResult": "tallystick.rocketmq.client.sending",
     "SendStatus": "tallystick.rocketmq.client.sending",
+    "Stream": "tallystick.bookkeeper.stream.stream",
+    "StreamClientSettings": "tallystick.bookkeeper.stream.settings",
+    "StreamMessage": "tallystick.bookkeeper.stream.messages",
+    "StreamReader": "tallystick.bookkeeper.stream.reader",
+    "StreamSettings": "tallystick.bookkeeper.stream.settings",
     "TallyError": "tallystick.errors",
-    "connect": "tallystick.bookkeeper.ledger.client",
+    "connect": "tallystick.bookkeeper.stream.client",
     "find_cluster": "tallystick.admin.dev_lookup",
     "topics": "tallystick.rocketmq.client.client",
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scenarios.conftest import Shell
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("api.md", "broker.md", "configuration.md")
+PAGES = ("api.md", "streams.md", "broker.md", "configuration.md")
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 

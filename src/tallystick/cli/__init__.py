@@ -20,7 +20,23 @@ import sys
 from collections.abc import Sequence
 
 # Commands that change what is stored; all others may be tried again without a thought.
-_CHANGES = frozenset(("append", "create", "delete", "forget", "init", "recover", "send"))
+_CHANGES = frozenset(
+    (
+        "append",
+        "create",
+        "delete",
+        "forget",
+        "hand-over",
+        "init",
+        "recover",
+        "roll",
+        "seek",
+        "send",
+        "take-back",
+        "terminate",
+        "trim",
+    )
+)
 FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 
@@ -60,11 +76,12 @@ def _run(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         return _complain(f"{error} Try: {_command(arguments)} --help", WRONG_USAGE)
     except TallyError as error:
-        from tallystick.cli.output import advice
+        from tallystick.cli.output import advice, text_of
 
         changes = not _CHANGES.isdisjoint(_command(arguments).split())
         return _complain(
-            f"{error}{advice(error, changes=changes)}", WRONG_USAGE if isinstance(error, UsageError) else FAILED
+            f"{text_of(error)}{advice(error, changes=changes)}",
+            WRONG_USAGE if isinstance(error, UsageError) else FAILED,
         )
     except (BrokenPipeError, KeyboardInterrupt):
         raise

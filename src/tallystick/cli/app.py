@@ -18,8 +18,8 @@ def _default(value: object) -> str | None:
 
 app = App(
     name="tally",
-    help="Replicated logs: ledgers that speak Apache BookKeeper's protocol, topics that speak Apache RocketMQ's. "
-    "Start with: tally dev up",
+    help="Replicated logs: ledgers and streams, as Apache BookKeeper and Pulsar have them, and topics, as "
+    "Apache RocketMQ has them. Start with: tally dev up",
     version=_version,
     default_parameter=Parameter(negative=(), show_default=_default),
     suppress_keyboard_interrupt=False,  # the exit code of an interrupt is ours to give
@@ -27,6 +27,7 @@ app = App(
 for _name, _help in {
     "dev": "A cluster on this machine for development: start, stop, break and mend it.",
     "ledger": "Write, read, follow, inspect, recover and delete ledgers.",
+    "stream": "Append to streams, logs without an end, and read them; their owners, cursors and retention.",
     "bookie": "Run a storage node; list and inspect those of a cluster.",
     "cluster": "Make a new cluster.",
     "topic": "Create, show and delete topics.",

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import tallystick
 from tallystick.admin.bookies import require_joined
-from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.cli import output
+from tallystick.cli.connecting import connect
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
 from tallystick.errors import NoSuchLedger, NotFound, TallyError, UsageError
-from tallystick.runtime.events import Event, Events
-from tallystick.runtime.opening import Opening
+from tallystick.runtime.events import Events
 
 TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
 
@@ -34,20 +34,6 @@ class Ending:
     deferred: bool
     quiet: bool
     json: bool
-
-
-def _connect(uri: str, explain: bool) -> Opening[BookKeeper]:
-    return tallystick.connect(uri, events=Events(_on_stderr if explain else _warn))
-
-
-def _on_stderr(event: Event) -> None:
-    print(event, file=sys.stderr)
-
-
-def _warn(event: Event) -> None:
-    """What whoever waits for an append must know."""
-    if event.kind in ("ledger degraded", "ledger restored"):
-        print(f"tally: {event}", file=sys.stderr)
 
 
 async def _create(bk: BookKeeper, shape: Shape, password: bytes, *, deferred: bool = False) -> LedgerWriter:
@@ -66,7 +52,7 @@ async def _create(bk: BookKeeper, shape: Shape, password: bytes, *, deferred: bo
 
 
 async def create(uri: str, shape: Shape, password: bytes) -> LedgerId:
-    async with _connect(uri, False) as bk:
+    async with connect(uri) as bk:
         return (await _create(bk, shape, password)).id
 
 
@@ -74,7 +60,7 @@ async def append(
     uri: str, shape: Shape, password: bytes, payloads: Sequence[str], ending: Ending, *, explain: bool
 ) -> None:
     """Append ``payloads``, or the lines of stdin when there are none, to a new ledger."""
-    async with _connect(uri, explain) as bk:
+    async with connect(uri, explain=explain) as bk:
         writer = await _create(bk, shape, password, deferred=ending.deferred)
         try:
             with output.progress("entries", is_shown=ending.quiet) as count:
@@ -126,7 +112,7 @@ def _print_ids(ledger: LedgerId, ids: Sequence[EntryId], *, json: bool) -> None:
 async def read(
     uri: str, ledger: LedgerId, password: bytes, first: EntryId, last: EntryId | None, show: Show, *, explain: bool
 ) -> None:
-    async with _connect(uri, explain) as bk:
+    async with connect(uri, explain=explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         if last is None and first > reader.last_entry:
             so_far = "" if reader.is_closed else " so far: it is open, and no more are known to be confirmed"
@@ -141,7 +127,7 @@ async def read(
 async def tail(
     uri: str, ledger: LedgerId, password: bytes, first: EntryId | None, show: Show, *, explain: bool
 ) -> None:
-    async with _connect(uri, explain) as bk:
+    async with connect(uri, explain=explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         start = max(0, reader.last_entry + 1 - TAIL_ENTRIES) if first is None else first
         if reader.is_closed and start > reader.last_entry >= 0:
@@ -153,7 +139,7 @@ async def tail(
 
 async def stored(uri: str, ledger: LedgerId, bookie: BookieId, *, json: bool) -> None:
     """Print which entries a bookie has, a range of ids a line. Raises NotFound for a bookie that has nothing of it."""
-    async with _connect(uri, False) as bk:
+    async with connect(uri) as bk:
         metadata = await bk.ledger_metadata(ledger)  # an id that there is not is told as such
         await require_joined(bk.context.driver, bookie)
         try:

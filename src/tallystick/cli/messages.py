@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import json as json_format
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 import tallystick
 from tallystick.admin.brokers import telling_no_brokers
-from tallystick.cli import output
+from tallystick.cli import output, times
 from tallystick.cli.lines import lines
 from tallystick.errors import NotFound, TallyError, UsageError
 from tallystick.rocketmq.client.client import RocketMQ
@@ -184,19 +183,10 @@ async def _limits(mq: RocketMQ, queue: MessageQueue, selection: MessageSelection
     """The first offset that is asked for, and the end of the queue."""
     first, end = await mq.queue_limits(queue)
     if selection.since is not None:
-        first = await mq.offset_at(queue, _milliseconds(selection.since))
+        first = await mq.offset_at(queue, times.parse(selection.since, "--since"))
     if selection.last is not None:
         first = max(first, end - selection.last)
     return max(first, selection.first or 0), end
-
-
-def _milliseconds(time: str) -> int:
-    if time.isdecimal():
-        return int(time)
-    try:
-        return int(datetime.datetime.fromisoformat(time).timestamp() * 1000)
-    except ValueError:
-        raise UsageError("--since is a time as 2026-03-01T12:00, or ms since 1970", given=time) from None
 
 
 async def _follow(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tallystick import errors
+from tallystick.cli import times
 from tallystick.runtime.events import Event
 
 WIDE = 10_000  # a table that does not go to a terminal is never folded
@@ -29,6 +30,13 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.BrokerUnavailable: "See `tally ha status`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
     errors.NoSuchTopic: "See `tally topic list`; make it with `tally topic create`.",
+    errors.StreamFenced: "`tally stream show` says who has it now; what is in doubt, `tally stream read` shows.",
+    errors.NoSuchStream: "See `tally stream list`; make it with `tally stream create`.",
+    errors.NoSuchCursor: "See `tally stream cursors`; make it there with --create.",
+    errors.StreamTerminated: "It has its end for good: go on in another stream.",
+    errors.NoSuchPosition: "`tally stream show` has the first and the last one.",
+    errors.CorruptEntry: "If the stream's entries are no messages give --raw; to leave out what cannot be read, "
+    "--skip-corrupt.",
     errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",
 }
 
@@ -43,10 +51,42 @@ def advice(error: errors.TallyError, *, changes: bool = False) -> str:
         return f"{'. It may have been done all the same' if changes else ''}. See `{where}`, and try again."
     if isinstance(error, errors.NotEnoughBookies):
         return f". {_more_bookies(error)}"
+    if isinstance(error, errors.PositionTrimmed) and error.first is not None:
+        return f". Begin with -o {error.first}."
+    if isinstance(error, errors.HandOverRefused):
+        return f". {_kept_from_a_broker(error)}"
+    if isinstance(error, errors.StreamOwned):
+        return f". {_owned(error)}"
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             return f". {_ADVICE[kind]}"
     return ""
+
+
+def text_of(error: errors.TallyError) -> str:
+    """The message and its fields; times as people read them."""
+    since_ms = error.fields.get("since_ms")
+    if since_ms is None:
+        return str(error)
+    fields = {"since" if key == "since_ms" else key: value for key, value in error.fields.items()}
+    fields["since"] = times.shown(since_ms)
+    return f"{error.message} ({' '.join(f'{key}={value}' for key, value in fields.items())})"
+
+
+def _owned(error: errors.StreamOwned) -> str:
+    if error.owner is None:  # perhaps a Pulsar broker, as the message says
+        return "Here that is --takeover."
+    what = "stream" if error.cursor is None else "cursor"
+    return (
+        f"End that process, or wait until it gives the {what} back; one that was killed keeps it until its lease ends, "
+        "10 s by default. With --takeover it is fenced, and loses what it does not know to be stored."
+    )
+
+
+def _kept_from_a_broker(error: errors.HandOverRefused) -> str:
+    if error.deletions is None or not error.deletions.cursor_keeps:
+        return "--force hands it over all the same."
+    return "`tally stream cursors STREAM --create NAME` makes such a cursor; --force hands it over all the same."
 
 
 def _more_bookies(error: errors.NotEnoughBookies) -> str:
@@ -148,7 +188,7 @@ def payload_printer(*, hex_: bool) -> Callable[[str, bytes], None]:
         elif to_terminal:
             print(prefix + payload_text(data))
         else:
-            raw.write(b"%b%b\n" % (prefix.encode(), data))
+            raw.write(b"%b%b\n" % (prefix.encode("utf-8", "surrogateescape"), data))
 
     return show
 

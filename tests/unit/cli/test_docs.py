@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.cli.app import app
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -60,7 +61,7 @@ def test_the_help_of_a_command_has_an_example_that_it_takes(command: str, found:
 
 def test_no_command_is_documented_that_is_not_there() -> None:
     known = {command for command, _ in commands()} | {name for name in app}
-    for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
+    for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z-]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
 
 
@@ -92,6 +93,20 @@ def shown(default: object) -> str:
     if isinstance(default, tuple):
         return ",".join(map(shown, default))
     return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+
+def test_every_setting_of_streams_is_documented_with_its_default() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    section = text.partition("## Settings of streams\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", section, re.MULTILINE)
+    written = {
+        name: default
+        for names, defaults in rows
+        for name, default in zip(re.findall(r"\w+", names), defaults.split(", "), strict=True)
+    }
+    in_words = {"compression": "none", "owner": "host and process", "stream": "`StreamSettings()`"}
+    fields = [*dataclasses.fields(StreamSettings), *dataclasses.fields(StreamClientSettings)]
+    assert written == {field.name: in_words.get(field.name, shown(field.default)) for field in fields}
 
 
 @pytest.mark.parametrize(("client", "settings"), [("ledger", ClientSettings), ("broker", BrokerClientSettings)])

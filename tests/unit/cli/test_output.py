@@ -5,8 +5,21 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tallystick import Position
+from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions
 from tallystick.cli import output
-from tallystick.errors import BookieUnavailable, LedgerFenced, NotEnoughBookies, RequestTimeout, TallyError, UsageError
+from tallystick.errors import (
+    BookieUnavailable,
+    HandOverRefused,
+    LedgerFenced,
+    NoSuchPosition,
+    NotEnoughBookies,
+    PositionTrimmed,
+    RequestTimeout,
+    StreamOwned,
+    TallyError,
+    UsageError,
+)
 from tallystick.runtime.events import Event
 
 
@@ -129,3 +142,26 @@ def test_progress_is_for_a_watching_terminal_only(capsys: pytest.CaptureFixture[
     with output.progress("entries") as count:
         count(1)
     assert capsys.readouterr().err == ""
+
+
+def test_who_owns_a_stream_is_told_with_a_time_that_can_be_read_and_what_to_do() -> None:
+    error = StreamOwned(stream="s", owner="host:5", since_ms=1_792_000_000_050)
+    assert "(stream=s owner=host:5 since=2026-10-14T17:46:40.050Z)" in output.text_of(error)
+    said = output.advice(error)
+    assert "until its lease ends" in said and "--takeover" in said and "the stream back" in said
+    assert "the cursor back" in output.advice(StreamOwned(stream="s", cursor="c", owner="host:5"))
+    broker = StreamOwned("a Pulsar broker may write it", stream="s", ledger=7)
+    assert output.text_of(broker) == str(broker)
+    assert output.advice(broker) == ". Here that is --takeover."
+
+
+def test_what_to_do_about_a_position_that_is_trimmed_or_never_was() -> None:
+    assert output.advice(PositionTrimmed(stream="s", first=Position(7, 0))) == ". Begin with -o 7:0."
+    assert "tally stream show" in output.advice(NoSuchPosition(stream="s"))
+
+
+@pytest.mark.parametrize("cursor_keeps", [False, True])
+def test_what_keeps_a_stream_from_a_broker_fits_the_cause(cursor_keeps: bool) -> None:
+    said = output.advice(HandOverRefused(deletions=BrokerDeletions(topic_after_s=60, cursor_keeps=cursor_keeps)))
+    assert ("--create NAME" in said) is cursor_keeps and "--force" in said
+    assert "--create" not in output.advice(HandOverRefused("its entries are no messages"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,26 +14,6 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.errors import EntryExists, LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
 from tallystick.runtime.events import Event, Events
 from tallystick.sync import loop as loops
-
-
-@pytest.fixture
-def cluster() -> Iterator[SmallCluster]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    made = SmallCluster()
-    asyncio.run_coroutine_threadsafe(made.start(4), loop).result()
-    yield made
-    asyncio.run_coroutine_threadsafe(made.close(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
-@pytest.fixture
-def bk(cluster: SmallCluster) -> Iterator[sync.BookKeeper]:
-    with sync.connect(f"memory://{cluster.name}") as made:
-        yield made
 
 
 def test_write_and_read(bk: sync.BookKeeper) -> None:

@@ -14,15 +14,19 @@ PAIRS: list[tuple[Any, Any]] = [
     (tallystick.BookKeeper, sync.BookKeeper),
     (tallystick.LedgerWriter, sync.LedgerWriter),
     (tallystick.LedgerReader, sync.LedgerReader),
+    (tallystick.Stream, sync.Stream),
+    (tallystick.StreamReader, sync.StreamReader),
+    (tallystick.Cursor, sync.Cursor),
     (tallystick.RocketMQ, sync.RocketMQ),
     (tallystick.Producer, sync.Producer),
     (tallystick.Consumer, sync.Consumer),
 ]
 BLOCKING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 INSIDE = {  # what the house itself uses of the asynchronous classes, and makes no sense from another thread
-    "BookKeeper": {"context"},
-    "LedgerWriter": {"drop_session", "explicit_lac"},
+    "BookKeeper": {"context", "stream_context"},
+    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac"},
     "LedgerReader": {"open"},
+    "Stream": {"end_with_client"},
 }
 
 

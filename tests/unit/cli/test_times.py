@@ -1,0 +1,29 @@
+import pytest
+
+from tallystick.cli import times
+from tallystick.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "written"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_792_000_000_050, "2026-10-14T17:46:40.050Z"),
+        (1_792_000_000_999, "2026-10-14T17:46:40.999Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (1 << 62, f"{1 << 62} ms"),
+    ],
+)
+def test_a_time_is_shown_with_three_digits_of_its_second(milliseconds: int, written: str) -> None:
+    assert times.shown(milliseconds) == written
+
+
+@pytest.mark.parametrize("written", ["1792000000050", "2026-10-14T17:46:40.050Z", "2026-10-14T19:46:40.050+02:00"])
+def test_the_same_time_typed_in_several_ways(written: str) -> None:
+    assert times.parse(written, "-o") == 1_792_000_000_050
+
+
+@pytest.mark.parametrize("written", ["yesterday", "", "٣", "9" * 30, "-5"])
+def test_what_is_no_time(written: str) -> None:
+    with pytest.raises(UsageError, match="--since is a time as"):
+        times.parse(written, "--since")
