@@ -40,16 +40,14 @@ def opened(stored: DataFrame, place: list[str], payload: str) -> DataFrame:
     """The messages in the entries of a stream, one in each. An entry that is damaged fails the query."""
 
     def messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from tallystick.bookkeeper.wire.pulsar_messages import iter_messages, open_entry, plain_payload
-        from tallystick.bookkeeper.wire.stream_values import Position
+        from tallystick.spark import messages_of
 
         for batch in batches:
             entries = zip(*(batch[name].to_pylist() for name in [*place, payload]), strict=True)
             data = []
             for ledger, entry, stored in entries:
-                found = open_entry(stored, position=Position(ledger, entry))
-                [[message]] = iter_messages(found, plain_payload(found, max_bytes=1 << 20))
-                data.append(message.data)
+                [message] = messages_of(ledger, entry, stored)
+                data.append(message)
             columns = {name: batch[name] for name in place} | {payload: pa.array(data, pa.binary())}
             yield pa.RecordBatch.from_pydict(columns)
 
