@@ -213,7 +213,8 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         """Delete a stream with its cursors and ledgers; bookies give their space back later.
 
         Raises NoSuchStream; StreamOwned while somebody owns it, unless ``takeover``: that fences whoever writes it. Any
-        other error may leave an empty stream: call it again. Raises StreamFenced, Unavailable, MetadataError.
+        other error may leave an empty stream, or ledgers of none: call it again. Raises StreamFenced, Unavailable,
+        MetadataError.
         """
         loop, bk = self._client()
         loop.run(bk.delete_stream(name, takeover=takeover))

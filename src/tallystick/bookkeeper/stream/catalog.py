@@ -2,7 +2,9 @@
 
 Every write of a list or a cursor is a compare-and-set by the version that was read before (Pulsar's ``MetaStore``). A
 ledger is noted in one with being made, and the note goes in one with the list that has it: what is noted and not listed
-was never part of the stream, or is no more. So nothing leaks, and nothing has to be searched for.
+was never part of the stream, or is no more. So nothing leaks, and nothing has to be searched for. Whoever deletes a
+noted ledger condemns it first: a list that would have it is refused from then on, so that of the owner that made it and
+is about to list it, and whoever deletes what is not listed, one fails.
 
 What is made for a cursor is noted apart: the stream's owner, who deletes what is noted, knows nothing of it. As soon as
 nobody needs it its note is among the stream's.
@@ -93,9 +95,13 @@ class StreamCatalog:
             raise StreamFenced("another owner changed the list of this stream", stream=stream) from error
         except NoSuchZnode:
             pass  # by an earlier attempt whose response was lost
+        await self.forget_notes(stream)
+        return True
+
+    async def forget_notes(self, stream: str) -> None:
+        """Delete the folder of a stream's notes, unless there are any."""
         with contextlib.suppress(NoSuchZnode, ZnodeNotEmpty):
             await self.store.change(Delete(self.paths.going(stream)))
-        return True
 
     async def streams(self, prefix: str = "") -> AsyncIterator[str]:
         """Yields the names that begin so, sorted by tenant, namespace and topic."""
@@ -191,7 +197,8 @@ class StreamCatalog:
         """Make a change with its notes; those that are settled are the cursor's, if one is named. A ledger that has a
         note already gets no other."""
         new_notes = {path: Create(path) for path in [self.paths.going(stream, ledger) for ledger in noted]}
-        old_notes = [Delete(self.paths.going(stream, ledger, cursor=cursor)) for ledger in settled]
+        # A note that is not as it was made is of a ledger that is condemned.
+        old_notes = [Delete(self.paths.going(stream, ledger, cursor=cursor), 0) for ledger in settled]
         while True:
             try:
                 return await self.store.change(change, *new_notes.values(), *old_notes)
@@ -209,6 +216,16 @@ class StreamCatalog:
         """Returns the ledgers that are noted for the stream, or for a cursor, ascending."""
         names = await self.store.children(self.paths.going(stream, cursor=cursor)) or []
         return sorted(int(name) for name in names if name.isdecimal())
+
+    async def condemn(self, stream: str, ledger: LedgerId) -> bool:
+        """Let no list get this ledger any more. Returns False if it has no note: it is listed, or deleted."""
+        try:
+            await self.store.change(Update(self.paths.going(stream, ledger), b"condemned", 0))
+        except ZnodeChanged:
+            pass  # it is condemned
+        except NoSuchZnode:
+            return False
+        return True
 
     async def gone(self, stream: str, ledgers: Collection[LedgerId], cursor: str | None = None) -> None:
         """Delete the notes of ledgers that are deleted."""

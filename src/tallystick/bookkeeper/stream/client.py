@@ -187,7 +187,8 @@ class BookKeeper(LedgerClient):
         """Delete a stream with its cursors and ledgers; bookies give their space back later.
 
         Raises NoSuchStream; StreamOwned while somebody owns it, unless ``takeover``: that fences whoever writes it. Any
-        other error may leave an empty stream: call it again. Raises StreamFenced, Unavailable, MetadataError.
+        other error may leave an empty stream, or ledgers of none: call it again. Raises StreamFenced, Unavailable,
+        MetadataError.
         """
         self._require_open()
         stream = stream_name(name)

@@ -7,7 +7,10 @@
 5. Delete the ledgers that are noted, and their notes.
 6. Delete the stream's node.
 
-A deletion that ends in between leaves an empty stream, and notes: the next deletion or owner goes on with them.
+A deletion that ends in between leaves an empty stream, and notes: the next deletion or owner goes on with them. A next
+owner that comes in between, by a takeover, may have made a ledger and not listed it yet: that is condemned before it is
+deleted, so that the owner cannot list it. What it makes later keeps its note, also without the stream: the owner, who
+cannot list it either, deletes it, or the next deletion or owner of that name.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tallystick.bookkeeper.stream.opening import require_ours, unclosed
 from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.trim import MOST_DROPPED, without
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, StreamInfo
-from tallystick.errors import NoSuchCursor, NoSuchLedger, StreamFenced, StreamOwned
+from tallystick.errors import NoSuchCursor, NoSuchLedger, NoSuchStream, StreamFenced, StreamOwned
 
 ATTEMPTS = 5  # to delete all cursors, while others make more
 
@@ -28,7 +31,14 @@ async def delete_stream(context: StreamContext, stream: str, *, takeover: bool) 
     path = context.catalog.paths.owner(stream)
     lease = await context.leases.take(path, takeover=takeover, stream=stream)
     try:
-        stored_list = OwnedList(context.catalog, stream, await context.catalog.read(stream, synced=True))
+        try:
+            stored = await context.catalog.read(stream, synced=True)
+        except NoSuchStream:
+            if not (noted := await context.catalog.going(stream)):
+                raise
+            await context.deletions.delete(stream, noted)
+            return
+        stored_list = OwnedList(context.catalog, stream, stored)
         if not takeover:
             await require_ours(context, stream, stored_list.info)
         await _fence(context, stored_list.info)

@@ -1,7 +1,8 @@
 """The ledgers that streams have no more, and those that they never had: deleted in the background, few at a time.
 
 Each has a note in the metadata, which goes when the ledger is gone. An error leaves the note: the next owner of the
-stream finds it. Before anything is deleted the list is read once more.
+stream finds it, or who deletes it. Before a ledger is deleted it is condemned, and the list is read once more: an owner
+that was about to list it does so before that, or never.
 """
 
 from __future__ import annotations
@@ -59,12 +60,18 @@ class Deletions:
                 self._context.events.emit("stream ledgers not deleted", stream=stream, ledgers=ledgers, reason=error)
 
     async def delete(self, stream: str, ledgers: Collection[LedgerId]) -> None:
-        """Delete these now, and their notes, but for those that the list has all the same. Raises MetadataError."""
-        listed: set[LedgerId] = set()
-        with contextlib.suppress(NoSuchStream):
-            listed = {each.ledger for each in (await self._catalog.read(stream, synced=True)).value.ledgers}
-        for ledger in ledgers:
+        """Delete these now, and their notes, but for those that have none, or that the list has. Raises
+        MetadataError."""
+        condemned = [ledger for ledger in ledgers if await self._catalog.condemn(stream, ledger)]
+        try:
+            info = (await self._catalog.read(stream, synced=True)).value
+        except NoSuchStream:
+            info = None
+        listed = set() if info is None else {each.ledger for each in info.ledgers}
+        for ledger in condemned:
             if ledger not in listed:
                 with contextlib.suppress(NoSuchLedger):
                     await self._ledgers.delete_ledger(ledger)
                 await self._catalog.gone(stream, [ledger])
+        if info is None:
+            await self._catalog.forget_notes(stream)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, RAW, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_list
-from tallystick.bookkeeper.metadata.store import Change, Delete
+from tallystick.bookkeeper.metadata.store import Change, Delete, Update
 from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import (
     NO_LEDGER,
     CursorInfo,
@@ -87,7 +91,7 @@ async def test_a_topic_that_a_broker_may_write_is_not_deleted(cluster: SmallClus
 async def test_a_deletion_that_ends_anywhere_is_ended_by_the_next(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    for at in range(30):
+    for at in range(50):
         of_cursor = await made(cluster)
         bk = cluster.client(100 + at)
         with monkeypatch.context() as patch:
@@ -166,3 +170,88 @@ async def test_nothing_is_acknowledged_that_the_list_does_not_have_any_more(
     await deleting.delete_stream(NAME, takeover=True)
     assert fenced[0] == 3
     await owner.close()
+
+
+async def test_it_deletes_no_ledger_that_an_owner_has_made_and_lists_then(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner took over while the stream was deleted: its appends would be acknowledged, and lost."""
+    await made(cluster, 2)
+    deleting, owning = cluster.client(1), cluster.client(2)
+    emptied, goes_on, made_one, lists = (asyncio.Event() for _ in range(4))
+    change, read = owning.context.driver.store.change, deleting.stream_context.catalog.cursors
+
+    async def wait_and_list(*changes: Change) -> None:
+        if of_list(changes) and isinstance(changes[0], Update):
+            made_one.set()
+            await lists.wait()
+        await change(*changes)
+
+    async def wait_and_read(stream: str) -> list[str]:
+        emptied.set()
+        await goes_on.wait()
+        return await read(stream)
+
+    monkeypatch.setattr(owning.context.driver.store, "change", wait_and_list)
+    monkeypatch.setattr(deleting.stream_context.catalog, "cursors", wait_and_read)
+    deletion = asyncio.ensure_future(deleting.delete_stream(NAME))
+    await emptied.wait()
+    opening = asyncio.ensure_future(opened(owning))
+    await made_one.wait()
+    gone = deleting.stream_context.catalog.gone
+
+    async def list_and_forget(*arguments: Any) -> None:
+        lists.set()  # the ledger is deleted, its note is there
+        await asyncio.wait([opening])
+        await gone(*arguments)
+
+    monkeypatch.setattr(deleting.stream_context.catalog, "gone", list_and_forget)
+    goes_on.set()
+    with pytest.raises(StreamFenced):
+        await opening
+    await deletion
+    await owning.stream_context.deletions.done()
+    await assert_gone(cluster)
+
+
+async def opened(bk: BookKeeper) -> Stream:
+    return await bk.open_stream(NAME, settings=RAW, takeover=True)
+
+
+@pytest.mark.parametrize("next_one", ["deletion", "owner"])
+async def test_what_is_made_just_before_the_stream_goes_is_deleted_by_the_next(
+    cluster: SmallCluster, next_one: str
+) -> None:
+    """Its maker died before it could list it, or delete it."""
+    bk = cluster.client()
+    await bk.stream_context.catalog.create(NAME)
+    catalog = bk.stream_context.catalog
+    await catalog.delete(NAME, 0)
+    await bk.create_ledger(beside=lambda ledger: [catalog.note(NAME, ledger)])
+    assert await notes(cluster) == [0]
+    if next_one == "owner":
+        async with bk.open_stream(NAME, settings=RAW) as stream:
+            await stream.append(b"x")
+            await bk.stream_context.deletions.done()
+            assert await ledgers(cluster) == [stream.last_confirmed.ledger]
+    await bk.delete_stream(NAME)
+    await assert_gone(cluster)
+
+
+async def test_a_ledger_that_is_condemned_is_never_listed_also_by_a_list_of_the_same_version(
+    cluster: SmallCluster,
+) -> None:
+    """A stream that is made again has the versions of the one that was deleted."""
+    bk = cluster.client()
+    catalog = bk.stream_context.catalog
+    stored = await catalog.create(NAME)
+    writer = await bk.create_ledger(beside=lambda ledger: [catalog.note(NAME, ledger)])
+    await catalog.delete(NAME, stored.version)
+    await catalog.create(NAME)
+    assert await catalog.condemn(NAME, writer.id)
+    info = StreamInfo((StreamLedger(writer.id, has_counts=False),))
+    with pytest.raises(StreamFenced):
+        await catalog.write(NAME, info, stored.version, settled=[writer.id])
+    await bk.stream_context.deletions.delete(NAME, [writer.id])
+    assert await ledgers(cluster) == [] and await notes(cluster) == []
+    assert not await catalog.condemn(NAME, writer.id)
