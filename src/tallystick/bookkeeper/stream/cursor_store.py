@@ -40,7 +40,6 @@ from tallystick.errors import (
     Unavailable,
 )
 
-MOST_ENTRIES = 50_000  # of a cursor ledger (metadataMaxEntriesPerLedger)
 LEDGER_AGE_S = 4 * 3600.0  # after which it is replaced (ledgerRolloverTimeout)
 MOST_NODE_RANGES = 1_000  # with more a cursor is closed into its ledger (maxUnackedRangesToPersistInMetadataStore)
 
@@ -141,7 +140,8 @@ class CursorStore:
         await self._save_to_node(core.state())
 
     def _is_worn(self, writer: LedgerWriter) -> bool:
-        return writer.lac + 1 >= MOST_ENTRIES or self._context.context.clock.now() - self._made_at >= LEDGER_AGE_S
+        age_s = self._context.context.clock.now() - self._made_at
+        return writer.lac + 1 >= self._context.settings.max_entries_per_cursor_ledger or age_s >= LEDGER_AGE_S
 
     async def _replace_ledger(self, core: CursorImage) -> None:
         """Go on in a new cursor ledger."""

@@ -59,6 +59,7 @@ class StreamClientSettings:
     lease_s: float = 10.0  # a stream whose owner is silent for so long can be opened by another
     owner: str = ""  # who others are told owns its streams; "": a name that chance gives
     stream: StreamSettings = field(default_factory=StreamSettings)  # of streams that are opened without their own
+    max_entries_per_cursor_ledger: int = 50_000  # another takes its place then (metadataMaxEntriesPerLedger)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -14,7 +14,7 @@ from support.small_cluster import SmallCluster
 from support.stored_cursors import acked, in_ledger, ledgers, node, notes, position
 from tallystick.bookkeeper.stream import cursor_core, cursor_store
 from tallystick.bookkeeper.stream.cursors import Cursors
-from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, CursorState, Position
 from tallystick.errors import (
@@ -101,10 +101,8 @@ async def test_many_ranges_stay_in_the_ledger(
     assert (await node(cursors)).ledger == NO_LEDGER and await ledgers(cursors) == set()
 
 
-async def test_a_long_or_an_old_cursor_ledger_is_replaced(
-    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cursor_store, "MOST_ENTRIES", 3)
+async def test_a_long_or_an_old_cursor_ledger_is_replaced(stream: Stream, cluster: SmallCluster) -> None:
+    cursors = cursors_of(cluster.client(2, StreamClientSettings(max_entries_per_cursor_ledger=3)))
     async with cursors.open(NAME, "billing") as cursor:
         made = []
         for number in range(7):
@@ -115,6 +113,7 @@ async def test_a_long_or_an_old_cursor_ledger_is_replaced(
         await acked(cursor, 7)
         newest = (await node(cursors)).ledger
         assert newest not in made and await ledgers(cursors) == {newest} and await notes(cursors) == []
+    cursors.close()
 
 
 async def test_acknowledgements_at_one_time_are_stored_together(stream: Stream, cursors: Cursors) -> None:

@@ -31,7 +31,9 @@ def test_settings_of_a_stream(wrong: dict[str, Any]) -> None:
         StreamSettings(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"lease_s": 0}, {"owner": b"me"}, {"stream": {}}])
+@pytest.mark.parametrize(
+    "wrong", [{"lease_s": 0}, {"owner": b"me"}, {"stream": {}}, {"max_entries_per_cursor_ledger": 0}]
+)
 def test_settings_of_a_client(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         StreamClientSettings(**wrong)
