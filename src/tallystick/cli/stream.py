@@ -114,6 +114,9 @@ def trim(
     *,
     keep_s: Annotated[float | None, Parameter(help="Keep ledgers that were closed within so many seconds.")] = None,
     keep_bytes: Annotated[int | None, Parameter(help="Keep so many bytes of newest ledgers.")] = None,
+    ttl_s: Annotated[
+        float | None, Parameter(help="Let cursors pass over messages that were published longer ago.")
+    ] = None,
     owner: OwnerOptions = OWNER,
     explain: StreamExplain = False,
     service: MetadataOption = SERVICE,
@@ -121,7 +124,8 @@ def trim(
 ) -> None:
     """Delete whole ledgers at the front of a stream that are too old, or too many. No cursor loses what it needs.
 
-    With both options a ledger goes that either of them does not keep, as in Pulsar's retention.
+    With --ttl-s what is older than that is needed no more. With both other options a ledger goes that either of them
+    does not keep, as in Pulsar's retention.
 
     Example: `tally stream trim public/default/persistent/orders --keep-s 604800`
     """
@@ -129,7 +133,9 @@ def trim(
 
     from tallystick.cli import output, streams
 
-    dropped = asyncio.run(streams.trim(service.resolve(), name, owner, keep_s, keep_bytes, explain=explain))
+    dropped = asyncio.run(
+        streams.trim(service.resolve(), name, owner, keep_s, keep_bytes, ttl_s=ttl_s, explain=explain)
+    )
     if json:
         output.json_line({"stream": name, "deleted_ledgers": dropped})
     else:

@@ -117,7 +117,9 @@ def _position(position: Any) -> str | None:
     return None if position is None else str(position)
 
 
-def settings(owner: OwnerOptions, *, keep_s: float | None = None, keep_bytes: int | None = None) -> StreamSettings:
+def settings(
+    owner: OwnerOptions, *, keep_s: float | None = None, keep_bytes: int | None = None, ttl_s: float | None = None
+) -> StreamSettings:
     """Raises UsageError."""
     return StreamSettings(
         ensemble=owner.ensemble,
@@ -125,16 +127,24 @@ def settings(owner: OwnerOptions, *, keep_s: float | None = None, keep_bytes: in
         ack_quorum=owner.ack_quorum,
         retention_s=UNLIMITED if keep_s is None else keep_s,
         retention_bytes=UNLIMITED if keep_bytes is None else keep_bytes,
+        ttl_s=UNLIMITED if ttl_s is None else ttl_s,
     )
 
 
 async def trim(
-    uri: str, name: str, owner: OwnerOptions, keep_s: float | None, keep_bytes: int | None, *, explain: bool
+    uri: str,
+    name: str,
+    owner: OwnerOptions,
+    keep_s: float | None,
+    keep_bytes: int | None,
+    *,
+    ttl_s: float | None = None,
+    explain: bool,
 ) -> list[LedgerId]:
     """Returns the ledgers that left the stream. They are deleted by then."""
-    if keep_s is None and keep_bytes is None:
+    if keep_s is None and keep_bytes is None and ttl_s is None:
         raise UsageError("say what to keep: --keep-s 604800 for a week, --keep-bytes N, or --keep-s 0 for nothing")
-    chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes)
+    chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s)
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen) as stream:
         dropped = await stream.trim()
         await bk.stream_context.deletions.done()

@@ -120,8 +120,9 @@ class Stream:
         self._loop.run(self._stream.roll_over())
 
     def trim(self) -> list[LedgerId]:
-        """Delete the ledgers that retention does not keep. Returns those that left the list; bookies give their space
-        back later. Raises StreamFenced, StreamClosed, Unavailable, MetadataError."""
+        """Let messages expire whose time is over, and delete the ledgers that retention does not keep. Returns those
+        that left the list; bookies give their space back later. Raises StreamFenced, StreamClosed, Unavailable,
+        MetadataError."""
         return self._loop.run(self._stream.trim())
 
     def terminate(self) -> Position:

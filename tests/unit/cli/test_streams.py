@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -121,6 +122,15 @@ async def test_a_stream_ends_for_good(cluster: SmallCluster, uri: str) -> None:
     with pytest.raises(StreamTerminated):
         await (await cluster.client(3).open_stream(NAME)).append(b"late")
     assert (await stream_status(cluster.client(4), NAME)).ownership.info.terminated == last
+
+
+async def test_cursors_pass_over_what_is_too_old(uri: str) -> None:
+    await create_cursor(uri, "c")
+    assert await streams.trim(uri, NAME, OWNER, None, None, ttl_s=3600.0, explain=False) == []
+    assert await consumed(uri, "c", count=1) == "0"
+    await asyncio.sleep(0.01)
+    assert await streams.trim(uri, NAME, OWNER, None, None, ttl_s=0.001, explain=False) == []
+    assert await consumed(uri, "c") == ""
 
 
 async def test_a_wrong_name_makes_no_stream(uri: str) -> None:

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.stream.cursor_list import CursorList
 from tallystick.bookkeeper.stream.cursor_places import CursorPlaces
 from tallystick.bookkeeper.stream.cursor_reading import CursorReading
 from tallystick.bookkeeper.stream.cursor_saves import CursorSaves
+from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.leases import Lease, Leases
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -52,8 +53,10 @@ class Cursor:
         self._loop = asyncio.get_running_loop()
         self._refusal: TallyError | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._passing: asyncio.Task[None] | None = None  # what has expired
         if lease is not None:
             lease.lost = self._fence
+            cursor_list.listen(self._list_changed)
 
     @property
     def is_durable(self) -> bool:
@@ -175,6 +178,24 @@ class Cursor:
         self._require_open()
         self._core.ack_up_to(last.position, last.batch_size)
         await self._save()
+
+    def _list_changed(self) -> None:
+        """The owner of the stream may have let messages expire."""
+        with contextlib.suppress(TallyError):  # whoever reads is told
+            expired = expired_in(self._list.list.info)
+            if self._refusal is None and self._passing is None and self._core.mark < expired:
+                self._passing = self._loop.create_task(self._pass_over(expired))
+
+    async def _pass_over(self, expired: Position) -> None:
+        mark = self.mark
+        try:
+            await self.ack_up_to(expired)
+            self._list.emit("cursor messages expired", mark=str(mark), to=str(expired))
+        except TallyError as error:  # the next acknowledgement stores it, or the next change of the list
+            if self._refusal is None:
+                self._list.emit("cursor not moved", reason=error)
+        finally:
+            self._passing = None
 
     async def _save(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
@@ -37,6 +38,7 @@ class CursorList:
     def __init__(self, ledgers: LedgerClient, stream_list: StreamList, counts: SharedCounts, cursor: str) -> None:
         self.stream, self.cursor, self.list = stream_list.stream, cursor, stream_list
         self._ledgers, self._counts = ledgers, counts
+        self._listener: Callable[[], None] | None = None
 
     @property
     def counts(self) -> EntryCounts:
@@ -90,7 +92,14 @@ class CursorList:
     def emit(self, kind: str, **fields: object) -> None:
         self._ledgers.context.events.emit(kind, stream=self.stream, cursor=self.cursor, **fields)
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this after each change of the list."""
+        self._listener = listener
+        self.list.listeners[listener] = None
+
     def release(self) -> None:
+        if self._listener is not None:
+            self.list.listeners.pop(self._listener, None)
         self.list.release()
 
 

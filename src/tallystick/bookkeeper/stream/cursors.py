@@ -4,7 +4,7 @@
 2. A newest ledger that is open and has no mark of ours may have a Pulsar broker, which has all cursors: then stop here.
 3. Read the cursor's node, or make it.
 4. Recover its ledger, and write the node: nobody else changes the cursor from then on.
-5. Read the list of the stream, which is newer than what the cursor says of it, and begin.
+5. Read the list of the stream, which is newer than what the cursor says of it, and begin behind what has expired.
 
 One that is not durable needs step 5 alone.
 """
@@ -22,6 +22,7 @@ from tallystick.bookkeeper.stream.cursor_reading import CursorReading
 from tallystick.bookkeeper.stream.cursor_saves import CursorSaves
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.entries import Damaged
+from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS, EntryDecoder
 from tallystick.bookkeeper.stream.names import cursor_name, stream_name
@@ -132,6 +133,10 @@ class Cursors:
         if core.mark < state.mark:
             cursor_list.emit("cursor moved", mark=str(state.mark), to=str(core.mark))
         handle = self._handle(core, cursor_list, store, lease, is_raw=is_raw)
+        expired = expired_in(cursor_list.list.info)
+        if core.mark < expired and core.exists(expired):  # stored with what comes next, or in the node at the close
+            cursor_list.emit("cursor messages expired", mark=str(core.mark), to=str(expired))
+            core.ack_up_to(expired)
         cursor_list.emit("cursor opened", mark=str(core.mark), takeover=takeover)
         return handle
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from operator import attrgetter
 from typing import TypeVar
@@ -71,6 +71,7 @@ class StreamList:
         self.stream = stream
         self.users = 0
         self.changes = 0  # counts what ``wait`` waits for
+        self.listeners: dict[Callable[[], None], None] = {}  # each is called when there is another list
         self.trimmed = EARLIEST  # what was before this position is deleted, as far as anybody here has seen
         self._lists, self._store = lists, lists.catalog.store
         self._path = lists.catalog.paths.stream(stream)
@@ -194,6 +195,8 @@ class StreamList:
         else:
             self._install(info, node.version)
             self.wake()
+            for listener in tuple(self.listeners):
+                listener()
         self._creation = node.creation
 
     def _fail(self, error: MetadataError) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from tallystick.bookkeeper.stream.append_flow import AppendFlow
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.due_times import DueTimes
+from tallystick.bookkeeper.stream.expiry import expire_messages
 from tallystick.bookkeeper.stream.ledger_steps import LedgerSteps, failure_of
 from tallystick.bookkeeper.stream.opening import OpenedStream
 from tallystick.bookkeeper.stream.rollover import (
@@ -218,7 +219,7 @@ class StreamOwner:
         writer = self._steps.take_next()
         self._created_ms = self._context.context.clock.wall_ms()
         self._emit("stream rolled over", ledger=writer.id)
-        self._trims = self._settings.has_retention
+        self._trims = self._settings.has_upkeep
         self._set_due()
         self.flow.go_on(writer)
 
@@ -325,7 +326,7 @@ class StreamOwner:
     def due(self) -> None:
         """For ``DueTimes``: the ledger may be too old, or others for retention."""
         self.begin(self._core.aged(self._now()))
-        if self._settings.has_retention and self._core.is_open:
+        if self._settings.has_upkeep and self._core.is_open:
             self._trims = True
             self._begin_work()
             self._set_due()
@@ -336,16 +337,22 @@ class StreamOwner:
                 self._core.due_at + self._settings.max_ledger_age_s * AGE_SPREAD * self._context.context.random.random()
             )
             now = self._now()
-            if self._settings.has_retention:
+            if self._settings.has_upkeep:
                 at = min(max(at, now + 1.0), now + TRIM_EVERY_S)
             self._due_times.set(self, at)
+
+    async def trim(self) -> list[LedgerId]:
+        """Let messages expire, and drop ledgers, as the settings say: for ``work`` that is ``alone``. Returns the
+        ledgers that left the list."""
+        await expire_messages(self._context, self.stream, self.stored_list, self._settings)
+        return await trim_stream(self._context, self.stream, self.stored_list, self._settings, self.keep)
 
     async def _trim(self) -> None:
         self._trims = False
         if not self._core.is_open:
             return  # the next ledger brings it up again
         try:
-            await trim_stream(self._context, self.stream, self.stored_list, self._settings, self.keep)
+            await self.trim()
         except StreamFenced as error:
             self._steps.why = error
             self._todo.extend(self._core.failed(Failure.FENCED, self._now()))

@@ -206,7 +206,7 @@ def _no_messages(stream: str, **fields: Position) -> HandOverRefused:
 async def _check(
     context: StreamContext, stream: str, info: StreamInfo, policies: NamespacePolicies, *, force: bool
 ) -> BrokerDeletions:
-    deletions = broker_deletions(info, await cursor_marks(context, stream), policies)
+    deletions = broker_deletions(info, [*(await cursor_marks(context, stream)).values()], policies)
     if deletions and not force:
         cursor = ", or the stream a durable cursor at its beginning" if deletions.cursor_keeps else ""
         raise HandOverRefused(

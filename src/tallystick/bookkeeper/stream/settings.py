@@ -29,6 +29,7 @@ class StreamSettings:
     max_pending_s: float = 60.0  # appends fail that no ledger could take for so long (metadataOperationsTimeout)
     retention_s: Seconds = UNLIMITED  # a ledger that no cursor needs is deleted so long after it was closed; -1: never
     retention_bytes: Bytes = UNLIMITED  # or when those after it have so many bytes; -1: never
+    ttl_s: Seconds = UNLIMITED  # cursors pass over messages that were published so long ago; -1: never (messageTTL)
     entry_format: str = "pulsar"  # with key, properties and times, as Pulsar's clients read; "raw": the bytes alone
     compression: str | None = None  # of entries in Pulsar's format: "lz4", "zlib", "zstd", "snappy"
 
@@ -39,6 +40,10 @@ class StreamSettings:
         if self.retention_s != UNLIMITED:
             number(self.retention_s, "retention_s")
         whole(self.retention_bytes, "retention_bytes", least=UNLIMITED)
+        if self.ttl_s != UNLIMITED:
+            number(self.ttl_s, "ttl_s", above=0)
+            if self.entry_format == "raw":
+                raise UsageError("raw entries do not say when they were published: they have no ttl_s")
         if self.entry_format not in FORMATS:
             raise UsageError(f"entry_format is one of {', '.join(FORMATS)}", given=self.entry_format)
         if self.compression is not None:
@@ -50,6 +55,11 @@ class StreamSettings:
     def has_retention(self) -> bool:
         """Whether anything is ever deleted."""
         return self.retention_s != UNLIMITED or self.retention_bytes != UNLIMITED
+
+    @property
+    def has_upkeep(self) -> bool:
+        """Whether the owner has to look after what is stored."""
+        return self.has_retention or self.ttl_s != UNLIMITED
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from tallystick.bookkeeper.stream.owner import StreamOwner
 from tallystick.bookkeeper.stream.rollover import Phase
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.state import stream_state
-from tallystick.bookkeeper.stream.trim import trim_stream
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -194,14 +193,12 @@ class Stream:
         await self._owner.roll_over()
 
     async def trim(self) -> list[LedgerId]:
-        """Delete the ledgers that retention does not keep. Returns those that left the list; bookies give their space
-        back later. Raises StreamFenced, StreamClosed, Unavailable, MetadataError."""
+        """Let messages expire whose time is over, and delete the ledgers that retention does not keep. Returns those
+        that left the list; bookies give their space back later. Raises StreamFenced, StreamClosed, Unavailable,
+        MetadataError."""
         check_loop(self._loop)
         self._require_open()
-        owner = self._owner
-        return await owner.alone(
-            lambda: trim_stream(self._context, self.name, owner.stored_list, self.settings, owner.keep)
-        )
+        return await self._owner.alone(self._owner.trim)
 
     async def terminate(self) -> Position:
         """Take no more appends, for good: what was appended before is stored, and the stream has an end. Returns the

@@ -34,7 +34,7 @@ async def trim_stream(
     if not settings.has_retention:
         return []
     marks = await cursor_marks(context, stream)
-    dropped = trimmable(stored_list.info, marks, settings, context.context.clock.wall_ms())
+    dropped = trimmable(stored_list.info, marks.values(), settings, context.context.clock.wall_ms())
     if dropped:
         last = next(each for each in stored_list.info.ledgers if each.ledger == dropped[-1])
         await keep(Position(last.ledger, last.entries - 1))
@@ -47,13 +47,13 @@ async def trim_stream(
     return dropped
 
 
-async def cursor_marks(context: StreamContext, stream: str) -> list[Position]:
+async def cursor_marks(context: StreamContext, stream: str) -> dict[str, Position]:
     """Returns up to where each durable cursor has acknowledged everything, as it is stored now."""
-    marks = []
+    marks = {}
     for cursor in await context.catalog.cursors(stream):
         if cursor != DEDUPLICATION:
             try:
-                marks.append((await stored_state(context, stream, cursor)).mark)
+                marks[cursor] = (await stored_state(context, stream, cursor)).mark
             except NoSuchCursor:
                 continue  # it was deleted meanwhile
     return marks
