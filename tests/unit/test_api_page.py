@@ -22,6 +22,7 @@ INSIDE = {
     "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac"},
     "Position": {"count", "index"},
     "Stream": {"end_with_client"},
+    "Cursor": {"end_with_client"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
     "Message": {"all_properties", "encode_with_id"},

@@ -316,7 +316,7 @@ class Cursor:
         self._loop.run(self._cursor.close())
 
     def abort(self) -> None:
-        """Stop at once, as if the process died: what waits fails, and may be stored."""
+        """Stop at once, and let others own the cursor: what waits fails, and may be stored."""
         self._loop.call(self._cursor.abort)
 
     def __enter__(self) -> Self:

@@ -27,6 +27,7 @@ INSIDE = {  # what the house itself uses of the asynchronous classes, and makes 
     "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac"},
     "LedgerReader": {"open"},
     "Stream": {"end_with_client"},
+    "Cursor": {"end_with_client"},
 }
 
 

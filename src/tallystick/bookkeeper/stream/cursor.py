@@ -53,9 +53,10 @@ class Cursor:
         self._loop = asyncio.get_running_loop()
         self._refusal: TallyError | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None  # at what is stored
         self._passing: asyncio.Task[None] | None = None  # what has expired
         if lease is not None:
-            lease.lost = self._fence
+            lease.lost, lease.regained = self._fence, self._lease_regained
             cursor_list.listen(self._list_changed)
 
     @property
@@ -231,9 +232,32 @@ class Cursor:
         self._list.emit("cursor closed", mark=str(self.mark))
 
     def abort(self) -> None:
-        """Stop at once, as if the process died: what waits fails, and may be stored."""
+        """Stop at once, and let others own the cursor: what waits fails, and may be stored."""
+        self.end_with_client()
+        if self._lease is not None:
+            self._leases.give_back_soon(self._lease)
+
+    def end_with_client(self) -> None:
+        """The same for a client that gives all its leases back."""
         self._stop(StreamClosed("this cursor was stopped", stream=self.stream, cursor=self.name))
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        await self._reading.close()
+        self._list.release()
         self._released(self)
+
+    def _lease_regained(self) -> None:
+        """Another owner may have come and gone: then what is stored is another, and this one owns nothing."""
+        self._looking = self._loop.create_task(self._look_at_store())
+
+    async def _look_at_store(self) -> None:
+        try:
+            if not await self._saves.is_unchanged():
+                self._fence()
+        except TallyError as error:  # the next save finds out
+            self._list.emit("cursor ledger failed", reason=error)
 
     def _fence(self) -> None:
         if self._refusal is None:

@@ -63,6 +63,10 @@ class CursorSaves:
             self._save = None
             save.done.set()
 
+    async def is_unchanged(self) -> bool:
+        """Whether nobody else changed what is stored. Raises MetadataError when nobody can tell."""
+        return self._store is None or await self._store.is_unchanged()
+
     async def close(self, refusal: TallyError) -> None:
         """Store what there is, unless it was stopped, and let go of the store: later calls raise ``refusal``.
 

@@ -211,6 +211,15 @@ class CursorStore:
         await self._replace_node(NO_LEDGER, state)
         self.abort()
 
+    async def is_unchanged(self) -> bool:
+        """Whether no other owner wrote the node, as of now; also while there is another call. Raises MetadataError."""
+        version = self._version
+        try:
+            stored = await self._context.catalog.read_cursor(self._stream, self._cursor)
+        except NoSuchCursor:
+            return False
+        return stored.version == version or self._version != version or self._doubtful is not None
+
     # -- closing ------------------------------------------------------------------------------------------------------
 
     async def close(self, core: CursorImage, *, is_saved: bool) -> None:

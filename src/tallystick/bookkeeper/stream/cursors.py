@@ -116,7 +116,7 @@ class Cursors:
     def close(self) -> None:
         """Stop all cursors that are open, as if the process died."""
         for cursor in tuple(self._open_cursors):
-            cursor.abort()
+            cursor.end_with_client()
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
