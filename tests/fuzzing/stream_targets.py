@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from fuzzing.targets import Target
+from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
 from tallystick.bookkeeper.wire import managed_ledgers, pulsar_messages
 from tallystick.bookkeeper.wire.compression import Compression, compress, decompress
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -31,18 +32,18 @@ def lists(data: bytes) -> None:
 
 def cursors(data: bytes) -> None:
     try:
-        info = managed_ledgers.decode_cursor(data, where="")
+        info = decode_cursor(data, where="")
     except MetadataError:
         return
-    assert managed_ledgers.decode_cursor(managed_ledgers.encode_cursor(info), where="") == info
+    assert decode_cursor(encode_cursor(info), where="") == info
 
 
 def cursor_states(data: bytes) -> None:
     try:
-        state = managed_ledgers.decode_cursor_state(data, where="")
+        state = decode_cursor_state(data, where="")
     except MetadataError:
         return
-    again = managed_ledgers.decode_cursor_state(managed_ledgers.encode_cursor_state(state), where="")
+    again = decode_cursor_state(managed_ledgers.encode_cursor_state(state), where="")
     assert (again.mark, again.batches, again.properties) == (state.mark, state.batches, state.properties)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from support.cursor_bytes import decode_cursor_state
 from support.listed_streams import NAME
 from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.stream.cursors import Cursors
-from tallystick.bookkeeper.wire.managed_ledgers import decode_cursor_state
 from tallystick.bookkeeper.wire.stream_values import CursorInfo, CursorState, Position
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
 from support.pulsar_entries import decode_entry
 from tallystick.bookkeeper.wire import managed_ledgers, pulsar_messages
 from tallystick.bookkeeper.wire.compression import Compression
@@ -49,8 +50,8 @@ def test_properties_of_a_ledger_of_pulsar() -> None:
 @pytest.mark.parametrize("case", cases("cursors"))
 def test_cursors_of_pulsar(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"])
-    info = managed_ledgers.decode_cursor(data, where="here")
-    assert managed_ledgers.encode_cursor(info) == data
+    info = decode_cursor(data, where="here")
+    assert encode_cursor(info) == data
     if case["decoded"] is not None:
         fields, state = dict(case["decoded"]), info.state
         assert state is not None
@@ -63,21 +64,21 @@ def test_cursors_of_pulsar(case: dict[str, Any]) -> None:
 
 def test_entries_that_pulsar_has_acknowledged_one_by_one() -> None:
     data = next(case["hex"] for case in GOLDEN["cursors"] if case["name"] == "plain/exclusive")
-    state = managed_ledgers.decode_cursor(bytes.fromhex(data), where="here").state
+    state = decode_cursor(bytes.fromhex(data), where="here").state
     ranges = (AckedRange(Position(1, 1), Position(1, 2)), AckedRange(Position(1, 3), Position(1, 4)))
     assert state == CursorState(Position(1, 0), ranges)
 
 
 def test_messages_of_a_batch_that_pulsar_has_acknowledged_one_by_one() -> None:
     data = next(case["hex"] for case in GOLDEN["cursors"] if case["name"].startswith("batch acknowledged"))
-    state = managed_ledgers.decode_cursor(bytes.fromhex(data), where="here").state
+    state = decode_cursor(bytes.fromhex(data), where="here").state
     assert state is not None and state.batches == {Position(0, 0): (0b110101,)}
 
 
 @pytest.mark.parametrize("case", cases("cursor_states"))
 def test_entries_of_cursor_ledgers_of_pulsar(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"])
-    state = managed_ledgers.decode_cursor_state(data, where="here")
+    state = decode_cursor_state(data, where="here")
     assert managed_ledgers.encode_cursor_state(state) == data
     fields = dict(case["decoded"])
     assert state.mark == Position(fields["ledgerId"], fields["entryId"])

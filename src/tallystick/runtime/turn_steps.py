@@ -5,6 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from typing import TypeVar
+
+from tallystick.codec.steps import Steps
+
+T = TypeVar("T")
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """Run each step in a turn of the loop. Returns the outcome."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
+        await asyncio.sleep(0)
 
 
 class TurnSteps:

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.wire import managed_ledgers
 from tallystick.bookkeeper.wire import metadata as ledgers
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerMetadata
+from tallystick.codec.steps import finished
 from tallystick.sim.invariants import OnViolation
 from tallystick.sim.past_tree import NodeChange
 from tallystick.sim.streams_cursor_judge import CursorHistory
@@ -161,7 +162,7 @@ class ListJudge:
             if cursor in self._cursors:
                 self._cursors[cursor].is_deleted = True
             return
-        info = managed_ledgers.decode_cursor(after.data, where="judge")
+        info = finished(managed_ledgers.cursor_decoding(after.data, where="judge"))
         if info.ledger != NO_LEDGER:
             self._cursor_ledgers[cursor] = info.ledger
         else:

@@ -31,6 +31,7 @@ from tallystick.errors import (
     ZnodeExists,
     ZnodeNotEmpty,
 )
+from tallystick.runtime.turn_steps import in_turns
 
 MISSING: Version = -1  # of a node that is to be made
 
@@ -131,11 +132,12 @@ class StreamCatalog:
         node = await self.store.get(path)
         if node is None:
             raise NoSuchCursor(stream=stream, cursor=cursor)
-        return Versioned(wire.decode_cursor(node.data, where=f"{self.store.where}{path}"), node.version)
+        info = await in_turns(wire.cursor_decoding(node.data, where=f"{self.store.where}{path}"))
+        return Versioned(info, node.version)
 
     async def _create_cursor(self, stream: str, cursor: str, info: CursorInfo) -> Version:
         """Never below a stream that is deleted: the nodes above are made if they are missing."""
-        change = Create(self.paths.cursor(stream, cursor), wire.encode_cursor(info))
+        change = Create(self.paths.cursor(stream, cursor), await in_turns(wire.cursor_encoding(info)))
         while True:
             listed = await self.read(stream, synced=True)
             try:
@@ -163,7 +165,7 @@ class StreamCatalog:
         """
         if version == MISSING:
             return await self._create_cursor(stream, cursor, info)
-        update = Update(self.paths.cursor(stream, cursor), wire.encode_cursor(info), version)
+        update = Update(self.paths.cursor(stream, cursor), await in_turns(wire.cursor_encoding(info)), version)
         try:
             await self._change(update, stream, noted, settled, cursor)
         except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:

@@ -27,13 +27,15 @@ from tallystick.bookkeeper.wire.cursor_parts import (
 )
 from tallystick.bookkeeper.wire.stream_values import AckedRange, CursorState, Position
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.steps import Steps
 from tallystick.errors import NoSuchPosition, StreamFull
 
 MOST_RANGES = 10_000  # that are written (maxUnackedRangesToPersist)
 MOST_BATCHES = 10_000  # that are written (maxBatchDeletedIndexToPersist)
 MOST_BATCH_WORDS = 32_768  # of their bitmaps: together with all else less than a node of ZooKeeper may have
 MOST_BATCH_BYTES = 64 << 20  # of memory for batches
-STEP_BATCHES = 256  # that are encoded without a stop: some ms
+STEP_PARTS = 256  # batches and bitmaps that are encoded without a stop: some ms
+STEP_RESTORED = 512  # ranges and batches that are restored without a stop
 MOST_AHEAD = 65_536  # entries beyond the last one that is known to be confirmed: another saw them confirmed
 
 
@@ -50,8 +52,8 @@ class CursorCore:
         self.listed(counts)
 
     @classmethod
-    def restored(cls, counts: EntryCounts, ends: Mapping[LedgerId, EntryId], state: CursorState) -> CursorCore:
-        """Returns a cursor as it was written. ``ends``: of open ledgers the entry after the last known one.
+    def restored(cls, counts: EntryCounts, ends: Mapping[LedgerId, EntryId], state: CursorState) -> Steps[CursorCore]:
+        """Returns a cursor as it was written, in steps. ``ends``: of open ledgers the entry after the last known one.
 
         What it says of places that the stream does not have is left out. A mark ahead of the end is moved there.
         """
@@ -59,9 +61,11 @@ class CursorCore:
         for ledger, end in ends.items():
             core.learned(ledger, end)
         core.learned(core.mark.ledger, core.mark.entry + 1)
-        core._restore_ranges(state)
-        for position, words in sorted(state.batches.items()):
+        yield from core._restore_ranges(state)
+        for number, (position, words) in enumerate(sorted(state.batches.items()), 1):
             core._restore_batch(position, bits_of(words))
+            if number % STEP_RESTORED == 0:
+                yield
         core._absorb()
         core.changes = 0
         return core
@@ -293,9 +297,13 @@ class CursorCore:
 
     def prepare(self) -> Iterator[None]:
         """Encode what has changed, for a while between any two steps; it may change on meanwhile."""
+        free = STEP_PARTS
         for ledger in tuple(self._order):
-            while (acks := self._acks.get(ledger)) is not None and acks.prepare(STEP_BATCHES):
-                yield
+            while (acks := self._acks.get(ledger)) is not None and (done := acks.prepare(free)):
+                free -= done
+                if free <= 0:
+                    free = STEP_PARTS
+                    yield
 
     def encoded(self) -> bytes:
         """Returns what is written, as an entry of a cursor ledger: what has not changed is not encoded again."""
@@ -338,11 +346,14 @@ class CursorCore:
 
     # -- restoring ----------------------------------------------------------------------------------------------------
 
-    def _restore_ranges(self, state: CursorState) -> None:
-        reached = self.mark
+    def _restore_ranges(self, state: CursorState) -> Steps[None]:
+        reached, number = self.mark, 0
         for each in sorted(state.acked, key=lambda each: each.after):
             at = max(self.after(max(each.after, reached)), Position(each.after.ledger, 0))
             while at <= each.to and at.ledger in self.counts:
+                number += 1
+                if number % STEP_RESTORED == 0:
+                    yield
                 most = self._believed_end(at.ledger)
                 last = min(each.to.entry, most - 1) if at.ledger == each.to.ledger else self._end(at.ledger) - 1
                 if last >= at.entry:

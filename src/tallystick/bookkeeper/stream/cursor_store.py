@@ -22,7 +22,7 @@ from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.opening import require_ours
-from tallystick.bookkeeper.wire.managed_ledgers import decode_cursor_state, encode_cursor
+from tallystick.bookkeeper.wire.managed_ledgers import cursor_encoding, cursor_state_decoding
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
@@ -39,6 +39,7 @@ from tallystick.errors import (
     TallyError,
     Unavailable,
 )
+from tallystick.runtime.turn_steps import in_turns
 
 LEDGER_AGE_S = 4 * 3600.0  # after which it is replaced (ledgerRolloverTimeout)
 MOST_NODE_RANGES = 1_000  # with more a cursor is closed into its ledger (maxUnackedRangesToPersistInMetadataStore)
@@ -113,7 +114,7 @@ class CursorStore:
                 if (last := reader.last_entry) >= 0:
                     async for entry in reader.read(last, last):
                         where = f"entry {last} of ledger {ledger} of cursor {self._cursor} of {self._stream}"
-                        return decode_cursor_state(bytes(entry.data), where=where)
+                        return await in_turns(cursor_state_decoding(bytes(entry.data), where=where))
         except (NoSuchLedger, NoSuchEntry, DigestMismatch):
             pass
         return None
@@ -277,7 +278,7 @@ class CursorStore:
             stored = await self._context.catalog.read_cursor(self._stream, self._cursor)
         except NoSuchCursor:
             raise fenced from None
-        if stored.version == self._version + 1 and _is_same(stored.value, doubtful):
+        if stored.version == self._version + 1 and await _is_same(stored.value, doubtful):
             self._info, self._version = doubtful, stored.version
         elif stored.version != self._version:
             raise fenced
@@ -287,8 +288,8 @@ class CursorStore:
         self._context.context.events.emit(kind, stream=self._stream, cursor=self._cursor, **fields)
 
 
-def _is_same(stored: CursorInfo, written: CursorInfo) -> bool:
-    return encode_cursor(stored) == encode_cursor(written)
+async def _is_same(stored: CursorInfo, written: CursorInfo) -> bool:
+    return await in_turns(cursor_encoding(stored)) == await in_turns(cursor_encoding(written))
 
 
 def _custom_metadata(stream: str, cursor: str) -> Mapping[str, bytes]:

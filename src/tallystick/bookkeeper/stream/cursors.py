@@ -32,6 +32,7 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Cursor
 from tallystick.errors import MetadataUncertain, NoSuchCursor, StreamFenced, StreamOwned, UsageError
 from tallystick.runtime.arguments import instance
 from tallystick.runtime.opening import Opening
+from tallystick.runtime.turn_steps import in_turns
 
 ATTEMPTS = 5  # to make a cursor, while responses are lost or others delete it
 
@@ -129,7 +130,8 @@ class Cursors:
         store = CursorStore(self._context, stream, cursor, lease, node)
         state = await store.recover()
         await cursor_list.list.sync()
-        core = CursorCore.restored(cursor_list.counts, await cursor_list.ends(), state)
+        ends = await cursor_list.ends()
+        core = await in_turns(CursorCore.restored(cursor_list.counts, ends, state))
         if core.mark < state.mark:
             cursor_list.emit("cursor moved", mark=str(state.mark), to=str(core.mark))
         handle = self._handle(core, cursor_list, store, lease, is_raw=is_raw)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tallystick.bookkeeper.stream.acked_entries import AckedEntries
+from tallystick.bookkeeper.wire.acked_bitmaps import MOST_WORDS
 from tallystick.bookkeeper.wire.cursor_parts import WORD_BYTES, batch_part, bitmap_part, bitmap_words, word_count
 from tallystick.bookkeeper.wire.stream_values import AckedRange, Position
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -106,11 +107,15 @@ class LedgerAcks:
         return self._batch_order
 
     def prepare(self, most: int) -> int:
-        """Encode some batches, ``most`` at once, before they are asked for. Returns how many it were."""
+        """Encode some batches, ``most`` at once, and then the bitmap, before they are asked for. Returns how many it
+        were."""
         stale = [*islice(self._stale, most)]
         for entry in stale:
             self._encode(entry)
-        return len(stale)
+        if len(stale) == most or self._bitmap is not None or self.bitmap_words(self.entries.runs) > MOST_WORDS:
+            return len(stale)
+        self._bitmap = self._encode_bitmap(self.entries.end())
+        return len(stale) + 1
 
     def _encode(self, entry: EntryId) -> None:
         self._encoded[entry] = batch_part(Position(self.ledger, entry), self.batches[entry])

@@ -12,19 +12,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import TypeVar
 
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.wire.stream_lists import ListDecoder
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
-from tallystick.codec.steps import Steps
 from tallystick.errors import MetadataError, MetadataUnavailable, NoSuchStream, TallyError, UsageError
+from tallystick.runtime.turn_steps import in_turns
 
 RETRY_S = 0.5  # after a change, when the metadata could not be read
-
-T = TypeVar("T")
 
 _LEDGER = attrgetter("ledger")
 
@@ -189,7 +186,7 @@ class StreamList:
         if node.version == self._version and self._failure is None:
             return
         try:
-            info = await _in_turns(self._decoder.steps(node.data, where=f"{self._store.where}{self._path}"))
+            info = await in_turns(self._decoder.steps(node.data, where=f"{self._store.where}{self._path}"))
         except MetadataError as error:
             self._fail(error)
         else:
@@ -233,17 +230,6 @@ def trimmed_end(before: Sequence[StreamLedger], after: Sequence[StreamLedger], w
         if count:
             return Position(gone.ledger, count)
     return EARLIEST
-
-
-async def _in_turns(steps: Steps[T]) -> T:
-    """Run each step in a turn of the loop."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            outcome: T = end.value
-            return outcome
-        await asyncio.sleep(0)
 
 
 def _looked_at(reading: asyncio.Task[None]) -> None:

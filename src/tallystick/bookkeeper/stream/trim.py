@@ -13,10 +13,11 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION, trimmable
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.bookkeeper.wire.managed_ledgers import decode_cursor_state
+from tallystick.bookkeeper.wire.managed_ledgers import cursor_state_decoding
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorState, Position, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchCursor, NoSuchLedger
+from tallystick.runtime.turn_steps import in_turns
 
 Keep = Callable[[Position], Awaitable[None]]
 
@@ -72,7 +73,7 @@ async def stored_state(context: StreamContext, stream: str, cursor: str) -> Curs
                 return in_node
             async for entry in reader.read(reader.last_entry, reader.last_entry):
                 where = f"ledger {info.ledger} of cursor {cursor}"
-                return decode_cursor_state(bytes(entry.data), where=where)
+                return await in_turns(cursor_state_decoding(bytes(entry.data), where=where))
     except NoSuchLedger:
         pass
     return in_node

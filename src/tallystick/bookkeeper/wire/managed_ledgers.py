@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from tallystick.bookkeeper.wire.acked_bitmaps import bitmaps_of, runs_of
+from tallystick.bookkeeper.wire.acked_bitmaps import WORD_BITS, bitmaps_of, runs_of
 from tallystick.bookkeeper.wire.compression import Compression, compress, decompress
 from tallystick.bookkeeper.wire.stream_values import (
     NO_LEDGER,
@@ -39,14 +39,21 @@ from tallystick.bookkeeper.wire.streams_pb2 import (
     PositionInfo,
 )
 from tallystick.bookkeeper.wire.texts import texts
+from tallystick.codec.steps import Steps, finished
 from tallystick.errors import MetadataError, UsageError
 
 COMPRESSED_BEYOND = 16_384  # bytes
 LONGEST = 4 << 20  # bytes of one list or cursor, decompressed: a list of some 150,000 ledgers
 MOST_RANGES = 65_536  # acknowledged ranges of one cursor, or entries that are acknowledged in part
+MOST_BITMAP_WORDS = 1 << 20  # of all bitmaps of a cursor's entries
+MOST_BATCH_WORDS = 1 << 16  # of the bitmap of a batch
+STEP_RANGES = 1024  # that are encoded or decoded in one step: some ms
+STEP_WORDS = 64  # of a bitmap that are decoded without a stop
+WORDS_A_RANGE = 16  # of a bitmap: they cost what a range does
 
 _MAGIC = b"\x47\x78"  # no message of protobuf begins so
 _HEADER_BYTES = len(_MAGIC) + 4
+_TOO_MANY = "too many ranges are acknowledged"
 _WORD = 1 << 64
 _SIGN = 1 << 63
 _ADVICE = "nothing was changed; read it with the version that wrote it, or restore the bytes"
@@ -135,15 +142,15 @@ def _from_ledger(message: ManagedLedgerInfo.LedgerInfo, has_unknown: bool) -> St
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 
-def encode_cursor(info: CursorInfo) -> bytes:
-    """Encode the node of a cursor. Raises UsageError for what the format cannot hold."""
+def cursor_encoding(info: CursorInfo) -> Steps[bytes]:
+    """Encode the node of a cursor, in steps. Raises UsageError for what the format cannot hold."""
     message = ManagedCursorInfo()
     try:
         message.cursorsLedgerId = info.ledger
         if info.state is not None:
             message.markDeleteLedgerId, message.markDeleteEntryId = info.state.mark[:2]
-            _add_ranges(message, info.state.acked)
-            _add_state(message, info.state)
+            yield from _add_ranges(message, info.state.acked)
+            yield from _add_state(message, info.state)
         if info.last_active_ms:
             message.lastActive = info.last_active_ms
         for name, value in info.properties.items():
@@ -153,14 +160,16 @@ def encode_cursor(info: CursorInfo) -> bytes:
         raise UsageError(f"the cursor cannot be stored: {error}") from error
 
 
-def decode_cursor(data: bytes, *, where: str) -> CursorInfo:
-    """Decode the node of a cursor. Raises MetadataError for foreign or damaged bytes."""
+def cursor_decoding(data: bytes, *, where: str) -> Steps[CursorInfo]:
+    """Decode the node of a cursor, in steps. Raises MetadataError for foreign or damaged bytes."""
     try:
         message = _parsed(ManagedCursorInfo, _plain(data))
         state = None
         if message.HasField("markDeleteLedgerId") and message.HasField("markDeleteEntryId"):
             mark = Position(message.markDeleteLedgerId, message.markDeleteEntryId)
-            state = CursorState(mark, _ranges(message.individualDeletedMessages), *_state(message))
+            acked = yield from _ranges(message.individualDeletedMessages)
+            batches, numbers = yield from _state(message)
+            state = CursorState(mark, acked, batches, numbers)
         elif message.cursorsLedgerId == NO_LEDGER:
             raise ValueError("it has neither a ledger nor a position")
         own = message.cursorProperties
@@ -178,69 +187,100 @@ def encode_cursor_state(state: CursorState) -> bytes:
         message.ledgerId, message.entryId = state.mark[:2]
         bitmaps = bitmaps_of(state.acked)
         if bitmaps is None:
-            _add_ranges(message, state.acked)
+            finished(_add_ranges(message, state.acked))
         else:
             for ledger, words in bitmaps.items():
                 message.individualDeletedMessageRanges.add(key=ledger, values=map(_signed, words))
-        _add_state(message, state)
+        finished(_add_state(message, state))
         return message.SerializeToString()
     except (ValueError, TypeError, DecodeError, EncodeError) as error:
         raise UsageError(f"the state of the cursor cannot be stored: {error}") from error
 
 
-def decode_cursor_state(data: bytes, *, where: str) -> CursorState:
-    """Decode an entry of a cursor ledger. Raises MetadataError for foreign or damaged bytes."""
+def cursor_state_decoding(data: bytes, *, where: str) -> Steps[CursorState]:
+    """Decode an entry of a cursor ledger, in steps. Raises MetadataError for foreign or damaged bytes."""
     try:
         message = _parsed(PositionInfo, data)
-        acked = _ranges(message.individualDeletedMessages)
+        acked = yield from _ranges(message.individualDeletedMessages)
         if not acked:  # as Pulsar does: it writes only one of both
-            acked = _from_bitmaps(message)
-        return CursorState(Position(message.ledgerId, message.entryId), acked, *_state(message))
+            acked = yield from _from_bitmaps(message)
+        batches, properties = yield from _state(message)
+        return CursorState(Position(message.ledgerId, message.entryId), acked, batches, properties)
     except (ValueError, TypeError, DecodeError) as error:
         reason = f"this is no state of a cursor that this version can read: {error}; {_ADVICE}"
         raise MetadataError(reason, where=where, starts_with=data[:32].hex()) from error
 
 
-def _add_ranges(message: PositionInfo | ManagedCursorInfo, acked: Iterable[AckedRange]) -> None:
-    for each in acked:
+def _add_ranges(message: PositionInfo | ManagedCursorInfo, acked: Iterable[AckedRange]) -> Steps[None]:
+    for number, each in enumerate(acked, 1):
         added = message.individualDeletedMessages.add()
         added.lowerEndpoint.ledgerId, added.lowerEndpoint.entryId = each.after[:2]
         added.upperEndpoint.ledgerId, added.upperEndpoint.entryId = each.to[:2]
+        if number % STEP_RANGES == 0:
+            yield
 
 
-def _add_state(message: PositionInfo | ManagedCursorInfo, state: CursorState) -> None:
+def _add_state(message: PositionInfo | ManagedCursorInfo, state: CursorState) -> Steps[None]:
     for name, value in state.properties.items():
         message.properties.add(name=name, value=value)
-    for position in sorted(state.batches):
+    for number, position in enumerate(sorted(state.batches), 1):
         added = message.batchedEntryDeletionIndexInfo.add(deleteSet=map(_signed, state.batches[position]))
         added.position.ledgerId, added.position.entryId = position[:2]
+        if number % STEP_RANGES == 0:
+            yield
 
 
-def _state(message: PositionInfo | ManagedCursorInfo) -> tuple[Mapping[Position, tuple[int, ...]], Mapping[str, int]]:
+def _state(
+    message: PositionInfo | ManagedCursorInfo,
+) -> Steps[tuple[Mapping[Position, tuple[int, ...]], Mapping[str, int]]]:
     if len(message.batchedEntryDeletionIndexInfo) > MOST_RANGES:
         raise ValueError(f"more than {MOST_RANGES} entries are acknowledged in part")
-    batches = {_position(each.position): _words(each.deleteSet) for each in message.batchedEntryDeletionIndexInfo}
+    batches, work = {}, 0
+    for each in message.batchedEntryDeletionIndexInfo:
+        if len(each.deleteSet) > MOST_BATCH_WORDS:
+            raise ValueError(f"a batch of more than {MOST_BATCH_WORDS * 64} messages is acknowledged in part")
+        batches[_position(each.position)] = _words(each.deleteSet)
+        work += 1 + len(each.deleteSet) // WORDS_A_RANGE
+        if work >= STEP_RANGES:
+            work = 0
+            yield
     names = texts(each.name for each in message.properties)
     numbers = dict(zip(names, [each.value for each in message.properties], strict=True))
     return MappingProxyType(batches), MappingProxyType(numbers)
 
 
-def _ranges(ranges: Iterable[MessageRange]) -> tuple[AckedRange, ...]:
+def _ranges(ranges: Sequence[MessageRange]) -> Steps[tuple[AckedRange, ...]]:
+    if len(ranges) > MOST_RANGES:
+        raise ValueError(_TOO_MANY)
     acked = []
     for each in ranges:
         acked.append(AckedRange(_position(each.lowerEndpoint), _position(each.upperEndpoint)))
         if acked[-1].after >= acked[-1].to:
             raise ValueError(f"nothing is after {acked[-1].after} and up to {acked[-1].to}")
-        if len(acked) > MOST_RANGES:
-            raise ValueError("too many ranges are acknowledged")
+        if len(acked) % STEP_RANGES == 0:
+            yield
     return tuple(acked)
 
 
-def _from_bitmaps(message: PositionInfo) -> tuple[AckedRange, ...]:
+def _from_bitmaps(message: PositionInfo) -> Steps[tuple[AckedRange, ...]]:
+    if sum(len(each.values) for each in message.individualDeletedMessageRanges) > MOST_BITMAP_WORDS:
+        raise ValueError(_TOO_MANY)
     acked: list[AckedRange] = []
+    work = 0
     for each in sorted(message.individualDeletedMessageRanges, key=lambda each: each.key):
-        runs = runs_of(each.values, most=MOST_RANGES - len(acked))
-        acked += [AckedRange(Position(each.key, first - 1), Position(each.key, last)) for first, last in runs]
+        for at in range(0, len(each.values), STEP_WORDS):
+            for run in runs_of(each.values[at : at + STEP_WORDS], most=MOST_RANGES - len(acked)):
+                first, last = (entry + at * WORD_BITS for entry in run)
+                work += 1
+                before = acked[-1] if acked else None
+                if before is not None and before.to == (each.key, first - 1, -1):  # it goes on from the step before
+                    acked[-1] = AckedRange(before.after, Position(each.key, last))
+                else:
+                    acked.append(AckedRange(Position(each.key, first - 1), Position(each.key, last)))
+            work += STEP_WORDS // WORDS_A_RANGE
+            if work >= STEP_RANGES:
+                work = 0
+                yield
     return tuple(acked)
 
 

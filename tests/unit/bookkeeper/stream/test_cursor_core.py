@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cursor_bytes import decode_cursor_state
 from tallystick.bookkeeper.stream import cursor_core, ledger_acks
-from tallystick.bookkeeper.stream.cursor_core import CursorCore
+from tallystick.bookkeeper.stream.cursor_core import STEP_PARTS, STEP_RESTORED, CursorCore
 from tallystick.bookkeeper.stream.entry_counts import EntryCounts
-from tallystick.bookkeeper.wire.managed_ledgers import decode_cursor_state, encode_cursor_state
+from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.stream_values import AckedRange, CursorState, Position, StreamInfo, StreamLedger
+from tallystick.codec.steps import finished
 from tallystick.errors import NoSuchPosition, StreamFull
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "wire" / "golden" / "pulsar.json").read_text())
@@ -32,6 +34,10 @@ def cursor(*ledgers: tuple[int, int | None], mark: Position | None = None, known
     if ledgers[-1][1] is None:
         core.learned(ledgers[-1][0], known)
     return core
+
+
+def restored(counts: EntryCounts, ends: dict[int, int], state: CursorState) -> CursorCore:
+    return finished(CursorCore.restored(counts, ends, state))
 
 
 def ack(core: CursorCore, *positions: str, size: int = 0) -> None:
@@ -252,7 +258,7 @@ def test_it_is_a_set_of_messages(steps: list[tuple[str, int, int]]) -> None:
             core.reset(message, SIZE)
             unacked = {each for each in messages if each >= message}
         else:
-            core = CursorCore.restored(core.counts, {}, core.state())
+            core = restored(core.counts, {}, core.state())
         assert step == "reset" or core.mark >= mark
     assert unacked_messages(core) == unacked
     whole = {each.of_entry for each in unacked}
@@ -272,8 +278,29 @@ def test_a_state_that_was_written_is_restored() -> None:
     ack(core, "5:3", "5:4", "5:299", "6:0", "7:63", "7:64", "7:800")
     ack(core, "5:7:1", "7:9:63", size=64)
     for state in (core.state(), decode_cursor_state(core.encoded(), where="")):
-        again = CursorCore.restored(core.counts, {7: 900}, state)
+        again = restored(core.counts, {7: 900}, state)
         assert again.state() == core.state() and again.backlog == core.backlog and again.changes == 0
+
+
+def test_much_is_restored_and_encoded_in_steps() -> None:
+    ledgers = [(ledger, 100) for ledger in range(1, 3001)]
+    core = cursor(*ledgers)
+    ack(core, *(f"{ledger}:5" for ledger, _ in ledgers))
+    ack(core, *(f"{ledger}:7:1" for ledger, _ in ledgers), size=64)
+    assert sum(1 for _ in CursorCore.restored(core.counts, {}, core.state())) == 3000 // STEP_RESTORED * 2
+    assert sum(1 for _ in core.prepare()) == 6000 // STEP_PARTS  # batches, and a bitmap of each ledger
+    assert sum(1 for _ in core.prepare()) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(ledger_acks.LedgerAcks, "_encode_bitmap")
+        patch.delattr(ledger_acks.LedgerAcks, "_encode")
+        prepared = core.encoded()
+    assert decode_cursor_state(prepared, where="") == core.state()
+
+
+def test_one_range_over_very_many_ledgers_is_restored_in_steps() -> None:
+    known = counts(*((ledger, 2) for ledger in range(1, 3001)))
+    state = CursorState(Position(1, -1), (AckedRange(Position(1, 0), Position(3000, 1)),))
+    assert sum(1 for _ in CursorCore.restored(known, {}, state)) == 3000 // STEP_RESTORED
 
 
 def test_a_broker_writes_the_same_bytes() -> None:
@@ -281,7 +308,7 @@ def test_a_broker_writes_the_same_bytes() -> None:
     recorded = [bytes.fromhex(each["hex"]) for each in GOLDEN["cursor_states"]]
     known = counts((1, 5), (28, 9), (30, 3), (31, 2), (37, 3), (40, None))
     states = [decode_cursor_state(each, where="") for each in recorded]
-    assert [CursorCore.restored(known, {}, each).encoded() for each in states] == recorded
+    assert [restored(known, {}, each).encoded() for each in states] == recorded
     assert len(recorded) > 5
 
 
@@ -296,7 +323,7 @@ def test_a_range_over_ledgers_is_taken_apart() -> None:
     state = CursorState(
         Position(5, 0), (AckedRange(Position(5, 1), Position(8, 0)), AckedRange(Position(6, 0), Position(8, 1)))
     )
-    core = CursorCore.restored(counts((5, 4), (6, 2), (7, 0), (8, 9)), {}, state)
+    core = restored(counts((5, 4), (6, 2), (7, 0), (8, 9)), {}, state)
     assert [(each.after, each.to) for each in core.state().acked] == [
         (Position(5, 1), Position(5, 3)),
         (Position(6, -1), Position(6, 1)),
@@ -306,7 +333,7 @@ def test_a_range_over_ledgers_is_taken_apart() -> None:
 
 def test_a_range_that_begins_where_nothing_is_any_more() -> None:
     state = CursorState(Position(5, 0), (AckedRange(Position(6, 3), Position(8, 1)),))
-    core = CursorCore.restored(counts((5, 4), (8, 9)), {}, state)
+    core = restored(counts((5, 4), (8, 9)), {}, state)
     assert core.state().acked == (AckedRange(Position(8, -1), Position(8, 1)),)
 
 
@@ -321,7 +348,7 @@ def test_what_was_written_beyond_the_end_is_left_out() -> None:
         ),
         {Position(6, 0): (1,), Position(5, 9): (1,), far: (1,), Position(5, 2): (0,)},
     )
-    core = CursorCore.restored(counts((5, 4), (7, None)), {7: 3}, state)
+    core = restored(counts((5, 4), (7, None)), {7: 3}, state)
     assert core.mark == Position(5, 0) and not core.state().batches
     acked = [Position(5, 2), Position(5, 3), Position(7, 5), Position(7, 2 + cursor_core.MOST_AHEAD)]
     unacked = [Position(5, 1), Position(7, 4), Position(7, 3 + cursor_core.MOST_AHEAD), far]
@@ -341,7 +368,7 @@ def test_what_was_written_beyond_the_end_is_left_out() -> None:
     ],
 )
 def test_where_a_mark_is_that_the_stream_does_not_have(written: Position, expected: Position) -> None:
-    assert CursorCore.restored(counts((5, 4), (7, None)), {7: 3}, CursorState(written)).mark == expected
+    assert restored(counts((5, 4), (7, None)), {7: 3}, CursorState(written)).mark == expected
 
 
 def test_what_is_written_is_bounded_by_what_is_next_to_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +417,7 @@ def test_a_batch_may_have_the_most_messages_that_there_are() -> None:
     ack(core, "5:3:0", f"5:3:{size - 1}", size=size)
     state = decode_cursor_state(core.encoded(), where="")
     assert len(state.batches[Position(5, 3)]) == size // 64
-    again = CursorCore.restored(core.counts, {}, state)
+    again = restored(core.counts, {}, state)
     assert again.is_acked(Position(5, 3, size - 1)) and not again.is_acked(Position(5, 3, size - 2))
 
 

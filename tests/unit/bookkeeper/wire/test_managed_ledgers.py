@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.compression import Compression, compress
 from tallystick.bookkeeper.wire.stream_values import (
@@ -19,7 +20,7 @@ from tallystick.bookkeeper.wire.stream_values import (
     StreamInfo,
     StreamLedger,
 )
-from tallystick.bookkeeper.wire.streams_pb2 import ManagedLedgerInfo, PositionInfo
+from tallystick.bookkeeper.wire.streams_pb2 import ManagedLedgerInfo, NestedPositionInfo, PositionInfo
 from tallystick.errors import MetadataError, UsageError
 
 ID = st.integers(0, 2**63 - 1)
@@ -67,14 +68,14 @@ def test_lists_come_back(info: StreamInfo, compression: Compression) -> None:
 @given(states())
 def test_states_of_cursors_come_back(state: CursorState) -> None:
     data = wire.encode_cursor_state(state)
-    assert wire.decode_cursor_state(data, where="here") == state
+    assert decode_cursor_state(data, where="here") == state
     assert not PositionInfo.FromString(data).individualDeletedMessages  # but as bitmaps
 
 
 @given(st.integers(-1, 2**63 - 1), states(), ID, TEXTS, st.sampled_from((b"", NEWER_FIELD)))
 def test_cursors_come_back(ledger: int, state: CursorState, active: int, own: dict[str, str], unknown: bytes) -> None:
     info = CursorInfo(ledger, state, active, own, unknown)
-    assert wire.decode_cursor(wire.encode_cursor(info), where="here") == info
+    assert decode_cursor(encode_cursor(info), where="here") == info
 
 
 def test_a_stream_that_was_just_made_is_empty_bytes() -> None:
@@ -84,9 +85,9 @@ def test_a_stream_that_was_just_made_is_empty_bytes() -> None:
 
 def test_a_cursor_whose_ledger_has_its_state() -> None:
     info = CursorInfo(7, None)
-    assert wire.decode_cursor(wire.encode_cursor(info), where="here") == info
+    assert decode_cursor(encode_cursor(info), where="here") == info
     with pytest.raises(MetadataError, match="neither a ledger nor a position"):
-        wire.decode_cursor(wire.encode_cursor(CursorInfo(-1, None)), where="here")
+        decode_cursor(encode_cursor(CursorInfo(-1, None)), where="here")
 
 
 LONG = StreamInfo(tuple(StreamLedger(ledger, 50_000, 2**31, 1_795_255_254_416) for ledger in range(0, 30_000, 3)))
@@ -153,16 +154,16 @@ def test_bytes_that_are_no_list(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x08\x01\x22\x00"], ids=["empty", "foreign", "half a range"])
 def test_bytes_that_are_no_cursor(data: bytes) -> None:
     with pytest.raises(MetadataError, match=r"no cursor .*nothing was changed.*where=here"):
-        wire.decode_cursor(data, where="here")
+        decode_cursor(data, where="here")
     with pytest.raises(MetadataError, match=r"no state of a cursor .*where=here"):
-        wire.decode_cursor_state(data, where="here")
+        decode_cursor_state(data, where="here")
 
 
 def test_a_compressed_cursor_is_read() -> None:
-    plain = wire.encode_cursor(CursorInfo(-1, CursorState(Position(3, 4))))
+    plain = encode_cursor(CursorInfo(-1, CursorState(Position(3, 4))))
     for how in Compression:
         body = compress(plain, how)
-        found = wire.decode_cursor(compressed(how.value, len(plain), body), where="here")
+        found = decode_cursor(compressed(how.value, len(plain), body), where="here")
         assert found.state == CursorState(Position(3, 4))
 
 
@@ -175,13 +176,13 @@ def state_of(*ranges: tuple[int, int, int, int]) -> CursorState:
 )
 def test_what_bitmaps_cannot_say_is_stored_as_ranges(state: CursorState) -> None:
     data = wire.encode_cursor_state(state)
-    assert len(data) < 60 and wire.decode_cursor_state(data, where="here") == state
+    assert len(data) < 60 and decode_cursor_state(data, where="here") == state
 
 
 def test_a_range_without_an_entry_is_refused() -> None:
-    data = wire.encode_cursor(CursorInfo(-1, state_of((1, 2, 1, 2))))
+    data = encode_cursor(CursorInfo(-1, state_of((1, 2, 1, 2))))
     with pytest.raises(MetadataError, match="nothing is after 1:2 and up to 1:2"):
-        wire.decode_cursor(data, where="here")
+        decode_cursor(data, where="here")
 
 
 def test_a_cursor_has_only_so_many_ranges() -> None:
@@ -189,7 +190,7 @@ def test_a_cursor_has_only_so_many_ranges() -> None:
     for ledger in (1, 2):
         message.individualDeletedMessageRanges.add(key=ledger, values=[0x5555555555555555] * 1030)
     with pytest.raises(MetadataError, match="too many ranges"):
-        wire.decode_cursor_state(message.SerializeToString(), where="here")
+        decode_cursor_state(message.SerializeToString(), where="here")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_what_the_format_cannot_hold(info: StreamInfo) -> None:
 def test_a_cursor_that_the_format_cannot_hold() -> None:
     state = CursorState(Position(2**63, 0))
     with pytest.raises(UsageError, match="cannot be stored"):
-        wire.encode_cursor(CursorInfo(1, state))
+        encode_cursor(CursorInfo(1, state))
     with pytest.raises(UsageError, match="cannot be stored"):
         wire.encode_cursor_state(state)
 
@@ -219,3 +220,37 @@ def test_a_list_without_times() -> None:
     message = ManagedLedgerInfo()
     message.ledgerInfo.add(ledgerId=1, entries=2, size=3)
     assert wire.decode_stream(message.SerializeToString(), where="here").ledgers == (StreamLedger(1, 2, 3),)
+
+
+# -- in steps ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_much_is_acknowledged_of_is_encoded_and_decoded_in_steps() -> None:
+    acked = tuple(AckedRange(Position(1, 2 * each), Position(1, 2 * each + 1)) for each in range(10_000))
+    batches = {Position(2, each): (1 << 63, 5) for each in range(5_000)}
+    state = CursorState(Position(1, -1), acked, batches)
+    info, steps = CursorInfo(-1, state), 10_000 // wire.STEP_RANGES
+    assert sum(1 for _ in wire.cursor_encoding(info)) == steps + 5_000 // wire.STEP_RANGES
+    in_node, in_ledger = encode_cursor(info), wire.encode_cursor_state(state)
+    assert sum(1 for _ in wire.cursor_decoding(in_node, where="")) > steps
+    assert sum(1 for _ in wire.cursor_state_decoding(in_ledger, where="")) >= 5
+    assert decode_cursor(in_node, where="") == info
+    assert decode_cursor_state(in_ledger, where="") == state
+
+
+def test_a_run_goes_on_over_steps() -> None:
+    long = AckedRange(Position(1, 3), Position(1, 3 * 64 * wire.STEP_WORDS))
+    state = CursorState(Position(1, 1), (long, AckedRange(Position(2, -1), Position(2, 0))))
+    assert decode_cursor_state(wire.encode_cursor_state(state), where="") == state
+
+
+def test_bitmaps_are_bounded() -> None:
+    message = PositionInfo(ledgerId=1, entryId=1)
+    message.individualDeletedMessageRanges.add(key=1, values=[0] * (wire.MOST_BITMAP_WORDS + 1))
+    with pytest.raises(MetadataError, match="too many ranges"):
+        decode_cursor_state(message.SerializeToString(), where="")
+    message = PositionInfo(ledgerId=1, entryId=1)
+    words, position = [0] * (wire.MOST_BATCH_WORDS + 1), NestedPositionInfo(ledgerId=1, entryId=1)
+    message.batchedEntryDeletionIndexInfo.add(deleteSet=words, position=position)
+    with pytest.raises(MetadataError, match="a batch of more than"):
+        decode_cursor_state(message.SerializeToString(), where="")
