@@ -19,6 +19,7 @@ from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Change, Check, Create, Delete, MetadataStore, Update, Version
 from tallystick.bookkeeper.stream.names import StreamPaths
 from tallystick.bookkeeper.wire import managed_ledgers as wire
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import CursorInfo, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
@@ -42,27 +43,33 @@ class StreamCatalog:
     def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
         self.store, self.paths = store, paths
 
-    async def read(self, stream: str, *, synced: bool = False) -> Versioned[StreamInfo]:
-        """Returns the list of a stream. ``synced``: as of now. Raises NoSuchStream, MetadataError for foreign bytes."""
+    async def read(self, stream: str, *, synced: bool = False, codec: ListCodec | None = None) -> Versioned[StreamInfo]:
+        """Returns the list of a stream. ``synced``: as of now. Raises NoSuchStream, MetadataError for foreign bytes.
+
+        ``codec``: for who reads or writes the list again, of which little changes.
+        """
         path = self.paths.stream(stream)
         if synced:
             await self.store.sync()
         node = await self.store.get(path)
         if node is None and not synced:
-            return await self.read(stream, synced=True)
+            return await self.read(stream, synced=True, codec=codec)
         if node is None:
             raise NoSuchStream(stream=stream)
-        return Versioned(wire.decode_stream(node.data, where=f"{self.store.where}{path}"), node.version)
+        info = await in_turns((codec or ListCodec()).decoding(node.data, where=f"{self.store.where}{path}"))
+        return Versioned(info, node.version)
 
-    async def create(self, stream: str, beside: Sequence[Change] = ()) -> Versioned[StreamInfo]:
-        """Make an empty stream, or return the one that exists."""
+    async def create(
+        self, stream: str, beside: Sequence[Change] = (), *, codec: ListCodec | None = None
+    ) -> Versioned[StreamInfo]:
+        """Make an empty stream, or return the one that exists; ``codec`` as in ``read``."""
         while True:
             try:
                 await self.store.change(Create(self.paths.stream(stream)), *beside)
                 return Versioned(StreamInfo(), 0)
             except (ZnodeExists, MetadataUncertain):
                 with contextlib.suppress(NoSuchStream):  # it was not made, or is deleted again
-                    return await self.read(stream, synced=True)
+                    return await self.read(stream, synced=True, codec=codec)
 
     async def write(
         self,
@@ -72,13 +79,15 @@ class StreamCatalog:
         *,
         noted: Collection[LedgerId] = (),
         settled: Collection[LedgerId] = (),
+        codec: ListCodec | None = None,
     ) -> Version:
         """Replace the list. Returns its new version. Raises StreamFenced when another owner wrote it, or deleted it.
 
         ``noted`` get notes in one with it: they are to be deleted. The notes of ``settled`` go. A write whose response
-        was lost raises MetadataUncertain: read the list, and write again what is not there.
+        was lost raises MetadataUncertain: read the list, and write again what is not there. ``codec`` as in ``read``.
         """
-        update = Update(self.paths.stream(stream), wire.encode_stream(info), version)
+        data = await in_turns((codec or ListCodec()).encoding(info))
+        update = Update(self.paths.stream(stream), data, version)
         try:
             await self._change(update, stream, noted, settled)
         except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:

@@ -66,7 +66,7 @@ def _ledgers(info: StreamInfo, marks: Sequence[Position], policies: NamespacePol
     settings = StreamSettings(
         retention_s=UNLIMITED if policies.retention_s == UNLIMITED else 0, retention_bytes=policies.retention_bytes
     )
-    closed = [replace(each, timestamp_ms=each.timestamp_ms or 1) for each in info.ledgers]
+    closed = [each._replace(timestamp_ms=each.timestamp_ms or 1) for each in info.ledgers]
     newest = StreamLedger(info.ledgers[-1].ledger + 1, has_counts=False)
     as_opened = replace(info, ledgers=(*closed, newest))
     dropped = frozenset(trimmable(as_opened, marks if holds else (), settings, _FAR_FUTURE_MS))

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
-from tallystick.bookkeeper.wire.stream_lists import ListDecoder
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import MetadataError, MetadataUnavailable, NoSuchStream, TallyError, UsageError
@@ -76,7 +76,7 @@ class StreamList:
         self._version: Version = -1
         self._creation: Creation | None = None
         self._failure: TallyError | None = None
-        self._decoder = ListDecoder()
+        self._codec = ListCodec()
         self._change = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._next_reading: asyncio.Task[None] | None = None
@@ -186,7 +186,7 @@ class StreamList:
         if node.version == self._version and self._failure is None:
             return
         try:
-            info = await in_turns(self._decoder.steps(node.data, where=f"{self._store.where}{self._path}"))
+            info = await in_turns(self._codec.decoding(node.data, where=f"{self._store.where}{self._path}"))
         except MetadataError as error:
             self._fail(error)
         else:

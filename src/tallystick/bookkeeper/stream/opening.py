@@ -24,6 +24,7 @@ from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.marks import make_ledger, owner_in
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList, closed
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchLedger, NoSuchStream, StreamFenced, StreamOwned
@@ -62,17 +63,18 @@ async def open_owned(
 async def _open(
     context: StreamContext, stream: str, settings: StreamSettings, lease: Lease, *, takeover: bool
 ) -> OpenedStream:
-    stored = await read_or_create(context, stream)
+    codec = ListCodec()
+    stored = await read_or_create(context, stream, codec)
     if not takeover:
         await require_ours(context, stream, stored.value)
     lease.before = await _owner_before(context, stored.value, lease)
     ended = await recover_ledgers(context, stream, stored.value)
     if (last := stored.value.terminated) is not None:
         counted = replace(stored.value, ledgers=_with_ends(stored.value, ended))  # as Pulsar, not stored so by itself
-        stored_list = OwnedList(context.catalog, stream, Versioned(counted, stored.version))
+        stored_list = OwnedList(context.catalog, stream, Versioned(counted, stored.version), codec)
         dead_ledgers = _unlisted(await context.catalog.going(stream), stored.value)  # it gets no more ledgers
         return OpenedStream(lease, stored_list, None, last, dead_ledgers)
-    stored_list = OwnedList(context.catalog, stream, stored)
+    stored_list = OwnedList(context.catalog, stream, stored, codec)
     owner = context.leases.owner
     newest = stored.value.ledgers[-1].ledger if stored.value.ledgers else NO_LEDGER
     writer = await make_ledger(context.ledgers, context.catalog, stream, owner, settings, newest, lease.before)
@@ -101,12 +103,12 @@ def _dropped(before: StreamInfo, after: StreamInfo) -> list[LedgerId]:
     return _unlisted([each.ledger for each in before.ledgers], after)
 
 
-async def read_or_create(context: StreamContext, stream: str) -> Versioned[StreamInfo]:
+async def read_or_create(context: StreamContext, stream: str, codec: ListCodec) -> Versioned[StreamInfo]:
     """Returns the list, as of now."""
     try:
-        return await context.catalog.read(stream, synced=True)
+        return await context.catalog.read(stream, synced=True, codec=codec)
     except NoSuchStream:
-        return await context.catalog.create(stream)
+        return await context.catalog.create(stream, codec=codec)
 
 
 async def require_ours(context: StreamContext, stream: str, info: StreamInfo) -> None:

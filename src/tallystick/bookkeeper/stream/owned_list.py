@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
-from tallystick.bookkeeper.wire.managed_ledgers import encode_stream
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, NoSuchStream, StreamFenced
@@ -31,10 +31,13 @@ Edit = Callable[[StreamInfo], ListChange]
 class OwnedList:
     """What is stored of a stream, as its owner wrote or read it last. One change at a time."""
 
-    __slots__ = ("_catalog", "_doubtful", "_stream", "info", "version")
+    __slots__ = ("_catalog", "_codec", "_doubtful", "_stream", "info", "version")
 
-    def __init__(self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo]) -> None:
-        self._catalog, self._stream = catalog, stream
+    def __init__(
+        self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo], codec: ListCodec | None = None
+    ) -> None:
+        """``codec`` is what has decoded the list."""
+        self._catalog, self._stream, self._codec = catalog, stream, codec or ListCodec()
         self.info, self.version = versioned.value, versioned.version
         self._doubtful: StreamInfo | None = None  # a write whose response was lost
 
@@ -52,7 +55,12 @@ class OwnedList:
                 return change
             try:
                 self.version = await self._catalog.write(
-                    self._stream, change.info, self.version, noted=change.noted, settled=change.settled
+                    self._stream,
+                    change.info,
+                    self.version,
+                    noted=change.noted,
+                    settled=change.settled,
+                    codec=self._codec,
                 )
             except MetadataUncertain:
                 self._doubtful = change.info
@@ -65,17 +73,17 @@ class OwnedList:
         try:
             if self._doubtful is not None:
                 await self._read_back(self._doubtful)
-            return (await self._catalog.read(self._stream, synced=True)).version == self.version
+            return (await self._catalog.read(self._stream, synced=True, codec=self._codec)).version == self.version
         except (StreamFenced, NoSuchStream):
             return False
 
     async def _read_back(self, doubtful: StreamInfo) -> None:
         """See whether the list is what was written last, or what it was before. Raises StreamFenced."""
         try:
-            stored = await self._catalog.read(self._stream, synced=True)
+            stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
         except NoSuchStream:
             raise StreamFenced("this stream was deleted", stream=self._stream) from None
-        if stored.version == self.version + 1 and encode_stream(stored.value) == encode_stream(doubtful):
+        if stored.version == self.version + 1 and stored.value == doubtful:
             self.info, self.version = doubtful, stored.version
         elif stored.version != self.version:
             raise StreamFenced("another owner changed the list of this stream", stream=self._stream)
@@ -102,7 +110,7 @@ def rolled(ended: StreamLedger, ledger: LedgerId) -> Edit:
 def closed(listed: StreamLedger, ended: StreamLedger) -> StreamLedger:
     """Returns the end of a ledger with what else the list has of it."""
     counts = ended.entries, ended.size, ended.timestamp_ms
-    return replace(listed, entries=counts[0], size=counts[1], timestamp_ms=counts[2], has_counts=True)
+    return listed._replace(entries=counts[0], size=counts[1], timestamp_ms=counts[2], has_counts=True)
 
 
 def terminated(last: Position) -> Edit:

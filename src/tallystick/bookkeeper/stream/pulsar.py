@@ -225,7 +225,7 @@ def _as_its_owner_counts(info: StreamInfo, handle: Stream) -> StreamInfo:
     (*before, newest), state = info.ledgers, handle.state()
     entries = state["numberOfEntries"] - sum(each.entries for each in before)
     size = state["totalSize"] - sum(each.size for each in before)
-    return replace(info, ledgers=(*before, replace(newest, entries=entries, size=size)))
+    return replace(info, ledgers=(*before, newest._replace(entries=entries, size=size)))
 
 
 def _closed(ended: tuple[StreamLedger, ...]) -> Edit:

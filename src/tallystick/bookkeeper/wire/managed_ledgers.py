@@ -14,6 +14,7 @@ own settings are, and Python has this one. What a newer version stores in additi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import le
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,6 +74,11 @@ if TYPE_CHECKING:
 
 def encode_stream(info: StreamInfo, *, compression: Compression = Compression.ZLIB) -> bytes:
     """Raises UsageError for what the format cannot hold."""
+    return _compressed(plain_stream(info), compression)
+
+
+def plain_stream(info: StreamInfo) -> bytes:
+    """The same, never compressed: the ledgers, and then all else."""
     message = ManagedLedgerInfo()
     try:
         for ledger in info.ledgers:
@@ -81,7 +87,7 @@ def encode_stream(info: StreamInfo, *, compression: Compression = Compression.ZL
             message.terminatedPosition.ledgerId, message.terminatedPosition.entryId = info.terminated[:2]
         for key, value in info.properties.items():
             message.properties.add(key=key, value=value)
-        return _compressed(_with_unknown(message, info.unknown), compression)
+        return _with_unknown(message, info.unknown)
     except (ValueError, TypeError, DecodeError, EncodeError) as error:
         raise UsageError(f"the list of ledgers cannot be stored: {error}") from error
 
@@ -89,22 +95,32 @@ def encode_stream(info: StreamInfo, *, compression: Compression = Compression.ZL
 def decode_stream(data: bytes, *, where: str) -> StreamInfo:
     """``where`` names the place for errors. Raises MetadataError for foreign or damaged bytes."""
     try:
-        message = _parsed(ManagedLedgerInfo, _plain(data))
+        message = _parsed(ManagedLedgerInfo, plain_bytes(data))
         has_unknown = _has_unknown(message)  # here, or in one of its ledgers
-        ledgers = [_from_ledger(each, has_unknown) for each in message.ledgerInfo]
-        ledgers.sort(key=lambda each: each.ledger)  # as Pulsar does
-        ids = {each.ledger for each in ledgers}
-        if len(ids) < len(ledgers):
-            raise ValueError("a ledger is listed twice")
         return StreamInfo(
-            tuple(ledgers),
+            in_order([_from_ledger(each, has_unknown) for each in message.ledgerInfo]),
             _position(message.terminatedPosition) if message.HasField("terminatedPosition") else None,
             _properties(message.properties),
             _unknown_of(message) if has_unknown else b"",
         )
     except (ValueError, TypeError, DecodeError) as error:
-        reason = f"this is no list of ledgers that this version can read: {error}; {_ADVICE}"
-        raise MetadataError(reason, where=where, starts_with=data[:32].hex()) from error
+        raise no_list(error, data, where) from error
+
+
+def in_order(ledgers: Sequence[StreamLedger]) -> tuple[StreamLedger, ...]:
+    """Returns them sorted, as Pulsar does. Raises ValueError if one is there twice."""
+    ids = [each.ledger for each in ledgers]
+    if any(map(le, ids[1:], ids)):
+        ledgers = sorted(ledgers, key=lambda each: each.ledger)
+        if len(set(ids)) < len(ids):
+            raise ValueError("a ledger is listed twice")
+    return tuple(ledgers)
+
+
+def no_list(error: Exception, data: bytes, where: str) -> MetadataError:
+    """Returns what to raise of foreign or damaged bytes."""
+    reason = f"this is no list of ledgers that this version can read: {error}; {_ADVICE}"
+    return MetadataError(reason, where=where, starts_with=data[:32].hex())
 
 
 def _add_ledger(message: ManagedLedgerInfo, ledger: StreamLedger) -> None:
@@ -125,16 +141,19 @@ def _from_ledger(message: ManagedLedgerInfo.LedgerInfo, has_unknown: bool) -> St
     ledger, entries, size, timestamp = message.ledgerId, message.entries, message.size, message.timestamp
     if ledger < 0 or entries < 0 or size < 0 or timestamp < 0:
         raise ValueError(f"ledger {ledger} has a negative number")
-    offload = message.offloadContext
+    has_counts = entries != 0 or message.HasField("entries") or message.HasField("size")
+    offload, properties = message.offloadContext, message.properties
+    if not (offload or properties or has_unknown):  # as most are
+        return StreamLedger(ledger, entries, size, timestamp, has_counts)
     return StreamLedger(
         ledger,
         entries,
         size,
         timestamp,
-        message.HasField("entries") or message.HasField("size"),
+        has_counts,
         offload,
         offload != b"" and _parsed(OffloadContext, offload).complete,
-        _properties(message.properties) if message.properties else NO_PROPERTIES,
+        _properties(properties) if properties else NO_PROPERTIES,
         _unknown_of(message) if has_unknown else b"",
     )
 
@@ -163,7 +182,7 @@ def cursor_encoding(info: CursorInfo) -> Steps[bytes]:
 def cursor_decoding(data: bytes, *, where: str) -> Steps[CursorInfo]:
     """Decode the node of a cursor, in steps. Raises MetadataError for foreign or damaged bytes."""
     try:
-        message = _parsed(ManagedCursorInfo, _plain(data))
+        message = _parsed(ManagedCursorInfo, plain_bytes(data))
         state = None
         if message.HasField("markDeleteLedgerId") and message.HasField("markDeleteEntryId"):
             mark = Position(message.markDeleteLedgerId, message.markDeleteEntryId)
@@ -298,11 +317,17 @@ def _signed(word: int) -> int:
 def _compressed(plain: bytes, compression: Compression) -> bytes:
     if compression is Compression.NONE or len(plain) <= COMPRESSED_BEYOND:
         return plain
-    info = CompressedInfo(compressionType=compression.value, uncompressedSize=len(plain)).SerializeToString()
-    return b"".join((_MAGIC, len(info).to_bytes(4, "big"), info, compress(plain, compression)))
+    return compressed_front(len(plain), compression) + compress(plain, compression)
 
 
-def _plain(data: bytes) -> bytes:
+def compressed_front(size: int, compression: Compression) -> bytes:
+    """Returns what is in front of compressed bytes; ``size`` is theirs before."""
+    info = CompressedInfo(compressionType=compression.value, uncompressedSize=size).SerializeToString()
+    return b"".join((_MAGIC, len(info).to_bytes(4, "big"), info))
+
+
+def plain_bytes(data: bytes) -> bytes:
+    """Returns what is stored, decompressed. Raises ValueError, DecodeError; UsageError where a library is missing."""
     if not data.startswith(_MAGIC):
         if len(data) > LONGEST:
             raise ValueError(f"it has more than {LONGEST} bytes")

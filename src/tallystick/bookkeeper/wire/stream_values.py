@@ -54,8 +54,7 @@ class Position(NamedTuple):
 EARLIEST = Position(NO_LEDGER, NO_ENTRY)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLedger:
+class StreamLedger(NamedTuple):
     """One ledger of a stream's list (LedgerInfo). ``timestamp_ms`` is when it was closed, 0 while it is open; an open
     one shows no entries and no size."""
 
@@ -66,7 +65,7 @@ class StreamLedger:
     has_counts: bool = True  # entries and size are stored; an open one's are absent
     offload: bytes = b""  # an OffloadContext as it is stored: Pulsar's, kept as it is
     is_offloaded: bool = False
-    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+    properties: Mapping[str, str] = NO_PROPERTIES
     unknown: bytes = b""  # fields of a newer version, kept as they are
 
     @property

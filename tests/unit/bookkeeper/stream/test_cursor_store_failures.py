@@ -151,8 +151,8 @@ async def test_a_broker_that_took_the_stream_has_the_cursor(
     catalog = cursors._context.catalog
     stored = await catalog.read(NAME, synced=True)
     made = await broker.create_ledger()
-    ended = replace(stored.value.ledgers[-1], entries=5, timestamp_ms=5, has_counts=True)
-    listed = (*stored.value.ledgers[:-1], ended, replace(stored.value.ledgers[-1], ledger=made.id))
+    ended = stored.value.ledgers[-1]._replace(entries=5, timestamp_ms=5, has_counts=True)
+    listed = (*stored.value.ledgers[:-1], ended, stored.value.ledgers[-1]._replace(ledger=made.id))
     await catalog.write(NAME, replace(stored.value, ledgers=listed), stored.version)
     before = await catalog.read_cursor(NAME, "billing")
     with pytest.raises(StreamFenced):

@@ -314,11 +314,9 @@ async def test_a_listed_ledger_that_is_lost(reader: StreamReader, owner: ListedS
 
 
 async def test_a_ledger_that_was_offloaded_is_told_at_once(reader: StreamReader, owner: ListedStream) -> None:
-    from dataclasses import replace
-
     first, *rest = owner.info.ledgers
     offload = b"\x08\x01\x10\x01\x18\x01"  # uid 1:1, complete
-    await owner.write(StreamInfo((replace(first, offload=offload, is_offloaded=True), *rest)))
+    await owner.write(StreamInfo((first._replace(offload=offload, is_offloaded=True), *rest)))
     await owner.client.delete_ledger(first.ledger)
     began = asyncio.get_running_loop().time()
     with pytest.raises(NoSuchLedger, match="offloaded"):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import stream_lists
 from tallystick.bookkeeper.wire.compression import Compression
-from tallystick.bookkeeper.wire.managed_ledgers import decode_stream, encode_stream
-from tallystick.bookkeeper.wire.stream_lists import RUN_LEDGERS, ListDecoder
+from tallystick.bookkeeper.wire.managed_ledgers import decode_stream, encode_stream, plain_stream
+from tallystick.bookkeeper.wire.stream_lists import RUN_LEDGERS, ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.codec.steps import finished
 from tallystick.errors import MetadataError
@@ -23,8 +23,8 @@ def ledgers(first: int, last: int) -> tuple[StreamLedger, ...]:
     return (*closed, StreamLedger(last, has_counts=False))
 
 
-def decode(decoder: ListDecoder, data: bytes) -> StreamInfo:
-    return finished(decoder.steps(data, where="here"))
+def decode(decoder: ListCodec, data: bytes) -> StreamInfo:
+    return finished(decoder.decoding(data, where="here"))
 
 
 LEDGER = st.builds(
@@ -39,9 +39,10 @@ LEDGER = st.builds(
 
 @given(st.data())
 def test_what_is_decoded_again_in_part_is_what_is_decoded_whole(data: st.DataObject) -> None:
-    decoder, kept = ListDecoder(), tuple[StreamLedger, ...]()
+    decoder, encoder, kept = ListCodec(), ListCodec(), tuple[StreamLedger, ...]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_lists, "RUN_LEDGERS", 3)
+        patch.setattr(stream_lists, "COMPRESSED_BEYOND", 0)  # short ones are decoded whole
         for _ in range(4):
             kept = kept[data.draw(st.integers(0, len(kept))) :]
             kept = kept[: len(kept) - data.draw(st.integers(0, 2))]
@@ -55,15 +56,41 @@ def test_what_is_decoded_again_in_part_is_what_is_decoded_whole(data: st.DataObj
             info = StreamInfo(kept, terminated, data.draw(st.dictionaries(st.text(max_size=2), st.text(max_size=2))))
             encoded = encode_stream(info)
             assert decode(decoder, encoded) == decode_stream(encoded, where="here") == info
+            for codec in (encoder, decoder):  # what encoded the list before, and what decoded it now
+                assert decode_stream(finished(codec.encoding(info)), where="here") == info
 
 
 def test_ten_thousand_ledgers_take_many_steps() -> None:
     encoded = encode_stream(StreamInfo(ledgers(0, 9_999)))
-    assert sum(1 for _ in ListDecoder().steps(encoded, where="here")) == 10_000 // RUN_LEDGERS
+    assert sum(1 for _ in ListCodec().decoding(encoded, where="here")) == 10_000 // RUN_LEDGERS
+
+
+def test_very_many_ledgers_are_encoded_and_compressed_in_steps() -> None:
+    info = StreamInfo(ledgers(0, 99_999), properties={"a": "b"})
+    codec, size = ListCodec(), len(encode_stream(info, compression=Compression.NONE))
+    compressed = -(-size // stream_lists.COMPRESSED_A_STEP)
+    assert sum(1 for _ in codec.encoding(info)) == -(-100_000 // RUN_LEDGERS) + compressed
+    assert sum(1 for _ in codec.encoding(info)) == compressed
+    assert decode_stream(finished(codec.encoding(info)), where="here") == info
+
+
+def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec, encoded = ListCodec(), list[int]()
+
+    def counting(info: StreamInfo) -> bytes:
+        encoded.append(len(info.ledgers))
+        return plain_stream(info)
+
+    before = decode(codec, encode_stream(StreamInfo(ledgers(0, 9_999))))
+    monkeypatch.setattr(stream_lists, "plain_stream", counting)
+    for first in (0, 1, 1_000):  # rolled over, or trimmed
+        info = StreamInfo((*before.ledgers[first:-1], *ledgers(9_999, 10_000)))
+        assert decode_stream(finished(codec.encoding(info)), where="here") == info
+    assert sum(encoded) < 6 * RUN_LEDGERS
 
 
 def test_what_did_not_change_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, decoded = ListDecoder(), list[int]()
+    decoder, decoded = ListCodec(), list[int]()
 
     def counting(data: bytes, *, where: str) -> StreamInfo:
         decoded.append(len(data))
@@ -77,8 +104,10 @@ def test_what_did_not_change_is_not_decoded_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_list_that_is_out_of_order_is_sorted_as_pulsar_does() -> None:
-    first, second = (encode_stream(StreamInfo((StreamLedger(id, 1, 1, 1),))) for id in (5, 3))
-    assert [each.ledger for each in decode(ListDecoder(), first + second).ledgers] == [3, 5]
+    parts = [plain_stream(StreamInfo(ledgers(id, id + 500))) for id in (5000, 3000)]
+    info = decode(ListCodec(), b"".join(parts))
+    assert info == decode_stream(b"".join(parts), where="here")
+    assert [each.ledger for each in info.ledgers] == [*range(3000, 3501), *range(5000, 5501)]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +117,13 @@ def test_a_list_that_is_out_of_order_is_sorted_as_pulsar_does() -> None:
         b"\x0a\x7f\x08\x01",  # it is longer than the rest
         b"\x0a\x00",  # a ledger without an id
         encode_stream(StreamInfo((StreamLedger(3),))) * 2,
+        plain_stream(StreamInfo(ledgers(0, 500))) * 2,
         b"\x47\x78\x00\x00\x00\x01",
         b"\x47\x78\x00\x00\x00\x04\x08\x02\x10\x05" + b"xxxxx",
     ],
 )
 def test_damaged_bytes(data: bytes) -> None:
-    decoder = ListDecoder()
+    decoder = ListCodec()
     with pytest.raises(MetadataError) as whole:
         decode_stream(data, where="here")
     with pytest.raises(MetadataError) as stepwise:
@@ -105,14 +135,14 @@ def test_damaged_bytes(data: bytes) -> None:
 @pytest.mark.parametrize("compression", Compression)
 def test_every_compression(compression: Compression) -> None:
     info = StreamInfo(ledgers(0, 1_000), properties={"a": "b"})
-    assert decode(ListDecoder(), encode_stream(info, compression=compression)) == info
+    assert decode(ListCodec(), encode_stream(info, compression=compression)) == info
 
 
 @pytest.mark.parametrize("group", [b"", b"\x0b\x0c"])  # which nobody writes
 def test_fields_of_a_newer_version_are_kept(group: bytes) -> None:
     info = StreamInfo(ledgers(0, 3), unknown=group + b"\x98\x06\x01\xa5\x06abcd\xa1\x06abcdefgh\xaa\x06\x02xy")
     encoded = encode_stream(info)
-    assert decode(ListDecoder(), encoded) == decode_stream(encoded, where="here") == info
+    assert decode(ListCodec(), encoded) == decode_stream(encoded, where="here") == info
 
 
 VALID = [
@@ -126,7 +156,7 @@ def test_whatever_the_bytes_are_the_outcome_is_that_of_decoding_them_whole(
     valid: bytes, at: int, put: bytes, cut: int
 ) -> None:
     at %= len(valid)
-    data, decoder = valid[:at] + put + valid[at + cut :], ListDecoder()
+    data, decoder = valid[:at] + put + valid[at + cut :], ListCodec()
     decode(decoder, valid)
     try:
         expected = decode_stream(data, where="here")
