@@ -1,8 +1,9 @@
 """Messages that are too long for one entry: their chunks are joined here, in whatever order producers interleave.
 
 A producer that sends a chunk again may send all from the first one on; one that dies leaves a message without an end.
-So what is begun is bounded, and the oldest gives way. Of a message whose first chunk was not read, as the reading began
-behind it, nothing is delivered (``ConsumerImpl.processMessageChunk``).
+So what is begun is bounded, and the oldest gives way; and a message of which nothing came for very many entries ends.
+Of a message whose first chunk was not read, as the reading began behind it, nothing is delivered
+(``ConsumerImpl.processMessageChunk``). Of what is given up all chunks are told: a cursor needs none of them any more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 
 MOST_MESSAGES = 100  # begun at once
+MOST_CHUNKS = 65_536  # of all that are begun
+# Entries without a chunk of it after which a message is given up: no time, as clocks differ, and who reads may pause.
+MOST_BEHIND = 1_000_000
 
 _Name = tuple[str, str]  # producer, uuid
 
@@ -26,6 +30,7 @@ class _Begun:
     positions: list[Position]
     parts: list[bytes] = field(default_factory=list)
     bytes: int = 0
+    read_at: int = 0  # the number of the entry in which its newest chunk was
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,25 @@ class ChunksCore:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._begun: dict[_Name, _Begun] = {}  # the oldest first
-        self._bytes = 0
-        self._dropped: list[Position] = []
+        self._bytes = self._chunks = 0
+        self._entries = 0  # that were read
+        self._stale_at = 0  # the entry at which one may be given up; it may be an earlier one
+        self._dropped: list[tuple[Position, ...]] = []
+        self._strays: list[Position] = []
+
+    @property
+    def first(self) -> Position | None:
+        """Returns the first chunk of all messages that are begun, None if there is none."""
+        return min((begun.positions[0] for begun in self._begun.values()), default=None)
+
+    def passed(self) -> None:
+        """One more entry is read, whatever it is."""
+        self._entries += 1
+        if not self._begun or self._entries < self._stale_at:
+            return
+        for name in [name for name, begun in self._begun.items() if begun.read_at + MOST_BEHIND <= self._entries]:
+            self._drop(name)
+        self._stale_at = min((each.read_at for each in self._begun.values()), default=0) + MOST_BEHIND
 
     def arrived(self, message: InMessage, chunk: Chunk) -> Joined | None:
         """Take the next chunk. Returns the message that it ends, if it does."""
@@ -53,10 +75,15 @@ class ChunksCore:
             self._forget(name)
             positions = [] if begun is None else begun.positions
             begun = self._begun[name] = _Begun(chunk.count, chunk.total_bytes, positions)
+            self._chunks += len(positions)
         if begun is None:
+            self._strays.append(message.position)
             return None
         begun.positions.append(message.position)
+        begun.read_at = self._entries
+        self._chunks += 1
         if chunk.index < len(begun.parts):  # sent again
+            self._make_room()
             return None
         size = begun.bytes + len(message.data)
         is_next = chunk.index == len(begun.parts) and size <= begun.total_bytes
@@ -69,19 +96,28 @@ class ChunksCore:
         if len(begun.parts) == begun.chunks:
             self._forget(name)
             return Joined(b"".join(begun.parts), tuple(begun.positions[:-1]))
-        while self._bytes > self._max_bytes or len(self._begun) > MOST_MESSAGES:
-            self._drop(next(iter(self._begun)))
+        self._make_room()
         return None
 
-    def take_dropped(self) -> list[Position]:
-        """Take the first positions of messages that were given up since the last call."""
+    def take_dropped(self) -> list[tuple[Position, ...]]:
+        """Take the chunks of each message that was given up since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
+    def take_strays(self) -> list[Position]:
+        """Take chunks of messages that were given up before, or whose first chunk was not read."""
+        strays, self._strays = self._strays, []
+        return strays
+
+    def _make_room(self) -> None:
+        while self._bytes > self._max_bytes or self._chunks > MOST_CHUNKS or len(self._begun) > MOST_MESSAGES:
+            self._drop(next(iter(self._begun)))
+
     def _drop(self, name: _Name) -> None:
-        self._dropped.append(self._begun[name].positions[0])
+        self._dropped.append(tuple(self._begun[name].positions))
         self._forget(name)
 
     def _forget(self, name: _Name) -> None:
         if (begun := self._begun.pop(name, None)) is not None:
             self._bytes -= begun.bytes
+            self._chunks -= len(begun.positions)

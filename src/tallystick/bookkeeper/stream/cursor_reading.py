@@ -2,14 +2,15 @@
 
 A stream is read by one generator, which follows it; it is asked only for entries that are known to be confirmed, unless
 somebody waits. It begins anew behind a long run of acknowledged entries, after an error, and when the position is set.
-A message whose chunks were read in part before that is read from its first chunk on.
+A message whose chunks were read in part before that is read from its first chunk on; one that will never be complete
+holds the cursor no longer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, PositionTrimmed, StreamClosed, TallyError, UsageError
 
 FAR = 64  # acknowledged entries that are not worth reading
-MOST_PARTS = 10_000  # chunks of messages that are not complete
 TURN_STEPS = 256  # that are made before others have a turn
 
 
@@ -48,7 +48,6 @@ class CursorReading:
         self._steps: AsyncGenerator[_Step, None] | None = None
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
-        self._parts: dict[Position, None] = {}  # chunks that were read, of messages that are not complete
         self._set_count = self._started_count = 0  # how often ``at`` was set, and what the generator knows of
         self._step_count = 0
         self._stopping: asyncio.Task[None] | None = None
@@ -119,7 +118,7 @@ class CursorReading:
             is_failure = isinstance(error, TallyError) and self._started_count == self._set_count
             if taken and is_failure:
                 self.at = _behind(taken[-1])
-            await self._begin_anew()
+            await self._begin_anew(() if is_failure else taken)
             if not taken or not is_failure:
                 raise
             return taken
@@ -127,14 +126,17 @@ class CursorReading:
             self.at = _behind(taken[-1])
         return taken
 
-    async def _begin_anew(self) -> None:
-        """Read from ``at`` on, and before it what messages need that are not complete."""
+    async def _begin_anew(self, undelivered: Iterable[StreamMessage] = ()) -> None:
+        """Read from ``at`` on, and before it what messages need that are not complete, or not delivered."""
         await self._end_generator()
+        firsts: list[Position] = []
+        if self._started_count == self._set_count:
+            firsts = [message.chunks[0] for message in (*undelivered, *self._messages) if message.chunks]
+            firsts += [] if self._decoder.first_chunk is None else [self._decoder.first_chunk]
+            firsts = [each for each in firsts if not self._core.is_acked(each)]
         self._messages.clear()
         self._decoder = self._new_decoder(self._damaged)
-        parts = () if self._started_count != self._set_count else self._parts
-        self._next = min([self.at, *(each for each in parts if not self._core.is_acked(each))])
-        self._parts, self._started_count = {}, self._set_count
+        self._next, self._started_count = min([self.at, *firsts]), self._set_count
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +159,6 @@ class CursorReading:
                 continue
             if step is None:
                 return False
-            self._note_parts(step)
             self._messages.extend(step.messages)
             if step.is_end:
                 self._next = self._core.after(step.entry)
@@ -234,13 +235,6 @@ class CursorReading:
         steps, self._steps = self._steps, None
         if steps is not None:
             await steps.aclose()
-
-    def _note_parts(self, step: _Step) -> None:
-        if not step.messages and not step.is_end and len(self._parts) < MOST_PARTS:
-            self._parts[step.entry] = None
-        for message in step.messages:
-            for part in message.chunks:
-                self._parts.pop(part, None)
 
     def _damaged(self, position: Position, error: TallyError) -> None:
         """An entry cannot be read. It is left out if it is acknowledged, and raises what tells of it else."""

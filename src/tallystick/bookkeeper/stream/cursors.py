@@ -194,7 +194,13 @@ class Cursors:
 
         def new_decoder(damaged: Damaged) -> EntryDecoder:
             return EntryDecoder(
-                stream, self._readers.decompressor, damaged, events, is_raw=is_raw, max_bytes=MAX_MESSAGE_BYTES
+                stream,
+                self._readers.decompressor,
+                damaged,
+                events,
+                is_raw=is_raw,
+                max_bytes=MAX_MESSAGE_BYTES,
+                given_up=core.ack,
             )
 
         handle = Cursor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.read import Entry
@@ -90,12 +90,29 @@ class EntryDecoder:
     """Makes the messages of one reading of a stream out of its entries."""
 
     def __init__(
-        self, stream: str, decompressor: Decompressor, damaged: Damaged, events: Events, *, is_raw: bool, max_bytes: int
+        self,
+        stream: str,
+        decompressor: Decompressor,
+        damaged: Damaged,
+        events: Events,
+        *,
+        is_raw: bool,
+        max_bytes: int,
+        given_up: Callable[[Position], None] | None = None,
     ) -> None:
-        """``max_bytes``: the most that an entry, or a message that came in chunks, may have when it is decompressed."""
+        """``max_bytes``: the most that an entry, or a message that came in chunks, may have when it is decompressed.
+
+        ``given_up`` hears of chunks of which no message will come.
+        """
         self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
         self._is_raw, self._max_bytes = is_raw, max_bytes
         self._chunks = ChunksCore(max_bytes)
+        self._given_up = given_up or _needs_none
+
+    @property
+    def first_chunk(self) -> Position | None:
+        """Returns the first chunk of all messages that are not complete, None if there is none."""
+        return self._chunks.first
 
     async def steps(self, entry: Entry, first_index: int = 0) -> Iterable[list[StreamMessage]]:
         """Returns the messages of an entry from ``first_index`` on, which are decoded some thousands at a time.
@@ -106,6 +123,8 @@ class EntryDecoder:
         if self._is_raw:
             self._require(position, first_index, 1)
             return ([StreamMessage(position, entry.data)],)
+        self._chunks.passed()
+        self._tell_given_up(position)
         try:
             opened = open_entry(entry.data, position=position)
             self._require(position, first_index, max(opened.count, 1))
@@ -140,12 +159,28 @@ class EntryDecoder:
             reason = f"its chunks have {max(chunk.size, chunk.total_bytes)} bytes, and {self._max_bytes} are the most"
             raise CorruptEntry(reason, position=part.position)
         joined = self._chunks.arrived(part, chunk)
-        for first in self._chunks.take_dropped():
-            self._events.emit("chunks left out", stream=self._stream, first=str(first), now=str(part.position))
+        self._tell_given_up(part.position)
         if joined is None:
             return []
-        data = await self._decompressor.chunks(joined.data, chunk, part.position, max_bytes=self._max_bytes)
+        try:
+            data = await self._decompressor.chunks(joined.data, chunk, part.position, max_bytes=self._max_bytes)
+        except CorruptEntry:  # which is told of the last one
+            for position in joined.positions:
+                self._given_up(position)
+            raise
         return [_message(part._replace(data=data), joined.positions)]
+
+    def _tell_given_up(self, now: Position) -> None:
+        for positions in self._chunks.take_dropped():
+            self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
+            for position in positions:
+                self._given_up(position)
+        for position in self._chunks.take_strays():
+            self._given_up(position)
+
+
+def _needs_none(position: Position) -> None:
+    """For who acknowledges nothing."""
 
 
 def _message(read: InMessage, chunks: tuple[Position, ...] = ()) -> StreamMessage:

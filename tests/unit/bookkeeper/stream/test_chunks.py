@@ -23,6 +23,7 @@ class Arriving:
         self, uuid: str, index: int, data: bytes | None = None, count: int = 3, total: int = 6, producer: str = "p"
     ) -> Joined | None:
         self.entry += 1
+        self.core.passed()
         data = uuid.encode() + str(index).encode() if data is None else data
         chunk = Chunk(uuid, index, count, total, Compression.NONE, total)
         message = InMessage(Position(1, self.entry), data, None, NO_PROPERTIES, 0, None, producer, 0, chunk=chunk)
@@ -67,7 +68,8 @@ def test_what_is_sent_again_counts_once(arriving: Arriving, indexes: tuple[int, 
 
 def test_a_message_whose_beginning_was_not_read(arriving: Arriving) -> None:
     assert arriving.all(("a", 1), ("a", 2), ("a", 0)) == [None] * 3
-    assert arriving.core.take_dropped() == []
+    assert arriving.core.take_dropped() == [] and arriving.core.first == Position(1, 2)
+    assert arriving.core.take_strays() == [*places(0, 1)] and arriving.core.take_strays() == []
 
 
 @pytest.mark.parametrize(
@@ -82,8 +84,8 @@ def test_a_message_whose_beginning_was_not_read(arriving: Arriving) -> None:
 def test_chunks_that_do_not_belong_together(arriving: Arriving, wrong: dict[str, Any]) -> None:
     arriving("a", 0)
     assert arriving("a", **wrong) is None
-    assert arriving.core.take_dropped() == [Position(1, 0)] and arriving.core.take_dropped() == []
-    assert arriving("a", 2) is None
+    assert arriving.core.take_dropped() == [places(0, 1)] and arriving.core.take_dropped() == []
+    assert arriving("a", 2) is None and arriving.core.take_strays() == [*places(2)]
 
 
 def test_what_is_begun_is_bounded_by_bytes() -> None:
@@ -91,13 +93,40 @@ def test_what_is_begun_is_bounded_by_bytes() -> None:
     arriving.all(("a", 0), ("b", 0), ("c", 0))
     assert arriving.core.take_dropped() == []
     arriving("b", 1)
-    assert arriving.core.take_dropped() == [Position(1, 0)]
+    assert arriving.core.take_dropped() == [places(0)]
     assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
     assert arriving.all(("c", 1), ("c", 2))[1] == Joined(b"c0c1c2", places(2, 5))
-    assert arriving.core._bytes == 0
+    assert arriving.core._bytes == arriving.core._chunks == 0 and arriving.core.first is None
 
 
 def test_what_is_begun_is_bounded_by_number(arriving: Arriving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MOST_MESSAGES", 2)
     arriving.all(("a", 0), ("b", 0), ("c", 0), ("d", 0))
-    assert arriving.core.take_dropped() == [Position(1, 0), Position(1, 1)]
+    assert arriving.core.take_dropped() == [places(0), places(1)]
+
+
+@pytest.mark.parametrize("indexes", [(0,), (0, 1)])
+def test_what_is_sent_again_and_again_is_bounded(
+    arriving: Arriving, monkeypatch: pytest.MonkeyPatch, indexes: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(chunks, "MOST_CHUNKS", 4)
+    arriving("b", 0)
+    arriving.all(*[("a", index) for index in indexes * 4][:4])
+    assert arriving.core.take_dropped() == [places(0)]
+    arriving("a", indexes[-1])
+    assert arriving.core.take_dropped() == [places(1, 2, 3, 4, 5)] and arriving.core._chunks == 0
+
+
+def test_what_does_not_go_on_for_very_many_entries_is_given_up(
+    arriving: Arriving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "MOST_BEHIND", 10)
+    arriving.all(("a", 0), ("b", 0), ("c", 0))
+    for _ in range(7):
+        arriving.core.passed()
+    arriving("b", 1)
+    assert arriving.core.take_dropped() == [places(0)]
+    for _ in range(8):
+        arriving.core.passed()
+    assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
+    assert arriving.core.take_dropped() == [places(2)]
