@@ -103,7 +103,7 @@ _STREAM = {
             "cursor moved": "A cursor was at a place that the stream does not have (any more); it goes on at `to`.",
             "cursor beyond bounds": "More is acknowledged one by one than is stored: the rest is in memory alone.",
             "entry left out": "A reader that skips them met an entry that is no message, or is damaged everywhere.",
-            "chunks left out": "A message without all of its chunks was given up by a reader; a cursor acknowledges them.",
+            "chunks left out": "A message that lacks chunks was given up by a reader; a cursor acknowledges the rest.",
         },
     ),
 }

@@ -33,6 +33,8 @@ from tallystick.runtime.tasks import watch
 
 LOOKS = 3  # in the time of a lease
 LOOKED_AT = 256  # leases in one turn
+CHANGED_AT_ONCE = 64  # nodes that are made again at one time
+LOOKS_AT_ONCE = 64  # streams whose owners look at one time whether they were another's meanwhile
 ATTEMPTS = 10  # to take a lease while others take it and give it back
 LONGEST_NODE = 4096  # bytes of a node that are read
 
@@ -76,6 +78,7 @@ class Leases:
     def __init__(self, context: LedgerContext, owner: str, lease_s: float) -> None:
         self.owner = owner
         self._context, self._lease_s = context, lease_s
+        self.looks = asyncio.Semaphore(LOOKS_AT_ONCE)  # for owners that regained their lease: all do at one time
         self._opening = asyncio.Lock()
         self._store: MetadataStore | None = None
         self._held: dict[str, Lease] = {}
@@ -244,7 +247,11 @@ class Leases:
         for _ in range(ATTEMPTS):
             leases = [lease for path in paths if (lease := self._held.get(path)) is not None]
             nodes = await store.get_many([lease.path for lease in leases])
-            paths = [lease.path for lease in leases if not await self._keep(store, lease, nodes.get(lease.path))]
+            paths = []
+            for at in range(0, len(leases), CHANGED_AT_ONCE):
+                some = leases[at : at + CHANGED_AT_ONCE]
+                kept = await asyncio.gather(*(self._keep(store, lease, nodes.get(lease.path)) for lease in some))
+                paths += [lease.path for lease, is_kept in zip(some, kept, strict=True) if not is_kept]
             if not paths:
                 return
             await store.sync()  # others have them, or had: it was read too early

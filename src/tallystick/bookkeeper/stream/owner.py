@@ -313,7 +313,9 @@ class StreamOwner:
     async def _look_at_list(self) -> None:
         self._looks = False
         try:
-            if not await self.stored_list.is_unchanged():
+            async with self._context.leases.looks:
+                is_unchanged = await self.stored_list.is_unchanged()
+            if not is_unchanged:
                 self._todo.extend(self._core.lost())
         except TallyError as error:  # the next append finds out
             self._emit("stream step failed", phase="the lease was lost for a while", reason=error)

@@ -12,7 +12,7 @@ from support.small_cluster import SmallCluster
 from support.streams import StoreFaults
 from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Znode
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.leases import LOOKED_AT, Leases
+from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, Leases
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.errors import MetadataUnavailable, StreamOwned, UsageError
 
@@ -126,6 +126,30 @@ async def test_leases_that_a_lost_session_took_are_made_again(
     await asyncio.sleep(2.5)
     assert [lease.path for lease in held if not lease.is_held] == [paths[1]]
     assert len(await cluster.store.get_many(paths)) == len(paths)
+
+
+async def test_many_leases_are_made_again_at_one_time_but_not_all(
+    cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One behind the other they would be anybody's for as many round trips."""
+    paths = [f"/tallystick/owners/{n}" for n in range(2 * CHANGED_AT_ONCE)]
+    held = [await leases.take(path) for path in paths]
+    await lose_session(cluster, leases, monkeypatch, *paths)
+    store = leases._store
+    assert store is not None
+    change, under_way, most = store.change, 0, 0
+
+    async def counted(*changes: Change) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        await change(*changes)
+        under_way -= 1
+
+    monkeypatch.setattr(store, "change", counted)
+    await asyncio.sleep(2.5)
+    assert most == CHANGED_AT_ONCE and all(lease.is_held for lease in held)
 
 
 async def test_a_lease_that_was_lost_is_taken_back_when_somebody_asks(

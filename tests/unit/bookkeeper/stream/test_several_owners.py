@@ -9,6 +9,8 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, REFUSE, StoreFaults, ledgers, notes, of_list, payloads, read_all
+from tallystick.bookkeeper.stream import leases
+from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
     StreamFenced,
@@ -204,3 +206,27 @@ async def test_a_repairer_that_never_ends_is_waited_for_so_long(cluster: SmallCl
         await stream.append(b"1")
     assert 9 < loop.time() - began < 15
     await stream.close()
+
+
+async def test_owners_that_regained_their_leases_do_not_all_look_at_one_time(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LOOKS_AT_ONCE", 2)
+    bk, looks, under_way = cluster.client(), list[tuple[str, int]](), list[str]()
+    names = [f"{NAME}-{number}" for number in range(6)]
+    streams = [await bk.open_stream(name, settings=RAW) for name in names]
+
+    async def is_unchanged(stored_list: OwnedList) -> bool:
+        under_way.append(stored_list._stream)
+        looks.append((stored_list._stream, len(under_way)))
+        await asyncio.sleep(0.1)
+        under_way.remove(stored_list._stream)
+        return True
+
+    monkeypatch.setattr(OwnedList, "is_unchanged", is_unchanged)
+    for stream in streams:
+        stream._owner._lease_regained()
+    await asyncio.sleep(1)
+    assert [name for name, _ in looks] == names and max(count for _, count in looks) == 2
+    for stream in streams:
+        await stream.close()
