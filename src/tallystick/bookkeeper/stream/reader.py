@@ -24,6 +24,7 @@ from tallystick.bookkeeper.stream.names import stream_name
 from tallystick.bookkeeper.stream.places import place, time_ms
 from tallystick.bookkeeper.stream.reading import Reading, ReadRequest
 from tallystick.bookkeeper.stream.search import first_published
+from tallystick.bookkeeper.wire.pulsar_messages import MOST_BYTES
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, StreamClosed, TallyError, UsageError
 from tallystick.runtime.arguments import instance
@@ -31,7 +32,7 @@ from tallystick.runtime.loops import check_loop
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.worker import Workers
 
-MAX_MESSAGE_BYTES = 128 << 20  # of an entry, or a message that came in chunks, when it is decompressed
+MAX_MESSAGE_BYTES = MOST_BYTES  # of an entry, or a message that came in chunks, when it is decompressed
 
 
 class StreamReaders:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Buffer = bytes | memoryview
 
 MOST_FIELDS = 1_000_000  # of an entry: its messages and their properties
+MOST_BYTES = 128 << 20  # of the payload of an entry, when it is decompressed
 MOST_PROPERTIES = 16_384  # of a message
 LONGEST_METADATA = 1 << 20  # bytes in front of a message
 STEP_FIELDS = 4096  # messages and properties that are decoded without a stop
@@ -135,6 +136,8 @@ def encode_entry(
             metadata.num_messages_in_batch, metadata.highest_sequence_id = count, sequence + count - 1
             _set_key(metadata, first.key)  # by which consumers share the batches of a topic
         if how is not Compression.NONE:
+            if len(payload) > MOST_BYTES:  # compressed it may be short enough for a ledger, and nobody would read it
+                raise ValueError(f"it has {len(payload)} bytes before it is compressed, and {MOST_BYTES} are the most")
             metadata.compression, metadata.uncompressed_size = how.value, len(payload)
             payload = compress(payload, how)
         front = metadata.SerializeToString()

@@ -272,3 +272,11 @@ def test_a_batch_that_nobody_could_read() -> None:
         encode()
     with pytest.raises(UsageError, match="cannot be stored"):
         encode(OutMessage(b""), sequence=-1)
+
+
+def test_what_is_too_long_when_it_is_decompressed_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_BYTES", 1_000)
+    for messages in ([OutMessage(b"a" * 1_001)], [OutMessage(b"a" * 500)] * 2):
+        with pytest.raises(UsageError, match="1000 are the most"):
+            wire.encode_entry(messages, producer="p", sequence=0, publish_time_ms=0, compression=Compression.ZLIB)
+    assert wire.encode_entry([OutMessage(b"a" * 1_001)], producer="p", sequence=0, publish_time_ms=0)
