@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.fake_bookie import FakeBookie
 from support.zookeeper import missing
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -89,6 +90,18 @@ async def cluster(place: Place) -> Place:
     driver = await place.connect()
     await driver.init_cluster()
     return place
+
+
+@pytest.fixture
+async def bookies(cluster: Place) -> AsyncIterator[list[FakeBookie]]:
+    """Three bookies of the cluster that store in memory."""
+    driver = await cluster.connect()
+    made = [FakeBookie(f"b{number}") for number in range(3)]
+    for bookie in made:
+        await driver.register(bookie.id, await bookie.start())
+    yield made
+    for bookie in made:
+        await bookie.stop()
 
 
 @pytest.fixture(params=Manager, ids=lambda manager: manager.name.lower())
