@@ -74,9 +74,10 @@ def topics(java: Java, pulsar_java: Java, tmp_path_factory: pytest.TempPathFacto
     pytest.importorskip("pulsar")
     from support.pulsar_topics import PulsarTopics
 
-    started = asyncio.run(PulsarTopics.start(java, pulsar_java, tmp_path_factory.mktemp("topics")))
+    started, service = asyncio.run(PulsarTopics.start(java, pulsar_java, tmp_path_factory.mktemp("topics")))
     yield started
-    started.stop()
+    for peer in (started.broker, *started.bookies, service):
+        peer.kill()
 
 
 @pytest.fixture(scope="session")

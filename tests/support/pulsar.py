@@ -49,14 +49,13 @@ class PulsarBroker(Server):
     ) -> PulsarBroker:
         """Write Pulsar's own metadata beside the ledgers, and the configuration of a broker. Next: ``start`` it.
 
-        Beside ledgers of ``/name/ledgers`` Pulsar's nodes are below ``/name``, as streams have them; else they are
-        elsewhere.
+        Pulsar's nodes are beside the ledgers, where streams are: of ``/name/ledgers`` they are below ``/name``.
         """
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         server, _, root = uri.removeprefix("zk+hierarchical://").partition("/")
-        above, _, _ = root.rpartition("/")
+        above, slash, _ = root.rpartition("/")
         binary, web = free_port(), free_port()
-        store = f"zk:{server}/{above or f'pulsar-{root}'}"
+        store = f"zk:{server}{slash}{above}"
         setup = java.command(
             "org.apache.pulsar.PulsarClusterMetadataSetup",
             *("--cluster", CLUSTER, "--metadata-store", store, "--configuration-metadata-store", store),

@@ -47,33 +47,27 @@ class Message:
     properties: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass
 class PulsarTopics:
-    """One broker, three bookies and a ZooKeeper; ``uri`` is where a client of ours finds ledgers and streams."""
+    """A broker and its bookies; ``uri`` is where a client of ours finds ledgers and streams."""
 
     uri: str
     broker: PulsarBroker
     bookies: list[Bookie]
-    _service: ZooKeeper
 
     @classmethod
-    async def start(cls, java: Java, pulsar_java: Java, folder: Path) -> PulsarTopics:
-        started = cls()
-        started._service = await ZooKeeper.start(java, folder)
-        started.uri = f"zk+hierarchical://{started._service.address}/topics/ledgers"
-        driver = await open_driver(started.uri)
+    async def start(cls, java: Java, pulsar_java: Java, folder: Path) -> tuple[PulsarTopics, ZooKeeper]:
+        """Start three bookies of ours and a broker that speaks version 2, and a ZooKeeper of their own."""
+        service = await ZooKeeper.start(java, folder)
+        uri = f"zk+hierarchical://{service.address}/topics/ledgers"
+        driver = await open_driver(uri)
         await driver.init_cluster()
         await driver.close()
-        started.broker = await PulsarBroker.prepare(
-            pulsar_java, started.uri, folder / "pulsar", v2=True, changes=DEFAULTS
-        )
-        started.bookies = [Bookie.ours(started.uri, folder, settings=COLLECTING) for _ in range(3)]
-        await asyncio.gather(*(bookie.start() for bookie in started.bookies))
-        await started.broker.start()
-        return started
-
-    def stop(self) -> None:
-        for peer in (self.broker, *self.bookies, self._service):
-            peer.kill()
+        broker = await PulsarBroker.prepare(pulsar_java, uri, folder / "pulsar", v2=True, changes=DEFAULTS)
+        bookies = [Bookie.ours(uri, folder, settings=COLLECTING) for _ in range(3)]
+        await asyncio.gather(*(bookie.start() for bookie in bookies))
+        await broker.start()
+        return cls(uri, broker, bookies), service
 
     def stored_bytes(self) -> int:
         """The bytes of entry logs that the fullest bookie has on its disk."""
