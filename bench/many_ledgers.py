@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,8 +41,10 @@ import tallystick
 from support import zookeeper
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevState
+from tallystick.admin.process import ProcessId
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.schema import COLUMNS
@@ -170,67 +172,87 @@ def metadata(kind: str) -> Iterator[tuple[str, str]]:
 
 async def lose_a_bookie(kind: str, state: DevState, size: Size) -> BookieLoss:
     async with tallystick.connect(state.uri) as bk:
-        writers: list[LedgerWriter] = []
         gc.collect()
         objects = len(gc.get_objects())
-        while len(writers) < size.open_ledgers:
-            writers += await asyncio.gather(
-                *(bk.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(AT_ONCE))
-            )
+        writers = await open_many(bk, size.open_ledgers)
         gc.collect()
         objects = len(gc.get_objects()) - objects
         random.Random(1).shuffle(writers)
-        turns, refusals = Turns(), Counter[str]()
-        before: list[float] = []
-        after: list[float] = []
-        turns.start()
-        loop = asyncio.get_running_loop()
-        start, killed_at, cpu, count = loop.time(), float("inf"), 0.0, 0
-        unanswered: set[asyncio.Future[int]] = set()
-
-        def answered(due_at: float, future: asyncio.Future[int]) -> None:
-            unanswered.discard(future)
-            if error := future.exception():
-                refusals[type(error).__name__] += 1
-            else:
-                (before if due_at < killed_at else after).append(loop.time() - due_at)
-
-        while (now := loop.time()) < start + size.seconds:
-            if killed_at == float("inf") and now > start + size.seconds / 3:
-                victim = state.nodes[0].process
-                assert victim is not None
-                os.kill(victim.pid, signal.SIGKILL)
-                killed_at, cpu = now, time.process_time()
-                turns.restart()
-            for _ in range(100):
-                due_at = start + count / RATE
-                if due_at > now:
-                    break
-                future = writers[count % len(writers)].append_nowait(b"x" * 100)
-                unanswered.add(future)
-                future.add_done_callback(partial(answered, due_at))
-                count += 1
-            await asyncio.sleep(max(0.0, min(LOOK_S, start + count / RATE - loop.time())))
-        if unanswered:
-            await asyncio.wait(unanswered, timeout=SETTLE_S)
-        refusals["no answer"] += len(unanswered)
-        turns.stop()
-        failed_writers = sum(writer._failure is not None for writer in writers)
+        appends = Appends(writers)
+        await appends.run(size.seconds, state.nodes[0].process)
         loss = BookieLoss(
             kind,
-            Latencies.of(before),
-            Latencies.of(after),
-            failed_writers,
-            dict(+refusals),
-            turns.longest_s * 1000,
-            turns.collection_s * 1000,
+            Latencies.of(appends.before),
+            Latencies.of(appends.after),
+            sum(writer._failure is not None for writer in writers),
+            dict(+appends.refusals),
+            appends.turns.longest_s * 1000,
+            appends.turns.collection_s * 1000,
             objects / len(writers),
-            time.process_time() - cpu,
+            appends.cpu_s,
             os.getloadavg()[0],
         )
         for writer in writers:
             writer.abort()
         return loss
+
+
+async def open_many(bk: BookKeeper, count: int) -> list[LedgerWriter]:
+    writers: list[LedgerWriter] = []
+    while len(writers) < count:
+        writers += await asyncio.gather(*(bk.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(AT_ONCE)))
+    return writers
+
+
+class Appends:
+    """Appends at a steady rate, to each ledger in turn, while a bookie is killed.
+
+    ``before`` and ``after`` are the seconds from when an append was due to its answer, by whether it was due before the
+    kill; ``cpu_s`` is what this process worked after it.
+    """
+
+    def __init__(self, writers: Sequence[LedgerWriter]) -> None:
+        self.before: list[float] = []
+        self.after: list[float] = []
+        self.turns, self.refusals, self.cpu_s = Turns(), Counter[str](), 0.0
+        self._writers, self._loop = writers, asyncio.get_running_loop()
+        self._unanswered: set[asyncio.Future[int]] = set()
+        self._killed_at = float("inf")
+
+    async def run(self, seconds: float, victim: ProcessId | None) -> None:
+        """The victim is killed after a third of the time."""
+        self.turns.start()
+        start, count = self._loop.time(), 0
+        while (now := self._loop.time()) < start + seconds:
+            if self._killed_at == float("inf") and now > start + seconds / 3:
+                assert victim is not None
+                os.kill(victim.pid, signal.SIGKILL)
+                self._killed_at, self.cpu_s = now, -time.process_time()
+                self.turns.restart()
+            for _ in range(100):
+                due_at = start + count / RATE
+                if due_at > now:
+                    break
+                self._append(self._writers[count % len(self._writers)], due_at)
+                count += 1
+            await asyncio.sleep(max(0.0, min(LOOK_S, start + count / RATE - self._loop.time())))
+        if self._unanswered:
+            await asyncio.wait(self._unanswered, timeout=SETTLE_S)
+        self.refusals["no answer"] += len(self._unanswered)
+        self.turns.stop()
+        self.cpu_s += time.process_time()
+
+    def _append(self, writer: LedgerWriter, due_at: float) -> None:
+        future = writer.append_nowait(b"x" * 100)
+        self._unanswered.add(future)
+        future.add_done_callback(partial(self._answered, due_at))
+
+    def _answered(self, due_at: float, future: asyncio.Future[int]) -> None:
+        self._unanswered.discard(future)
+        if error := future.exception():
+            self.refusals[type(error).__name__] += 1
+        else:
+            (self.before if due_at < self._killed_at else self.after).append(self._loop.time() - due_at)
 
 
 async def fill(uri: str, count: int) -> None:

@@ -11,10 +11,8 @@ tables beside (H1); it serves consumers with what it has (H3, H13).
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
@@ -33,7 +31,7 @@ from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.metrics import BrokerCounts, BrokerReadings, registry
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.ports import STORE_SHARE, Address, BrokerPorts
+from tallystick.rocketmq.broker.ports import Address, BrokerPorts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registered_topics import permitted
@@ -46,18 +44,17 @@ from tallystick.rocketmq.broker.send_checks import SendChecks
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.store_folder import lock_folder, open_store
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.slices import Slices
-from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
-from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
@@ -123,36 +120,47 @@ class Broker:
             )
 
     async def _start(self) -> None:
-        settings, outside = self.settings, self._outside
+        self._check()
+        store = await self._open_store()
+        self._open_log(store)
+        self._load_tables(store)
+        self._open_sync(store)
+        await self.take_role(self.settings.role, self.settings.broker_id)
+        self.parts = self._build_parts(store)
+        self._build_requests()
+        self.log.start()
+        await self._listen()
+        self._register()
+        if self.settings.http_enabled:
+            await self._listen_http()
+        self._ready = True
+
+    def _check(self) -> None:
+        """Raises UsageError where a broker cannot work."""
+        outside = self._outside
         if outside.open_files < LEAST_FILES:
             remark = f"a broker must be allowed {LEAST_FILES} open files (ulimit -Hn)"
             raise UsageError(remark, open_files=outside.open_files)
         if not self.standing.is_slave:
             self._ports.check_ha_port()
-        make_folder(outside.disk, settings.store_dir)
-        lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
-        self._stack.callback(lock.release)
-        store_settings = settings.store_settings(self.address[1])
+
+    async def _open_store(self) -> MessageStore:
+        """Lock the folder, and open what is in it."""
+        settings, outside = self.settings, self._outside
+        self._stack.callback(lock_folder(settings, outside).release)
         self._worker = outside.workers("tally-broker")  # for what is seldom: opening, deletions, ends of queues
         self._stack.push_async_callback(self._end_worker)
-        open_files = min(store_settings.max_open_files, outside.open_files // STORE_SHARE)
-        store = await self._worker.run(
-            partial(
-                MessageStore.open,
-                outside.disk,
-                settings.store_dir,
-                replace(store_settings, max_open_files=open_files),
-                outside.clock,
-                outside.events,
-                slave=self.standing.is_slave,
-            )
-        )
+        port, is_slave = self.address[1], self.standing.is_slave
+        return await self._worker.run(partial(open_store, settings, outside, port=port, is_slave=is_slave))
+
+    def _open_log(self, store: MessageStore) -> None:
+        outside = self._outside
         listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt)
         self._instance = f"{outside.random.getrandbits(64):016x}"
         self.log = BrokerLog(
             outside,
             store=store,
-            settings=settings,
+            settings=self.settings,
             standing=self.standing,
             listeners=listeners,
             instance=self._instance,
@@ -160,17 +168,19 @@ class Broker:
         self._stack.push_async_callback(self.log.close)
         self._deletions = Deletions(outside.events, self._worker)
         self._stack.push_async_callback(self._deletions.close)
-        self._load_tables(store)
+
+    def _open_sync(self, store: MessageStore) -> None:
+        """Make what asks other brokers, and what changes between master and slave."""
+        settings, outside = self.settings, self._outside
         self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(self._client.close)
-        clock, events, queues = outside.clock, outside.events, store.replicated
         self.sync = MetadataSync(
             self._client,
-            clock=clock,
-            events=events,
+            clock=outside.clock,
+            events=outside.events,
             tables=self.tables,
             follow_status=self.log.follow_status,
-            queues=queues,
+            queues=store.replicated,
             worker=self._worker,
         )
         self._stack.push_async_callback(self.sync.close)
@@ -185,15 +195,6 @@ class Broker:
             ha_port=settings.listen_ha_port,
             failed=self._fail,
         )
-        await self.take_role(settings.role, settings.broker_id)
-        self.parts = self._build_parts(store)
-        self._build_requests()
-        self.log.start()
-        await self._listen()
-        self._register()
-        if settings.http_enabled:
-            await self._listen_http()
-        self._ready = True
 
     async def _end_worker(self) -> None:
         await self._worker.idle()
