@@ -137,7 +137,7 @@ class Session:
         return self._seen
 
     def take_request(self) -> None:
-        """A request of this session has arrived. Raises SessionExpired."""
+        """A client sent a request in this session, which keeps it alive. Raises SessionExpired if it ended."""
         if self.is_over:
             raise SessionExpired
         self._heard_at = self._service.clock.now()

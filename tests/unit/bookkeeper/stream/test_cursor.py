@@ -22,6 +22,7 @@ from tallystick.errors import (
     CorruptEntry,
     MetadataError,
     NoSuchEntry,
+    NoSuchLedger,
     NoSuchPosition,
     PositionTrimmed,
     StreamClosed,
@@ -252,6 +253,26 @@ async def test_a_lost_entry_is_told_until_it_is_acknowledged(
         assert await drain(cursor) == "fg"
         await cursor.rewind()
         assert await drain(cursor) == "abcdfg"
+
+
+async def test_a_lost_ledger_is_told_until_it_is_acknowledged(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors
+) -> None:
+    """Pulsar's cursors stood still before it, or began again at the start."""
+    async with cursors.open(NAME, "billing") as cursor:
+        (first,) = await cursor.read(1)
+        lost = first.position.ledger + 1
+        await cluster.client(3).delete_ledger(lost)
+        assert await drain(cursor) == "bc"
+        for _ in range(2):
+            with pytest.raises(NoSuchLedger) as caught:
+                await cursor.read()
+            assert caught.value.ledger == lost
+        await cursor.ack_up_to(Position(lost, 2))
+        assert cursor.mark == Position(lost, 2)
+        assert await drain(cursor) == "g"
+    async with cursors.open(NAME, "billing") as again:
+        assert await drain(again) == "g" and again.backlog == 1
 
 
 async def test_markers_of_a_broker_hold_up_nothing(cluster: SmallCluster, cursors: Cursors) -> None:

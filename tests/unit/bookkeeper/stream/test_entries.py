@@ -79,6 +79,7 @@ async def test_messages_come_as_they_are_appended_and_across_ledgers(
         await owner.roll()
         await owner.append(*entries(text))
     await follower.until("abcdefghij")
+    assert follower.text == "abcdefghij"
 
 
 async def test_a_message_comes_soon(owner: ListedStream, readers: StreamReaders) -> None:
@@ -280,6 +281,7 @@ async def test_a_follower_may_begin_where_nothing_is_yet(owner: ListedStream, re
         await owner.roll()
         await owner.append(*entries("ab"))
         await follower.until("ab")
+        assert follower.failure is None
 
 
 async def test_a_follower_may_begin_beyond_what_is_known_to_be_confirmed(

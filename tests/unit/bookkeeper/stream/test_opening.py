@@ -145,8 +145,8 @@ async def test_a_lease_is_given_back_when_opening_fails(cluster: SmallCluster) -
     with pytest.raises(NotEnoughBookies):
         await cluster.client().open_stream(NAME, settings=RAW)
     await cluster.up("b0", "b1", "b2")
-    async with cluster.client(2).open_stream(NAME, settings=RAW):
-        pass
+    async with cluster.client(2).open_stream(NAME, settings=RAW) as stream:
+        assert (await stream.append(b"x")).entry == 0
 
 
 async def test_a_lease_is_given_back_when_opening_is_cancelled(
@@ -168,8 +168,8 @@ async def test_a_lease_is_given_back_when_opening_is_cancelled(
     await hangs.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with cluster.client(2).open_stream(NAME, settings=RAW):
-        pass
+    async with cluster.client(2).open_stream(NAME, settings=RAW) as stream:
+        assert (await stream.append(b"x")).entry == 0
 
 
 async def test_an_owner_that_was_slower_is_told_and_leaves_nothing(
