@@ -133,7 +133,7 @@ async def test_a_reader_follows_a_live_topic_across_its_ledgers_and_never_passes
         async with bk.cursor(stream, "mine", durable=False) as cursor:
             assert [seen(message) for message in await cursor.read(10)] == sent[:10]
         await until(lambda: len(read) == count - 1)
-        await asyncio.sleep(0.5)  # nothing says that the last one is confirmed
+        assert await reader.last_confirmed() == sent[-2].position, "nothing says that the last one is confirmed"
         assert read == sent[:-1]
         await topics.unload(stream)
         await until(lambda: len(read) == count)

@@ -155,11 +155,14 @@ async def same_info(topics: PulsarTopics, bk: BookKeeper, stream: str) -> None:
 async def test_q19_a_stream_whose_owner_died_is_adopted_with_its_open_ledger(
     topics: PulsarTopics, bk: BookKeeper
 ) -> None:
-    """Nobody handed it over: the broker fences the newest ledger, and an owner that is still there hears of it."""
-    stream = f"{KEPT}/orphaned"
+    """Nobody handed it over: the broker fences the newest ledger, and an owner that is still there hears of it. The
+    ledger of a cursor is open, too."""
+    stream, holes = f"{KEPT}/orphaned", [1, 3, 41]
     await bk.create_for_pulsar(stream)
     async with tallystick.connect(topics.uri) as dying:
         sent = await append(await dying.open_stream(stream, settings=SHORT), messages(90))
+        await until_read(bk, stream, len(sent))
+        await acked(dying, stream, "in-ledger", holes)
     async with tallystick.connect(topics.uri) as living:
         handle = await living.open_stream(stream, settings=SHORT)
         sent += await append(handle, messages(10, first=90))
@@ -167,6 +170,7 @@ async def test_q19_a_stream_whose_owner_died_is_adopted_with_its_open_ledger(
         with pytest.raises(StreamFenced):
             await handle.append(b"too late")
     sent += await topics.produce(stream, messages(20, first=100))
+    assert await topics.subscribe(stream, "in-ledger", len(sent) - 3) == without(sent, holes)
     await topics.unload(stream)
     assert await read_all(bk, stream) == sent
 
@@ -274,6 +278,11 @@ async def test_q19_what_nobody_uses_is_deleted_as_the_hand_over_said_and_nothing
     for stream in (HELD, UNHELD):
         assert await topics.consume(stream, 100) == unused_topics.appended[stream]
         assert await read_all(bk, stream) == unused_topics.appended[stream]
+        await topics.unload(stream)
+        async with bk.take_back(stream, settings=SHORT) as back:
+            assert (await back.append(b"taken back")).entry == 0
+    async with bk.cursor(HELD, "billing") as cursor:
+        assert await cursor.refresh() == 101
     assert FORCED not in [name async for name in bk.streams(DEFAULT)]
 
 
