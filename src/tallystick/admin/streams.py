@@ -51,8 +51,8 @@ class StreamOwnership:
         """Says why it is so: who owned it last, and how that ended."""
         if self.lease is not None:
             is_its = self.newest is not None and owner_in(self.newest) == self.lease.owner
-            said = before_in(self.newest) if self.newest is not None and is_its else ""
-            return "its lease is alive" + (f"; before, {said}" if said else "")
+            loss = before_in(self.newest) if self.newest is not None and is_its else ""
+            return "its lease is alive" + (f"; before, {loss}" if loss else "")
         if self.info.terminated is not None:
             return f"the stream was terminated at {self.info.terminated}: it takes no more messages"
         if not self.info.ledgers:

@@ -24,7 +24,7 @@ from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
-from tallystick.bookkeeper.stream.dedup_core import DedupCore, Known
+from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.owner import StreamOwner
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
@@ -133,14 +133,14 @@ class Deduplication:
         core = self._core
         assert core is not None, "the numbers were read"
         future: asyncio.Future[Position] = self._loop.create_future()
-        known = core.check(producer, last)
-        if known is Known.STORED:
+        status = core.check(producer, last)
+        if status is AppendStatus.STORED:
             future.set_result(core.position_of(producer, last))
-        elif known is Known.PENDING:
+        elif status is AppendStatus.PENDING:
             earlier = self._pending.get((producer, last), self._newest[producer])
             earlier.add_done_callback(lambda done: self._repeat(done, future, producer, last))
         else:
-            while first < last and core.check(producer, first) is not Known.NEW:
+            while first < last and core.check(producer, first) is not AppendStatus.NEW:
                 first += 1
             entry = self._owner.flow.append(entry_from(first))
             core.pushed(producer, last)

@@ -24,8 +24,8 @@ MOST_PRODUCERS = (
 POSITIONS_KEPT = 10_000  # of the newest appends of all producers together
 
 
-class Known(enum.Enum):
-    """What is known of a numbered append."""
+class AppendStatus(enum.Enum):
+    """Whether a numbered append is new, or repeats another one."""
 
     NEW = "new"
     PENDING = "pending"  # it is on its way: its outcome is that of the first
@@ -51,11 +51,11 @@ class DedupCore:
         self._stored = OrderedDict(highest)
         self._bound()
 
-    def check(self, producer: str, sequence: int) -> Known:
+    def check(self, producer: str, sequence: int) -> AppendStatus:
         """Say what is known of a number. Next: for a new one ``pushed``."""
         if sequence <= self._stored.get(producer, -1):
-            return Known.STORED
-        return Known.PENDING if sequence <= self._pushed.get(producer, -1) else Known.NEW
+            return AppendStatus.STORED
+        return AppendStatus.PENDING if sequence <= self._pushed.get(producer, -1) else AppendStatus.NEW
 
     def position_of(self, producer: str, sequence: int) -> Position:
         """Returns where a stored append is. Returns EARLIEST where that is not known any more."""

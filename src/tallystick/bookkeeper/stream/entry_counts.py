@@ -52,10 +52,10 @@ class EntryCounts:
         """Returns the next listed ledger that has entries, or may have; None if there is none."""
         at = bisect_right(self._ledgers, ledger)
         with_entries = bisect_right(self._before, self._before[at]) - 1
-        found = [self._ledgers[with_entries]] if with_entries < len(self._ledgers) else []
+        candidates = [self._ledgers[with_entries]] if with_entries < len(self._ledgers) else []
         if (opened := bisect_right(self.open_ledgers, ledger)) < len(self.open_ledgers):
-            found.append(self.open_ledgers[opened])
-        return min(found, default=None)
+            candidates.append(self.open_ledgers[opened])
+        return min(candidates, default=None)
 
     def listed_from(self, ledger: LedgerId) -> LedgerId | None:
         """Returns the first listed ledger of this id or a higher one, None if there is none."""

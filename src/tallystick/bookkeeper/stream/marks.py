@@ -22,8 +22,8 @@ BEFORE_KEY = "tallystick/before"
 def custom_metadata(stream: str, owner: str, before: str) -> Mapping[str, bytes]:
     """Returns the custom metadata of a stream's ledger. ``before`` says how the owner before lost the stream; empty if
     there was none."""
-    said = {BEFORE_KEY: before.encode()} if before else {}
-    return said | {
+    fields = {BEFORE_KEY: before.encode()} if before else {}
+    return fields | {
         "application": b"pulsar",
         "component": b"managed-ledger",
         "pulsar/managed-ledger": stream.encode(),

@@ -44,9 +44,9 @@ async def _search(walk: EntryWalk, stream_list: StreamList, time_ms: int) -> Pos
             high = middle
     if low:
         async with _opened(walk, ledgers[low - 1]) as reader:
-            found = await _search_ledger(reader, time_ms)
-        if found is not None:
-            return Position(ledgers[low - 1].ledger, found)
+            entry = await _search_ledger(reader, time_ms)
+        if entry is not None:
+            return Position(ledgers[low - 1].ledger, entry)
     return Position(ledgers[low].ledger, 0) if low < len(ledgers) else end
 
 

@@ -128,14 +128,14 @@ def internal_info(
     info: StreamInfo, stored: Stored, cursors: Mapping[str, tuple[CursorInfo, Stored]], *, now_ms: int
 ) -> Json:
     """Returns what a broker answers to ``internal-info``: the metadata, an open ledger with the time of now."""
-    found = _stored(stored)
-    found["ledgers"] = [_ledger_info(each, now_ms) for each in info.ledgers]
+    fields = _stored(stored)
+    fields["ledgers"] = [_ledger_info(each, now_ms) for each in info.ledgers]
     if info.terminated is not None:
-        found["terminatedPosition"] = _position(info.terminated)
-    found["cursors"] = {name: _cursor_info(each, node) for name, (each, node) in cursors.items()}
+        fields["terminatedPosition"] = _position(info.terminated)
+    fields["cursors"] = {name: _cursor_info(each, node) for name, (each, node) in cursors.items()}
     if info.properties:
-        found["properties"] = dict(info.properties)
-    return found
+        fields["properties"] = dict(info.properties)
+    return fields
 
 
 def iso_time(time_ms: int) -> str:
@@ -160,17 +160,17 @@ def entries_between(info: StreamInfo, after: Position, to: Position) -> int:
 
 
 def _ledger(ledger: StreamLedger, under_replicated: Mapping[LedgerId, bool]) -> Json:
-    found: Json = {
+    fields: Json = {
         "ledgerId": ledger.ledger,
         "entries": ledger.entries,
         "size": ledger.size,
         "offloaded": ledger.is_offloaded,
     }
     if ledger.ledger in under_replicated:
-        found["underReplicated"] = under_replicated[ledger.ledger]
+        fields["underReplicated"] = under_replicated[ledger.ledger]
     if ledger.properties:
-        found["properties"] = dict(ledger.properties)
-    return found
+        fields["properties"] = dict(ledger.properties)
+    return fields
 
 
 def _cursor(cursor: CursorCounts, info: StreamInfo) -> Json:
@@ -196,32 +196,32 @@ def _cursor(cursor: CursorCounts, info: StreamInfo) -> Json:
 
 
 def _stored(stored: Stored) -> Json:
-    found: Json = {"version": stored.version}
+    fields: Json = {"version": stored.version}
     if stored.created_ms is not None:
-        found["creationDate"] = iso_time(stored.created_ms)
+        fields["creationDate"] = iso_time(stored.created_ms)
     if stored.modified_ms is not None:
-        found["modificationDate"] = iso_time(stored.modified_ms)
-    return found
+        fields["modificationDate"] = iso_time(stored.modified_ms)
+    return fields
 
 
 def _ledger_info(ledger: StreamLedger, now_ms: int) -> Json:
-    found: Json = {"ledgerId": ledger.ledger}
+    fields: Json = {"ledgerId": ledger.ledger}
     if ledger.has_counts:
-        found |= {"entries": ledger.entries, "size": ledger.size}
-    return found | {"timestamp": ledger.timestamp_ms or now_ms, "isOffloaded": ledger.is_offloaded}
+        fields |= {"entries": ledger.entries, "size": ledger.size}
+    return fields | {"timestamp": ledger.timestamp_ms or now_ms, "isOffloaded": ledger.is_offloaded}
 
 
 def _cursor_info(info: CursorInfo, stored: Stored) -> Json:
-    found = _stored(stored) | {"cursorsLedgerId": info.ledger}
+    fields = _stored(stored) | {"cursorsLedgerId": info.ledger}
     if info.state is not None:
-        found["markDelete"] = _position(info.state.mark)
+        fields["markDelete"] = _position(info.state.mark)
         if info.state.acked:
-            found["individualDeletedMessages"] = [
+            fields["individualDeletedMessages"] = [
                 {"from": _position(each.after), "to": _position(each.to)} for each in info.state.acked
             ]
         if info.state.properties:
-            found["properties"] = dict(info.state.properties)
-    return found
+            fields["properties"] = dict(info.state.properties)
+    return fields
 
 
 def _position(position: Position) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.bookkeeper.stream.dedup_core import DedupCore, Known
+from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 
 
@@ -16,20 +16,20 @@ def core_with(*numbers: int, producer: str = "p", ledger: int = 1) -> DedupCore:
 
 def test_a_number_is_new_then_pending_then_stored_with_its_position() -> None:
     core = DedupCore()
-    assert core.check("p", 0) is Known.NEW
+    assert core.check("p", 0) is AppendStatus.NEW
     core.pushed("p", 0)
-    assert core.check("p", 0) is Known.PENDING
+    assert core.check("p", 0) is AppendStatus.PENDING
     core.stored("p", 0, 0, Position(3, 7))
-    assert core.check("p", 0) is Known.STORED
+    assert core.check("p", 0) is AppendStatus.STORED
     assert core.position_of("p", 0) == Position(3, 7)
-    assert core.check("q", 0) is Known.NEW, "another producer has numbers of its own"
+    assert core.check("q", 0) is AppendStatus.NEW, "another producer has numbers of its own"
 
 
 def test_numbers_may_skip_and_what_goes_down_is_a_repeat() -> None:
     core = core_with(10, 100)
-    assert core.check("p", 42) is Known.STORED
+    assert core.check("p", 42) is AppendStatus.STORED
     assert core.position_of("p", 42) == EARLIEST, "where it is nobody knows"
-    assert core.check("p", 101) is Known.NEW
+    assert core.check("p", 101) is AppendStatus.NEW
 
 
 def test_each_message_of_an_entry_has_its_index() -> None:
@@ -50,18 +50,18 @@ def test_what_is_on_its_way_is_not_stored_when_an_earlier_one_is() -> None:
     core.pushed("p", 1)
     core.pushed("p", 2)
     core.stored("p", 1, 1, Position(1, 0))
-    assert core.check("p", 2) is Known.PENDING
+    assert core.check("p", 2) is AppendStatus.PENDING
 
 
 def test_what_failed_for_sure_is_new_again_and_what_came_behind_it_is_on_its_way() -> None:
     core = DedupCore()
     core.pushed("p", 1)
     core.failed("p", 1)
-    assert core.check("p", 1) is Known.NEW
+    assert core.check("p", 1) is AppendStatus.NEW
     core.pushed("p", 1)
     core.pushed("p", 2)
     core.failed("p", 1)
-    assert core.check("p", 2) is Known.PENDING
+    assert core.check("p", 2) is AppendStatus.PENDING
 
 
 def test_saved_numbers_and_what_came_behind_them_give_the_same_state() -> None:
@@ -73,14 +73,18 @@ def test_saved_numbers_and_what_came_behind_them_give_the_same_state() -> None:
     for producer, number, entry in (("p", 2, 1), ("q", 9, 2)):  # one of them counts already
         taken_over.stored(producer, number, number, Position(1, entry))
     assert taken_over.highest == core.highest == {"p": 2, "q": 9}
-    assert taken_over.check("p", 2) is Known.STORED
+    assert taken_over.check("p", 2) is AppendStatus.STORED
 
 
 def test_the_producer_that_was_silent_longest_is_forgotten_first() -> None:
     core = DedupCore(most_producers=2)
     for entry, producer in enumerate(("a", "b", "a", "c")):
         core.stored(producer, entry, entry, Position(1, entry))
-    assert [core.check(producer, 0) for producer in ("a", "b", "c")] == [Known.STORED, Known.NEW, Known.STORED]
+    assert [core.check(producer, 0) for producer in ("a", "b", "c")] == [
+        AppendStatus.STORED,
+        AppendStatus.NEW,
+        AppendStatus.STORED,
+    ]
 
 
 def test_positions_are_bounded_also_those_of_one_long_batch() -> None:
@@ -88,4 +92,4 @@ def test_positions_are_bounded_also_those_of_one_long_batch() -> None:
     core.stored("p", 0, 1_000_000_000, Position(1, 0))
     assert core.position_of("p", 1_000_000_000) == Position(1, 0, 1_000_000_000)
     assert core.position_of("p", 5) == EARLIEST
-    assert core.check("p", 5) is Known.STORED
+    assert core.check("p", 5) is AppendStatus.STORED
