@@ -1,7 +1,7 @@
 """Make docs/conformance.md from the ``rule`` markers of the tests; with ``--check`` only say whether it is up to date.
 
-Fails when a rule has no test, or a line of ``acceptance.py`` names one that is not there: the tables are a promise, not
-a wish.
+Fails when a rule has no test, or a line of ``acceptance.py`` or ``stream_faults.py`` names one that is not there: the
+tables are a promise, not a wish.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.acceptance import LINES
+from tools.acceptance import LINES, Line
+from tools.stream_faults import STREAM_FAULTS
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "conformance.md"
@@ -99,25 +102,37 @@ def table() -> tuple[str, list[str]]:
 
 
 def acceptance() -> tuple[str, list[str]]:
-    """The table of what the original's tests assert, and the names in it of which there is no test."""
+    """The tables of what the originals' tests assert and where they fail, and the names of tests that do not exist."""
     places: dict[str, str] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 places.setdefault(node.name, str(path.relative_to(ROOT)))
-    lines = [
+    text = [
         "## What the original's tests assert",
         "",
         "Of its client and its protocol, in the order of a list of its tests; `tools/acceptance.py` has the words.",
         "",
-        "| line | what | tests |",
-        "|---|---|---|",
+        *rows("line", LINES, places),
+        "",
+        "## Where Pulsar's managed ledgers fail",
+        "",
+        "By the number of a report to Pulsar, or a word for a weakness of the design; `tools/stream_faults.py`.",
+        "",
+        *rows("fault", STREAM_FAULTS, places),
+        "",
     ]
-    for number, line in LINES.items():
-        held_by = [f"[{test}](../{places[test]})" for test in line.tests if test in places]
-        lines.append(f"| {number} | {line.what} | {'<br>'.join([*held_by, *filter(None, [line.reason])])} |")
-    missing = [test for line in LINES.values() for test in line.tests if test not in places]
-    return "\n".join([*lines, ""]), missing
+    lines = [*LINES.values(), *STREAM_FAULTS.values()]
+    return "\n".join(text), [test for line in lines for test in line.tests if test not in places]
+
+
+def rows(name: str, lines: Mapping[Any, Line], places: Mapping[str, str]) -> list[str]:
+    """One table."""
+    table = [f"| {name} | what | tests |", "|---|---|---|"]
+    for key, line in lines.items():
+        links = [f"[{test}](../{places[test]})" for test in line.tests if test in places]
+        table.append(f"| {key} | {line.what} | {'<br>'.join([*links, *filter(None, [line.reason])])} |")
+    return table
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from support.pulsar_entries import decode_entry
 from support.small_cluster import SmallCluster
-from support.streams import NAME, RAW, read_all
+from support.streams import NAME, RAW, ledgers, notes, payloads, read_all
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -55,6 +55,20 @@ async def test_full_ledgers_roll_over_and_order_is_kept(cluster: SmallCluster) -
         positions = await asyncio.gather(*futures)
     assert positions == [Position(n // 10, n % 10) for n in range(95)]
     assert [data for _, data in await read_all(cluster)] == [b"%d" % n for n in range(95)]
+
+
+async def test_two_roll_overs_at_once_make_one_ledger(cluster: SmallCluster) -> None:
+    """Pulsar made two, and one of them left the list with what was appended to it."""
+    stream = await cluster.client().open_stream(NAME, settings=RAW)
+    await stream.append(b"0")
+    rolling = [asyncio.create_task(stream.roll_over()) for _ in range(3)]
+    await asyncio.sleep(0)  # all were asked for
+    futures = [stream.append_nowait(b"%d" % n) for n in range(1, 5)]
+    await asyncio.gather(*rolling)
+    assert await asyncio.gather(*futures) == [Position(1, n) for n in range(4)]
+    await stream.close()
+    assert await payloads(cluster) == [b"%d" % n for n in range(5)]
+    assert await ledgers(cluster) == [0, 1] and await notes(cluster) == []
 
 
 async def test_what_was_just_appended_is_of_the_ledger_that_is_closed(cluster: SmallCluster) -> None:
