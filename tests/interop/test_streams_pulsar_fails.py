@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from support.peers import Bookie
 from support.waiting import until
 from tallystick.bookkeeper.stream.client import BookKeeper
 
@@ -24,7 +25,13 @@ from support.pulsar_topics import (
 )
 
 PART = 200
-HUNG_S = 12.0  # longer than the broker waits for a bookie
+
+
+async def in_use(topics: PulsarTopics, bk: BookKeeper, stream: str) -> Bookie:
+    """A bookie that takes the entries of the topic now."""
+    newest = (await bk.stream_context.catalog.read(stream, synced=True)).value.ledgers[-1].ledger
+    metadata = (await bk.context.driver.read_ledger(newest)).value
+    return next(bookie for bookie in topics.bookies if bookie.id == metadata.fragments[-1].bookies[0])
 
 
 @pytest.mark.rule("Q10", "Q19")
@@ -42,30 +49,32 @@ async def test_q19_a_reader_of_ours_follows_a_topic_through_lost_and_hung_bookie
                 read.append(seen(message))
 
     following = asyncio.create_task(follow())
-    lost, hung, _ = topics.bookies
+    sent: list[Message] = []
     with topics.client() as client:
         producer = await asyncio.to_thread(client.create_producer, topic_of(stream), send_timeout_millis=PATIENCE_MS)
 
-        def sending(part: int) -> asyncio.Task[list[Message]]:
-            one_by_one = [messages(1, first=PART * part + number) for number in range(PART)]
-            return asyncio.create_task(
-                asyncio.to_thread(lambda: [send(producer, message)[0] for message in one_by_one])
-            )
+        def send_part(part: int) -> None:
+            for number in range(PART):
+                sent.extend(send(producer, messages(1, first=PART * part + number)))
 
-        await sending(0)
-        part = sending(1)
-        await asyncio.sleep(0.05)
+        async def sending(part: int) -> asyncio.Task[None]:
+            """Returns when the producer is in the middle of it."""
+            task = asyncio.create_task(asyncio.to_thread(send_part, part))
+            await until(lambda: len(sent) >= PART * part + PART // 4)
+            return task
+
+        await (await sending(0))
+        lost = await in_use(topics, bk, stream)
+        part = await sending(1)
         lost.kill()
         await part
         await lost.start()
-        part = sending(2)
-        await asyncio.sleep(0.05)
+        hung = await in_use(topics, bk, stream)
+        part = await sending(2)
         hung.pause()
-        await asyncio.sleep(HUNG_S)
+        await part  # the broker waits for the bookie as long as its settings say, and goes on without it
         hung.resume()
-        await part
-        part = sending(3)
-        await asyncio.sleep(0.05)
+        part = await sending(3)
         topics.broker.kill()
         await topics.broker.start()
         await part
