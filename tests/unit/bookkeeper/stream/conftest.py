@@ -7,8 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
+from support.cursors import cursors_of, filled_stream
 from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.stream.cursors import Cursors
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.sim.virtual.loop import VirtualLoop
 
 
@@ -33,3 +37,18 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[SmallCluster]
     made = await SmallCluster().start(marker.args[0] if marker is not None else 3)
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
+    """Of two closed ledgers, abc and def, and an open one, g."""
+    settings = StreamSettings(max_entries_per_ledger=3)
+    async with filled_stream(cluster, settings, [letter.encode() for letter in "abcdefg"]) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
+    made = cursors_of(cluster.client(2))
+    yield made
+    made.close()

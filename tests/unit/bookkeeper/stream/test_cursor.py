@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TypeGuard
 
 import pytest
 
-from support.cursors import cursors_of, drain, text
+from support.cursors import drain, text
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream import chunks
@@ -29,26 +28,6 @@ from tallystick.errors import (
     Unavailable,
     UsageError,
 )
-
-SMALL = StreamSettings(max_entries_per_ledger=3)
-
-
-@pytest.fixture
-async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
-    """Of two closed ledgers, abc and def, and an open one, g."""
-    async with cluster.client(1).open_stream(NAME, settings=SMALL) as opened:
-        for data in "abcdefg":
-            await opened.append(data.encode())
-        await asyncio.sleep(0.3)  # the idle owner says how far it is
-        yield opened
-
-
-@pytest.fixture
-async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
-    made = cursors_of(cluster.client(2))
-    yield made
-    made.close()
-
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 

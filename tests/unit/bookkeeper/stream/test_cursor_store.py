@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.cursors import cursors_of
+from support.cursors import cursors_of, filled_stream
 from support.listed_streams import NAME
 from support.small_cluster import SmallCluster
 from support.stored_cursors import acked, in_ledger, ledgers, node, notes, position
@@ -27,18 +27,8 @@ SMALL = StreamSettings(max_entries_per_ledger=10)
 @pytest.fixture
 async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
     """Of 25 messages in three ledgers."""
-    async with cluster.client(1).open_stream(NAME, settings=SMALL) as opened:
-        for number in range(25):
-            await opened.append(b"%d" % number)
-        await asyncio.sleep(0.3)  # the idle owner says how far it is
+    async with filled_stream(cluster, SMALL, [b"%d" % number for number in range(25)]) as opened:
         yield opened
-
-
-@pytest.fixture
-async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
-    made = cursors_of(cluster.client(2))
-    yield made
-    made.close()
 
 
 # -- as Pulsar keeps it ------------------------------------------------------------------------------------------------

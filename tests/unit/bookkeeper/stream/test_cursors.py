@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.ledger_list import StreamList
-from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
@@ -25,26 +23,6 @@ from tallystick.errors import (
     StreamOwned,
     UsageError,
 )
-
-SMALL = StreamSettings(max_entries_per_ledger=3)
-
-
-@pytest.fixture
-async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
-    """Of two closed ledgers, abc and def, and an open one, g."""
-    async with cluster.client(1).open_stream(NAME, settings=SMALL) as opened:
-        for data in "abcdefg":
-            await opened.append(data.encode())
-        await asyncio.sleep(0.3)  # the idle owner says how far it is
-        yield opened
-
-
-@pytest.fixture
-async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
-    made = cursors_of(cluster.client(2))
-    yield made
-    made.close()
-
 
 # -- places ------------------------------------------------------------------------------------------------------------
 
