@@ -264,6 +264,25 @@ def test_what_is_heard_here_answers_a_poll(how: str) -> None:
     assert found == [[LongPollResponse(Code.OK, 0, 0, entry(5, 0, -1))]]
 
 
+def test_what_came_right_behind_a_poll_answers_it_at_once() -> None:
+    """One read of a socket may bring a poll and the entry for which it waits: all of it is served before polls are
+    held, and this one waited for its time-out."""
+    answers: list[LongPollResponse] = []
+
+    def hear(room: Room) -> None:
+        room.add(5, 0, -1)
+        response = room.lacs.poll(LongPollRequest(5, -1, 60_000))
+        assert isinstance(response, Later)
+        room.add(5, 1, 0)
+        response.begin(room.asker, answers.append)
+
+    def count(room: Room) -> None:
+        assert (room.counts.long_polls, room.counts.long_polls_waiting) == (1, 0)
+
+    in_virtual_time(hear, count)
+    assert answers == [LongPollResponse(Code.OK, 0, 0, entry(5, 0, -1))]
+
+
 def test_a_fence_and_a_time_out_answer_with_what_is_known() -> None:
     found: list[list[LongPollResponse]] = []
 
