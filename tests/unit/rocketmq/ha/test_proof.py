@@ -5,7 +5,8 @@ import random
 import pytest
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.proof import PROOF_BYTES, objection, spans_of
+from tallystick.codec.records import SMALLEST, Row, encode_blank, encode_records
+from tallystick.rocketmq.ha.proof import MAX_SPANS, PROOF_BYTES, objection, spans_of
 from tallystick.rocketmq.wire.ha import SlaveHello, Span
 
 FILE = 100_000
@@ -41,8 +42,45 @@ def test_a_log_with_a_place_and_no_bytes_has_nothing_to_prove() -> None:
 
 def test_the_proof_is_the_end_of_the_log_and_bounded() -> None:
     spans = spans_of(master())
-    assert sum(span.size for span in spans) == PROOF_BYTES
+    assert sum(span.size for span in spans) == PROOF_BYTES - SMALLEST, "there is no record in it"
     assert spans[-1].offset + spans[-1].size == len(DATA)
+
+
+def stored(*bodies: bytes, at_ms: int, blank: int = 0) -> bytes:
+    """The log of a master, with a blank at its end."""
+    rows: list[Row] = [(b"\x05Topic", 0, 0, 0, 7, b"producer", 0, [(0, body, b"") for body in bodies])]
+    end = encode_blank(blank).ljust(blank, b"\0") if blank else b""
+    return encode_records(rows, 0, at_ms, b"brokers!") + end
+
+
+LONG = bytes(3 * PROOF_BYTES)  # sent again by its producer, after the master had lost it
+
+
+@pytest.mark.parametrize(
+    ("bodies", "blank"), [((LONG,), 0), ((b"short", LONG), 0), ((b"short", b"short"), PROOF_BYTES + 7)]
+)
+def test_logs_that_parted_before_a_long_message_or_a_blank_differ(bodies: tuple[bytes, ...], blank: int) -> None:
+    """R3: their last bytes are equal, and hold neither a place nor a time."""
+    kept, lost = stored(*bodies, at_ms=1000, blank=blank), stored(*bodies, at_ms=1001, blank=blank)
+    slave = MemoryLog(kept, file_bytes=1 << 24)
+    found = objection(MemoryLog(lost, file_bytes=1 << 24), hello(slave))
+    assert found is not None and "differ" in found
+    assert objection(MemoryLog(kept + b"more", file_bytes=1 << 24), hello(slave)) is None
+
+
+@pytest.mark.parametrize("shift", range(0, 2 * SMALLEST, 7))
+def test_the_head_before_the_last_pieces_is_found_wherever_it_is(shift: int) -> None:
+    """Also over the border of two pieces of the search, and of two files, and before bytes that look like another."""
+    border = 1 << 16
+    first = stored(bytes(border - 2 * SMALLEST - 6 + shift), at_ms=1)
+    data = stored(bytes(len(first) - SMALLEST - 5), first[:SMALLEST] + LONG, at_ms=1)
+    head = len(first)
+    for file_bytes in (1 << 24, head):
+        spans = spans_of(MemoryLog(data, file_bytes=file_bytes))
+        assert (spans[0].offset, spans[0].size) == (head, SMALLEST)
+        assert len(spans) <= MAX_SPANS and sum(span.size for span in spans) <= PROOF_BYTES
+        assert [span for span in spans if span.offset == spans[-1].offset] == [spans[-1]]
+    assert spans_of(MemoryLog(data[head:], start=head + 1))[0].offset > head + SMALLEST, "it is in another place"
 
 
 @pytest.mark.parametrize("place", [0, 1, FILE - 1, FILE, 2 * FILE - 1])
