@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Sender, SimGroup
@@ -21,6 +22,7 @@ from tallystick.sim.brokers_operator import SimOperator
 from tallystick.sim.brokers_plan import BrokersPlan, ProducerPlan, TablesPlan
 from tallystick.sim.brokers_tables_user import TablesUser
 from tallystick.sim.budgets import TASKS, TURN, Budgets, of_loop
+from tallystick.sim.failing_disk import with_failing_disks
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
 from tallystick.sim.virtual.loop import VirtualLoop
@@ -39,7 +41,9 @@ BUDGETS = {TASKS: 400, TURN: 150}
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    return run_plan(seed, rng, BrokersPlan.draw(rng), keep_trace=keep_trace)
+    plan = BrokersPlan.draw(rng)
+    plan = replace(plan, chaos=with_failing_disks(seed, plan.chaos, plan.storm_s))
+    return run_plan(seed, rng, plan, keep_trace=keep_trace)
 
 
 def run_plan(seed: int, rng: random.Random, plan: BrokersPlan, *, keep_trace: bool) -> Outcome:

@@ -216,10 +216,10 @@ class BrokerHost(Host[BrokersWorld]):
         self._world.judge.lost_power(self)
 
     def _allow(self, process: Process, error: Exception) -> None:
-        """A broker may end for want of space, and for nothing else that happens here."""
+        """A broker may end for want of space, or by its disk, and for nothing else that happens here."""
         self._world.trace.note(process.name, "ends", repr(error))
         full = isinstance(error, StorageError) and self.disk.capacity < PLENTY
-        if not isinstance(error, DiskFull) and not full:
+        if not isinstance(error, DiskFull) and not full and not self.ends_by_its_disk(error):
             self._world.judge.fail("B9", f"{self.id} ended by itself: {error!r}")
         self._exits(process)
 

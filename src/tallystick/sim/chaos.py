@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick.sim.disk import PLENTY
+from tallystick.sim.failing_disk import FAILING_DISK
 from tallystick.sim.hosts import ClientHost, Host, World
 
 LONGEST_S = 6.0
@@ -58,6 +59,8 @@ class Chaos(ABC):
         elif what == "full disk":
             usage = disk.usage("/")
             disk.capacity = usage.total - usage.free + self._random.choice((0, 0, 4096))
+        elif what == FAILING_DISK:
+            host.fail_disk()
         elif what == "stop":
             host.stop()
         elif what == "pause":
@@ -69,7 +72,7 @@ class Chaos(ABC):
         return lambda: self._restore(host)
 
     def _restore(self, host: Host[Any]) -> None:
-        host.disk.capacity, host.disk.crash_at = PLENTY, None
+        host.disk.capacity, host.disk.crash_at, host.disk.fault = PLENTY, None, None
         if host.process is not None:
             host.process.go_on()
         host.boot()

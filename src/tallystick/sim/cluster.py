@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -30,6 +31,7 @@ from tallystick.sim.cluster_judge import ClusterJudge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
 from tallystick.sim.cluster_wire import WireWatch
 from tallystick.sim.cluster_writer import write
+from tallystick.sim.failing_disk import with_failing_disks
 from tallystick.sim.invariants import Violation
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
@@ -48,6 +50,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
     plan = ClusterPlan.draw(rng)
+    plan = replace(plan, chaos=with_failing_disks(seed, plan.chaos, plan.storm_s))
     loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)

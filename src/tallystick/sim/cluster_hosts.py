@@ -146,12 +146,12 @@ class BookieHost(Host[BookieWorld]):
         return None
 
     def _allow(self, process: Process, error: Exception) -> None:
-        """A bookie may end for want of its metadata or of space, and for nothing else that happens here."""
+        """A bookie may end for want of its metadata or of space, or by its disk, and for nothing else here."""
         self._world.trace.note(process.name, "ends", repr(error))
         if self.is_rotten and isinstance(error, CorruptRecord):
             self.retired = True
             self._world.judge.damaged(self.id, forgets=False)  # what came after the bit had flipped is lost with it
-        elif not isinstance(error, MetadataError | DiskFull):
+        elif not isinstance(error, MetadataError | DiskFull) and not self.ends_by_its_disk(error):
             self._world.judge.fail("P9", f"{self.id} ended by itself: {error!r}")
         self._exits(process)
 

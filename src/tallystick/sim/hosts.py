@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
+from tallystick.errors import StorageError
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.outside import Outside
 from tallystick.sim.disk import SimDisk
+from tallystick.sim.failing_disk import DiskFailure
 from tallystick.sim.virtual.loop import VirtualClock
 from tallystick.sim.virtual.network import Fabric
 from tallystick.sim.virtual.process import Process, Timers
@@ -70,6 +72,7 @@ class Host(ABC, Generic[W]):
         self.new_disk()
         self._boots = 0
         self.retired = False  # settable: it does not start
+        self._disk_failures: list[DiskFailure] = []  # since the process began
         self.process: Process | None = None
         self.workers: list[DelayWorker] = []  # of the process
 
@@ -83,11 +86,21 @@ class Host(ABC, Generic[W]):
         if self.process is not None or self.retired:
             return
         self._boots += 1
+        self._disk_failures = [failure for failure in self._disk_failures if failure is self.disk.fault]
         self._world.fabric.power_on(self.address)
         self.workers = []
         process = self.process = Process(self._world.loop, f"{self.id}.{self._boots}", self.address)
         self._world.trace.note(process.name, "starts")
         process.start(self._run(process))
+
+    def fail_disk(self) -> None:
+        """Let the disk refuse some operations, until its ``fault`` is taken away."""
+        self.disk.fault = failure = DiskFailure(self._world.chance())
+        self._disk_failures.append(failure)
+
+    def ends_by_its_disk(self, error: Exception) -> bool:
+        """Returns whether a server may end with this error, because its disk has failed."""
+        return isinstance(error, StorageError) and any(failure.happened for failure in self._disk_failures)
 
     def kill(self) -> None:
         """Let the process die; what it wrote is in the page cache."""
