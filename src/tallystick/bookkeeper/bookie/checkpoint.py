@@ -26,6 +26,7 @@ from tallystick.bookkeeper.bookie.memtable import MemTable, Rows
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.bookie.state_file import StateFile
+from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk
@@ -116,7 +117,7 @@ class CheckpointWriter:
 
     def _write_table(self, table: MemTable, plan: CheckpointPlan) -> tuple[NewLog, ...]:
         def fill(writer: LogWriter) -> None:
-            for ledger in sorted(table.ledgers):
+            for ledger in sorted_in_parts([*table.ledgers]):
                 if ledger in plan.state.ledgers:
                     _write_rows(writer, ledger, table.ledgers[ledger])
 

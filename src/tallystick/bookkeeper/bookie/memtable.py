@@ -19,8 +19,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import chain
 from operator import lt
 
+from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
 
@@ -28,6 +31,7 @@ _START = struct.Struct(">II")
 _RESPONSE = struct.Struct(">III")
 _SHORT = 16  # below this many frames the strided way of ``_same_size_responses`` costs more than it saves
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
+_LATE_OVERHEAD = 200  # and of one entry in the dictionary
 
 
 def stored_frame(master_key: bytes, entry: Buffer) -> bytes:
@@ -120,11 +124,18 @@ class Rows:
         if not self.late:
             yield from self.runs
             return
-        places = {entry: (run, place) for run in self.runs for place, entry in enumerate(run.entries)} | self.late
-        for entry in sorted(places):
-            run, place = places[entry]
-            bounds = array("Q", (0, run.bounds[place + 1] - run.bounds[place]))
-            yield Run(array("q", (entry,)), bounds, run.data[run.bounds[place] : run.bounds[place + 1]])
+        # A thread does this, and no step of it may hold the interpreter for long, though all entries may be late ones.
+        previous = NO_ENTRY
+        for entry in merge(sorted_in_parts([*self.late]), chain.from_iterable(run.entries for run in self.runs)):
+            if entry != previous and (place := self.find(entry)) is not None:
+                yield _single(*place)
+            previous = entry
+
+
+def _single(run: Run, place: int) -> Run:
+    """Return the run of one entry of a run."""
+    data = run.data[run.bounds[place] : run.bounds[place + 1]]
+    return Run(run.entries[place : place + 1], array("Q", (0, len(data))), data)
 
 
 class MemTable:
@@ -149,6 +160,7 @@ class MemTable:
             rows.runs.append(run)
             lowest, highest = entries[0], entries[-1]
         else:
+            self.bytes += len(entries) * _LATE_OVERHEAD
             rows.late.update((entry, (run, place)) for place, entry in enumerate(entries))
             lowest, highest = min(entries), max(entries)
         rows.lowest, rows.highest = min(rows.lowest, lowest), max(rows.highest, highest)

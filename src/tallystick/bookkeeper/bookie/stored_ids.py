@@ -9,18 +9,17 @@ there before it leaves (``index.py``).
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.memtable import Rows, Run
+from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import EntryId
 
 _STORED = re.compile(rb"\x01+")
-_SORTED_AT_ONCE = 10_000  # a few milliseconds, in which no other thread runs
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,13 @@ class StoredIds:
 
     def runs(self) -> Iterator[range]:
         """Find the runs of consecutive ids, ascending. A thread may do this."""
-        streams = [self._runs_of_pages(), *(_runs(_ascending(table)) for table in self.late)]
+        streams = [self._runs_of_pages(), *(_runs(sorted_in_parts(table)) for table in self.late)]
         streams += [_runs(chain.from_iterable(run.entries for run in table)) for table in self.in_memory]
         return _joined(merge(*streams, key=_first))
 
     def _runs_of_pages(self) -> Iterator[range]:
         # Each copy is made in one go, which no other thread interrupts, and in this order: see below. Some come twice.
-        for number, _ in groupby(_ascending([*self.pages.sparse, *self.pages])):
+        for number, _ in groupby(sorted_in_parts([*self.pages.sparse, *self.pages])):
             base = number << index.PAGE_BITS
             # In this order: what leaves the sparse rest is in the page before.
             rest, page = self.pages.sparse.get(number), self.pages.get(number)
@@ -58,16 +57,6 @@ class StoredIds:
 
 def _first(run: range) -> EntryId:
     return run.start
-
-
-def _ascending(ids: Sequence[int]) -> Iterator[int]:
-    """Sort ids in parts, so that other threads have their turns."""
-    # No lists: with very many ids the collector of garbage would look through them for long.
-    starts = range(0, len(ids), _SORTED_AT_ONCE)
-    parts = [array("q", sorted(ids[start : start + _SORTED_AT_ONCE])) for start in starts]
-    if all(before[-1] <= after[0] for before, after in pairwise(parts)):
-        return chain.from_iterable(parts)
-    return merge(*parts)
 
 
 def _runs(ids: Iterable[EntryId]) -> Iterator[range]:

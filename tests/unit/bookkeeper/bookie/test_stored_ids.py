@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.stores import Store
-from tallystick.bookkeeper.bookie import stored_ids
+from tallystick.bookkeeper.bookie import steps
 from tallystick.bookkeeper.bookie.index import PAGE_SLOTS, Pages, put
 from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 
@@ -69,7 +69,7 @@ def test_what_a_checkpoint_moves_meanwhile_is_among_them() -> None:
 
 
 def test_ids_in_no_order_are_sorted_in_parts() -> None:
-    many = [*range(3 * stored_ids._SORTED_AT_ONCE)]
+    many = [*range(3 * steps.SORTED_AT_ONCE)]
     for ordered in (many, many[::-1]):
         found = StoredIds(Pages(), [], [ordered])
         assert list(found.runs()) == [range(len(many))]
