@@ -17,8 +17,10 @@ from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
 from tallystick.bookkeeper.bookie.wires import (
     LENGTH_BYTES,
+    RUN_BYTES,
     RUN_LEDGERS,
     ServeResult,
+    run_end,
     whole_body,
 )
 from tallystick.bookkeeper.wire import v2
@@ -54,9 +56,9 @@ class WireV2:
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
         result, end = ServeResult.bounded(short=short, behind=behind), len(data)
-        window = end  # so many bytes are looked at for a run
+        window = RUN_BYTES  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
-            run, stop = self._scan(data, start, min(end, start + window))
+            run, stop = self._scan(data, start, run_end(data, start, end, window))
             if len(run) > RUN_LEDGERS and len(set(run.ledgers)) > RUN_LEDGERS:
                 window = run.bounds[RUN_LEDGERS] - start
                 run, stop = self._scan(data, start, start + window)

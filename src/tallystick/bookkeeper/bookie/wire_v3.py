@@ -35,10 +35,12 @@ from tallystick.bookkeeper.bookie.service import (
 )
 from tallystick.bookkeeper.bookie.wires import (
     LENGTH_BYTES,
+    RUN_BYTES,
     RUN_LEDGERS,
     V3_FIRST_BYTE,
     ServeResult,
     Wire,
+    run_end,
     whole_body,
 )
 from tallystick.bookkeeper.wire import v3
@@ -90,9 +92,9 @@ class WireV3:
     ) -> ServeResult:
         """Serve as ``Wire`` says."""
         result, end = ServeResult.bounded(short=short, behind=behind), len(data)
-        window = end  # so many bytes are looked at for a run
+        window = RUN_BYTES  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
-            adds, stop = scan_v3_adds(data, start, min(end, start + window), self._max_body)
+            adds, stop = scan_v3_adds(data, start, run_end(data, start, end, window), self._max_body)
             if len(adds.run) > RUN_LEDGERS and len(set(adds.run.ledgers)) > RUN_LEDGERS:
                 window = _after(data, start, RUN_LEDGERS) - start
                 adds, stop = scan_v3_adds(data, start, start + window, self._max_body)

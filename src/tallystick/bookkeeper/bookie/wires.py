@@ -25,6 +25,7 @@ from tallystick.errors import RemoteProtocolError
 
 RESPONSE_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
 SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
+RUN_BYTES = 256 * 1024  # that adds stored in one go take, or a longer one alone: of the shortest some milliseconds
 RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
 WAITING_LEDGERS = 256  # or when requests of so many ledgers wait for a look
 LENGTH_BYTES = 4
@@ -131,6 +132,12 @@ def whole_body(data: bytes, start: int, end: int, max_body: int, result: ServeRe
         result.need = LENGTH_BYTES + size
         return None
     return memoryview(data)[body : body + size]
+
+
+def run_end(data: bytes, start: int, end: int, window: int) -> int:
+    """Return up to where a run of adds is looked for: in the next ``window`` bytes, or in a frame that is longer."""
+    frame_end = start + LENGTH_BYTES + int.from_bytes(data[start : start + LENGTH_BYTES], "big")
+    return min(end, max(start + window, frame_end))
 
 
 class Wires:

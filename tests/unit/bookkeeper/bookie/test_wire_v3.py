@@ -31,7 +31,7 @@ from support.v3_frames import (
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.service import AddRunResponse
 from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
-from tallystick.bookkeeper.bookie.wires import RUN_LEDGERS, SHORT_BYTES
+from tallystick.bookkeeper.bookie.wires import RUN_BYTES, RUN_LEDGERS, SHORT_BYTES
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import (
@@ -106,6 +106,15 @@ def test_plain_reads_of_one_socket_read_end_when_the_time_is_over_too(room: Room
     rest = room.wire.serve(data[served.position :], has_time=lambda: True)
     answers = answers_v3(b"".join(served.at_once + rest.at_once))
     assert [(answer.request_id, answer.entry) for answer in answers] == [(entry, entry) for entry in range(0, 200, 2)]
+
+
+def test_adds_that_came_together_are_stored_some_at_a_time_while_there_is_time(room: Room) -> None:
+    """A read of a megabyte of adds to many ledgers took 60 ms of a turn, whatever time it had."""
+    data, left = adds_v3(7, range(8000), b""), iter((1, 0))
+    served = room.wire.serve(data, has_time=lambda: next(left) > 0)
+    assert 0 < served.position <= 2 * RUN_BYTES < len(data)
+    room.ask(data[served.position :])
+    assert room.storage.last_entry(7) == 7999
 
 
 def test_first_adds_of_many_ledgers_are_stored_some_at_a_time(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

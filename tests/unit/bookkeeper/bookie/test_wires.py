@@ -8,6 +8,7 @@ from support.bookies import Home, Peer, adds, codes, read, talking
 from support.v3_frames import adds_v3, codes_v3, read_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.wires import run_end
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
@@ -67,3 +68,12 @@ async def test_frames_of_both_that_come_with_one_read_are_served(home: Home) -> 
         answers = sorted([await peer.frame() or b"" for _ in range(3)], key=lambda frame: frame[4:6])
         assert codes(b"".join(answers[:2])) == [(v2.Op.ADD, Code.OK, 1, 1), (v2.Op.READ, Code.OK, 1, 1)]
         assert codes_v3(answers[2]) == [(7, Code.OK)]
+
+
+def test_a_frame_that_is_longer_than_what_is_stored_at_a_time_is_looked_at_as_a_whole() -> None:
+    data = (500).to_bytes(4, "big") + bytes(2000)
+    assert run_end(data, 0, len(data), 300) == 504
+    assert run_end(data, 0, len(data), 800) == 800
+    assert run_end(data, 0, 400, 300) == 400, "not all of it has come"
+    assert run_end(data, 1990, len(data), 300) == len(data)
+    assert run_end(b"\xff" * 100, 0, 100, 10) == 100
