@@ -288,9 +288,6 @@ class Session(asyncio.BufferedProtocol):
         )
         unserved.served(result.position, result.need)
         self._has_served = result.position > 0
-        took_s = self._loop.time() - began
-        if self._has_served:
-            self.goes_on = unserved.is_due or took_s > _LITTLE_S
         if result.next_wire is not None:
             unserved.turn_to(result.next_wire)
         self._held_bytes += result.durable_size
@@ -299,6 +296,9 @@ class Session(asyncio.BufferedProtocol):
             self._look(wire, ledger, frames)
         if result.at_once:
             self._write(result.at_once, result.size - result.durable_size)
+        took_s = self._loop.time() - began  # also to let hundreds of requests wait for looks
+        if self._has_served:
+            self.goes_on = unserved.is_due or took_s > _LITTLE_S
         # Adds that were taken for a read count as that: nobody has more of a turn than its kind may take.
         self._turns.spent(Kind.READ if result.reads else kind, took_s)
         if result.refusal is not None:

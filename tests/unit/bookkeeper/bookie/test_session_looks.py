@@ -61,6 +61,20 @@ async def test_while_very_many_ledgers_wait_who_waits_for_a_look_is_not_read() -
     assert bench.session._reading
 
 
+async def test_to_let_requests_wait_for_looks_is_part_of_a_turn() -> None:
+    """It takes longer than to serve them: 600 connections with 300 adds each were turns of 140 ms."""
+
+    class Slow(Looking):
+        COUNT = 1
+
+        def hold(self, ledger: int, size: int, go_on: Callable[[Verdict], None], **_: object) -> None:
+            self.time_s += 2.0
+
+    bench = Slow()
+    bench.came(adds(1, [0]))
+    assert not bench.turns.admits(Kind.ADD)
+
+
 async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer() -> None:
     bench = Looking()
     bench.came(adds(1, [0]))
