@@ -55,7 +55,7 @@ class Group(NamedTuple):
 class EntryList:
     """The entries that a bookie has. A group may stand for any number of them: iterate over ``runs`` with a bound.
 
-    It is kept as it came: 200,000 groups are no objects.
+    It is kept as it came: 200,000 groups are no objects. ``count`` is the number of entries, once ``checks`` are done.
     """
 
     def __init__(self, data: Buffer) -> None:
@@ -63,7 +63,7 @@ class EntryList:
 
         Raises RemoteProtocolError for one of another version or length than it says.
         """
-        self._data = bytes(data)
+        self._data, self.count = bytes(data), 0
         if len(data) < _HEADER.size:
             raise RemoteProtocolError("a list of entries is shorter than its header", bytes=len(data))
         version, self._count = _HEADER.unpack_from(data)
@@ -82,22 +82,19 @@ class EntryList:
 
     def checks(self) -> Iterator[None]:
         """Check the list, some milliseconds of it a step. Raises RemoteProtocolError if it contradicts itself."""
-        end = -1
+        end, count = -1, 0
         for number, group in enumerate(self.groups):
             if number and not number % _CHECKED_AT_ONCE:
                 yield
             if not _is_sound(group) or group.first <= end:
                 raise RemoteProtocolError("a group of a list of entries contradicts itself", first=group.first)
             end = group.last + group.size - 1
+            count += group.sequences * group.size
+        self.count = count
 
     @property
     def groups(self) -> Iterator[Group]:
         return map(Group._make, _GROUP.iter_unpack(memoryview(self._data)[_HEADER.size :]))
-
-    @property
-    def count(self) -> int:
-        """The number of entries."""
-        return sum(group.sequences * group.size for group in self.groups)
 
     def runs(self) -> Iterator[tuple[EntryId, EntryId]]:
         """Yield the runs of entries (first, last), ascending; those that touch each other as one."""

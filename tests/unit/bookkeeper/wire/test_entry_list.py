@@ -121,6 +121,13 @@ def test_a_long_list_is_checked_in_steps_and_searched_without_looking_at_all_of_
     assert len(searched) < 60
 
 
+def test_to_count_the_entries_of_a_checked_list_looks_at_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of a ledger with 200,000 gaps held a client's loop for 0.18 s, each time that it was counted."""
+    listed = EntryList.decode(encode_runs((first, first + first % 7) for first in range(0, 5000, 100)))
+    monkeypatch.setattr(EntryList, "groups", property(lambda listed: pytest.fail("all of it is looked at")))
+    assert listed.count == sum(1 + first % 7 for first in range(0, 5000, 100))
+
+
 def test_a_fault_behind_the_first_steps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_list, "_CHECKED_AT_ONCE", 10)
     good = encode_runs((first, first + first % 7) for first in range(0, 5000, 100))
