@@ -52,6 +52,9 @@ class Turned(Told):
     def time(self) -> float:
         return self.time_s
 
+    def received(self, nbytes: int, session: Session) -> memoryview:
+        return self.buffer[:nbytes]
+
     def unfinished(self, session: Session, size: int, progress: bool) -> None:
         self.kept.append(size)
 

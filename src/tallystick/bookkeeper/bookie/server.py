@@ -14,10 +14,11 @@ from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.long_polls import LongPolls
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, SessionContext
+from tallystick.bookkeeper.bookie.session import Session, SessionContext
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.errors import RemoteProtocolError
+from tallystick.runtime.arena import Arena
 from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.events import Events
@@ -34,7 +35,6 @@ TICK_S = 0.25  # between two looks at which peers took responses, while some wai
 FORGET_EACH_TURN = 200  # connections that ended: some milliseconds
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
-_LEAST_READ_BYTES = 64 * 1024
 _DRAIN_S = 0.5
 
 
@@ -81,8 +81,7 @@ class BookieServer:
         self._crowded = False  # there were too many, and that was reported
         self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
-        self._arena = memoryview(bytearray(ARENA_BYTES))
-        self.buffer = self._arena
+        self._arena = Arena()
         self._listener: Listener | None = None
 
     def session(self) -> Session:
@@ -115,6 +114,13 @@ class BookieServer:
             self._ticking = None
 
     # Calls of the sessions.
+
+    @property
+    def buffer(self) -> memoryview:
+        return self._arena.buffer
+
+    def received(self, nbytes: int, session: Session) -> memoryview:
+        return self._arena.received(nbytes, session)
 
     def opened(self, session: Session) -> None:
         self._ended.make_way()
@@ -155,7 +161,7 @@ class BookieServer:
     def _share_buffer(self) -> None:
         """Bound what one read may bring: less with many connections, as all of them may have to hold it."""
         share = int(self._bounds.held_bytes * _ARENAS_SHARE) // max(1, len(self._sessions))
-        self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
+        self._arena.share(share)
 
     def unsent(self, session: Session, size: int, has_taken: bool) -> None:
         self._budget.unsent(session, size, self._loop.time(), has_taken=has_taken)

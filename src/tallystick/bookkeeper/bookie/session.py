@@ -25,7 +25,6 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
 
 WRITE_HIGH_BYTES = 1024 * 1024
-ARENA_BYTES = 1024 * 1024
 ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
@@ -43,6 +42,10 @@ class Crowd(Protocol):
     @property
     def buffer(self) -> memoryview:
         """Every read lands here; whole frames are copied out once."""
+        ...
+
+    def received(self, nbytes: int, session: Session) -> memoryview:
+        """The session read so many bytes into the buffer. Returns them."""
         ...
 
     @property
@@ -126,6 +129,7 @@ class Session(asyncio.BufferedProtocol):
         self._unsent_bytes = 0  # what it has not taken of them
         self._unsent = False  # the peer does not take its responses
         self._congested = False  # too much waits for the disk
+        self._rests = False  # much was read in this turn of the loop
         self._waits = False  # for one of the next turns
         self.goes_on = False  # what was there when it was last served was more than a little
         self._reading = True
@@ -149,8 +153,17 @@ class Session(asyncio.BufferedProtocol):
 
     @_alone
     def buffer_updated(self, nbytes: int) -> None:
-        self._unserved.add(self._crowd.buffer[:nbytes])
+        self._unserved.add(self._crowd.received(nbytes, self))
         self._pump()
+
+    def rest(self) -> None:
+        """Read nothing more in this turn of the loop."""
+        self._rests = True
+
+    def read_on(self) -> None:
+        """Read as ever."""
+        self._rests = False
+        self._watch_flow()
 
     def eof_received(self) -> None:
         """Nothing more will come; the transport closes when its responses are out."""
@@ -393,7 +406,7 @@ class Session(asyncio.BufferedProtocol):
             self._wait(_kind(held.wire, self._unserved.head))
 
     def _watch_flow(self) -> None:
-        wants_reading = not self._blocked
+        wants_reading = not (self._blocked or self._rests)
         if wants_reading == self._reading or self._transport.is_closing():
             return
         self._reading = wants_reading

@@ -20,11 +20,12 @@ from tallystick.errors import (
     Unavailable,
     UsageError,
 )
-from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag
+from tallystick.runtime.arena import Arena
 from tallystick.runtime.outside import Outside
 
 MIN_TIMER_S = 0.005

@@ -19,11 +19,10 @@ from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode, encode_many
 from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 
-ARENA_BYTES = 1024 * 1024
-LEAST_READ_BYTES = 8 * 1024
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
 
@@ -59,18 +58,6 @@ class Outbox:
     def _turn(self) -> None:
         self._scheduled = False
         self.flush()
-
-
-class Arena:
-    """The memory into which every read goes, to be copied out at once; one read may fill ``buffer``."""
-
-    def __init__(self) -> None:
-        self._all = memoryview(bytearray(ARENA_BYTES))
-        self.buffer = self._all
-
-    def share(self, read_bytes: int) -> None:
-        """Bound what one read may bring."""
-        self.buffer = self._all[: max(LEAST_READ_BYTES, read_bytes)]
 
 
 @dataclass(frozen=True)
@@ -113,6 +100,7 @@ class Link(asyncio.BufferedProtocol):
         self._late_requests = 0  # requests that a server puts off
         self._unfinished_bytes = 0  # as the memory was told
         self._full = False  # the peer does not take what we send
+        self._rests = False  # much was read in this turn
         self._awaits_turn = False  # there are requests for which the server had no time
         self._ended = False
 
@@ -198,6 +186,7 @@ class Link(asyncio.BufferedProtocol):
         """Drop what is queued and take nothing more; close in the next turn of the loop or, of very many links, in a
         later one."""
         self.alive = False
+        self._read_or_not()
         self._drop_queued()
         asyncio.get_running_loop().call_soon(self._around.condemned, self, reason)
 
@@ -289,17 +278,28 @@ class Link(asyncio.BufferedProtocol):
         return self._around.arena.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        data = self._around.arena.received(nbytes, self)
         if not self.alive:
             return
         self.last_read = self.last_active = self._around.clock.now()
         had_some = self._reader.ready
-        self._reader.put(self._around.arena.buffer[:nbytes])
+        self._reader.put(data)
         if had_some and not self._around.reads_on:  # a loop may read many times before anybody has a turn
             self.wait()
         elif self._reader.ready:
             self._around.received(self)
         else:
             self._tell_unfinished(progress=False)
+
+    def rest(self) -> None:
+        """Read nothing more in this turn of the loop."""
+        self._rests = True
+        self._read_or_not()
+
+    def read_on(self) -> None:
+        """Read as ever."""
+        self._rests = False
+        self._read_or_not()
 
     def pause_writing(self) -> None:
         self._full = True
@@ -319,7 +319,7 @@ class Link(asyncio.BufferedProtocol):
     def _read_or_not(self) -> None:
         if self._transport is None or self._transport.is_closing() or self._around.reads_on:
             return
-        if self._full or self._late_requests or self._awaits_turn:
+        if self._full or self._late_requests or self._awaits_turn or self._rests or not self.alive:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

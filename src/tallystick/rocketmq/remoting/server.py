@@ -14,12 +14,13 @@ from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.remoting.intake import Intake
-from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.arena import Arena
 from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once

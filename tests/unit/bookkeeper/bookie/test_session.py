@@ -205,3 +205,18 @@ async def test_a_connection_goes_on_in_the_wire_that_it_turned_to() -> None:
     bench.came(adds(1, [0]))
     bench.came(adds(1, [1]))
     assert (len(bench.owners), len(other.owners)) == (1, 1)
+
+
+async def test_a_connection_is_not_read_on_in_a_turn_in_which_much_came() -> None:
+    """3,800 connections with half a frame each were a turn of 250 ms."""
+
+    class Full(Turned):
+        def received(self, nbytes: int, session: Session) -> memoryview:
+            session.rest()
+            return super().received(nbytes, session)
+
+    bench = Full(0.0)
+    bench.came(adds(1, [0])[:20])
+    assert not bench.session._reading
+    bench.session.read_on()
+    assert bench.session._reading

@@ -9,10 +9,11 @@ from typing import cast
 import pytest
 
 from tallystick.rocketmq.remoting import link as module
-from tallystick.rocketmq.remoting.link import LEAST_READ_BYTES, Arena, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.runtime.arena import LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES, Arena
 from tallystick.runtime.clock import SystemClock
 
 KIB = 1024
@@ -173,3 +174,25 @@ async def test_a_fault_in_writing_to_one_ends_it_and_the_others_write_in_the_nex
         each.send(answer(b"body"))
         await asyncio.sleep(0)
         assert sum(transport.given for transport in transports) > before
+
+
+async def test_a_link_that_is_to_be_closed_is_not_read(link: Link) -> None:
+    """A loop went on reading of a thousand of them, to throw it away: turns of 0.9 s."""
+    transport = Transport()
+    link.connection_made(transport)
+    link.condemn("too much")
+    assert not transport.reads
+
+
+async def test_a_link_is_not_read_on_in_a_turn_in_which_much_came(link: Link, memory: MemoryCalls) -> None:
+    transport, frame = Transport(), bytes([0, 0xFF, 0, 0]) + bytes(8)
+    link = Link(replace(link._around, received=lambda link: link.take().clear()))
+    link.connection_made(transport)
+    link.get_buffer(0)[: len(frame)] = frame
+    size = 0
+    while transport.reads:
+        assert size < TURN_BYTES + SHORT_READ_BYTES
+        size += (nbytes := len(link.get_buffer(0)))
+        link.buffer_updated(nbytes)
+    await asyncio.sleep(0)
+    assert transport.reads and memory.unfinished_bytes == size >= TURN_BYTES

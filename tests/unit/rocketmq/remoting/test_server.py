@@ -10,10 +10,11 @@ import pytest
 from support.machines import machine
 from support.waiting import until
 from tallystick.rocketmq.remoting.intake import TURN_REQUESTS
-from tallystick.rocketmq.remoting.link import ARENA_BYTES, LEAST_READ_BYTES, Link
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.arena import ARENA_BYTES, LEAST_READ_BYTES
 
 if TYPE_CHECKING:
     from unit.rocketmq.remoting.conftest import Bench

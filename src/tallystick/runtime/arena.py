@@ -1,0 +1,61 @@
+"""The memory into which all connections of a server read; what came is copied out at once.
+
+A loop may read of a thousand connections in one turn, of each some dozen times. So once much has come every further
+read of the turn is short, and the last of its connection: the rest stays with the kernel until the next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+ARENA_BYTES = 1024 * 1024
+LEAST_READ_BYTES = 8 * 1024  # however many connections share
+TURN_BYTES = 8 * 1024 * 1024  # then reads are short: some ten milliseconds
+SHORT_READ_BYTES = 4 * 1024
+
+
+class Reader(Protocol):
+    """A connection that reads into the arena."""
+
+    def rest(self) -> None:
+        """Read nothing more in this turn of the loop."""
+        ...
+
+    def read_on(self) -> None:
+        """It is another turn."""
+        ...
+
+
+class Arena:
+    """A connection reads into ``buffer``, then calls ``received`` once."""
+
+    def __init__(self) -> None:
+        self._all = memoryview(bytearray(ARENA_BYTES))
+        self._shared = self.buffer = self._all
+        self._bytes = 0  # since reads were short last: of this turn, or of several
+        self._is_short = False
+        self._resting: list[Reader] = []
+
+    def share(self, read_bytes: int) -> None:
+        """Bound what one read may bring."""
+        self._shared = self._all[: max(LEAST_READ_BYTES, read_bytes)]
+        if not self._is_short:
+            self.buffer = self._shared
+
+    def received(self, nbytes: int, reader: Reader) -> memoryview:
+        """So many bytes came. Returns them; the next read overwrites them."""
+        self._bytes += nbytes
+        if self._bytes >= TURN_BYTES and not self._is_short:
+            self._is_short, self.buffer = True, self._all[:SHORT_READ_BYTES]
+            asyncio.get_running_loop().call_soon(self._turn)
+        if self._is_short:
+            self._resting.append(reader)
+            reader.rest()
+        return self._all[:nbytes]
+
+    def _turn(self) -> None:
+        self._is_short, self._bytes, self.buffer = False, 0, self._shared
+        resting, self._resting = self._resting, []
+        for reader in resting:
+            reader.read_on()
