@@ -103,6 +103,12 @@ def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) ->
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")
 
 
+@pytest.mark.rule("P9")
+def test_who_follows_a_ledger_that_a_recovery_left_unfinished_waits_for_the_next_one() -> None:
+    """The judge wanted the last entry of its writer, who was fenced when it had one acknowledgement of one."""
+    assert cluster.run(5000656).violation is None
+
+
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     runs = fingerprints("cluster", 15)
     assert runs[0] == runs[1] == runs[2]
