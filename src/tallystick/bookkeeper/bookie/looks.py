@@ -24,6 +24,7 @@ ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unrea
 PAUSE_S = 10.0  # after such a look
 ANSWERING_S = 0.25  # of what waited for one look, until another host has its turn
 REPORT_S = 60.0  # between two reports that adds are refused: anybody can send such
+MOST_REPORTED = 100  # ledgers of which all requests are refused, in that time: one that is asked for is looked at again
 
 
 class LookMetadata(Protocol):
@@ -82,6 +83,8 @@ class Looks:
         self._requests: dict[LedgerId, deque[tuple[GoOn, int, bool]]] = {}
         self._unreported_ledgers = 0  # whose adds were refused since the last report
         self._report_at = 0.0
+        self._amiss = set[LedgerId]()  # those that were reported, since:
+        self._amiss_since = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.active = True
@@ -241,11 +244,19 @@ class Looks:
             self._counts.looks_failed += 1
         elif verdict is Verdict.AMISS:
             self._counts.looks_amiss += 1
-            reason = (
-                "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted; "
-                "or that ledger is in the metadata again, and its entries were deleted here"
-            )
-            self._events.emit("requests refused", ledger=ledger, reason=reason)
+            self._report_amiss(ledger)
+
+    def _report_amiss(self, ledger: LedgerId) -> None:
+        if (now := self._loop.time()) >= self._amiss_since + REPORT_S:
+            self._amiss, self._amiss_since = set(), now
+        if ledger in self._amiss or len(self._amiss) >= MOST_REPORTED:
+            return
+        self._amiss.add(ledger)
+        reason = (
+            "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted; "
+            "or that ledger is in the metadata again, and its entries were deleted here"
+        )
+        self._events.emit("requests refused", ledger=ledger, reason=reason)
 
     def _report_refusal(self, ledger: LedgerId) -> None:
         self._unreported_ledgers += 1

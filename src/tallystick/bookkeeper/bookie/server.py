@@ -77,7 +77,7 @@ class BookieServer:
         self._sessions: dict[Session, None] = {}
         self._ended: EndedConnections[Session] = EndedConnections(self._forget, FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections)
-        self._reports = Once()  # by host and kind of refusal
+        self._reports = Once()  # by host and reason
         self._crowded = False  # there were too many, and that was reported
         self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
@@ -237,5 +237,7 @@ class BookieServer:
                 self._counts.unfinished_closed += 1
             else:
                 self._counts.unsent_closed += 1
-            self._events.emit("connection closed", peer=excess.peer.peer, bytes=excess.bytes, reason=str(excess.reason))
+            host, reason = excess.peer.peer, str(excess.reason)
+            if self._reports.is_new((host, reason)):  # who is closed connects again and does the same
+                self._events.emit("connection closed", peer=host, bytes=excess.bytes, reason=reason)
             excess.peer.abort()

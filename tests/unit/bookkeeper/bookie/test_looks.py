@@ -19,6 +19,7 @@ from tallystick.bookkeeper.bookie.look import (
     Verdict,
     judge,
 )
+from tallystick.bookkeeper.bookie.looks import REPORT_S
 from tallystick.bookkeeper.bookie.session import ADD_RESPONSE_BYTES, WAITING_BYTES, WRITE_HIGH_BYTES
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.bookie.wires import WAITING_LEDGERS
@@ -290,6 +291,19 @@ async def test_refused_adds_are_all_counted_and_told_once_in_a_while(home: Home,
     bookie.looks._report_at = 0.0
     assert await peer.code(adds(5, [3])) == Code.FENCED
     assert [event.fields["ledgers"] for event in home.heard("adds refused")] == [1, 5]
+
+
+async def test_a_ledger_of_which_all_is_refused_is_told_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request of it is a look: who asked for one without end filled the log."""
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looks.MOST_REPORTED", 3)
+    heard = list[Event]()
+    looks = looks_at(Watched("cluster"), heard)
+    for ledger in (1, 1, 2, 1, 3, 4, 5, 1):
+        looks._count(ledger, Verdict.AMISS, adds=False)
+    assert [event.fields["ledger"] for event in heard] == [1, 2, 3] and looks._counts.looks_amiss == 8
+    looks._amiss_since -= REPORT_S
+    looks._count(4, Verdict.AMISS, adds=False)
+    assert heard[-1].fields["ledger"] == 4
 
 
 async def test_what_cannot_be_read_is_taken_counted_and_looked_at_later(

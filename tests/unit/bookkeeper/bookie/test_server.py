@@ -255,6 +255,20 @@ async def test_who_takes_nothing_for_a_time_is_closed(home: Home, monkeypatch: p
         assert bookie.counts.connections == 1
 
 
+async def test_a_host_whose_connections_are_closed_for_one_reason_is_told_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,800 connections with half a frame each were 1,900 lines, as often as they came back."""
+    monkeypatch.setattr(server, "STALLED_S", 0.2)
+    monkeypatch.setattr(server, "TICK_S", 0.02)
+    async with home.running() as bookie, talking(bookie) as good, contextlib.AsyncExitStack() as stack:
+        await fill(good)
+        for _ in range(3):
+            await greedy(stack, bookie)
+        await until(lambda: bookie.counts.unsent_closed == 3)
+        assert len(home.heard("connection closed")) == 1
+
+
 async def test_everything_is_answered_in_order_though_a_turn_has_time_for_one_call(
     bookie: Bookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
