@@ -34,6 +34,7 @@
     │   ├── StreamTerminated           the stream takes no more appends, for good
     │   ├── StreamClosed               this handle takes no more calls
     │   ├── StreamFull                 appends that are not stored yet have reached their bound
+    │   │   └── BacklogFull            the slowest cursor is further behind than the backlog quota allows
     │   ├── NoSuchPosition             the stream has no such position
     │   │   └── PositionTrimmed        it had one: retention has deleted what was there
     │   ├── HandOverRefused            a Pulsar broker would delete something of this stream: nothing was done
@@ -300,6 +301,12 @@ class StreamFull(StreamError):
     """Appends that are not stored yet have reached their bound."""
 
     retriable = True
+
+
+class BacklogFull(StreamFull):
+    """The slowest cursor is further behind than the backlog quota of the stream allows."""
+
+    quota_bytes: int | None = None
 
 
 class NoSuchPosition(StreamError):

@@ -117,6 +117,9 @@ def trim(
     ttl_s: Annotated[
         float | None, Parameter(help="Let cursors pass over messages that were published longer ago.")
     ] = None,
+    backlog_bytes: Annotated[
+        int | None, Parameter(help="Let cursors that are further behind pass over the oldest messages.")
+    ] = None,
     owner: OwnerOptions = OWNER,
     explain: StreamExplain = False,
     service: MetadataOption = SERVICE,
@@ -124,8 +127,8 @@ def trim(
 ) -> None:
     """Delete whole ledgers at the front of a stream that are too old, or too many. No cursor loses what it needs.
 
-    With --ttl-s what is older than that is needed no more. With both other options a ledger goes that either of them
-    does not keep, as in Pulsar's retention.
+    With --ttl-s or --backlog-bytes what is beyond that is needed no more. With both other options a ledger goes that
+    either of them does not keep, as in Pulsar's retention.
 
     Example: `tally stream trim public/default/persistent/orders --keep-s 604800`
     """
@@ -133,9 +136,10 @@ def trim(
 
     from tallystick.cli import output, streams
 
-    dropped = asyncio.run(
-        streams.trim(service.resolve(), name, owner, keep_s, keep_bytes, ttl_s=ttl_s, explain=explain)
+    work = streams.trim(
+        service.resolve(), name, owner, keep_s, keep_bytes, ttl_s=ttl_s, backlog_bytes=backlog_bytes, explain=explain
     )
+    dropped = asyncio.run(work)
     if json:
         output.json_line({"stream": name, "deleted_ledgers": dropped})
     else:

@@ -118,7 +118,12 @@ def _position(position: Any) -> str | None:
 
 
 def settings(
-    owner: OwnerOptions, *, keep_s: float | None = None, keep_bytes: int | None = None, ttl_s: float | None = None
+    owner: OwnerOptions,
+    *,
+    keep_s: float | None = None,
+    keep_bytes: int | None = None,
+    ttl_s: float | None = None,
+    backlog_bytes: int | None = None,
 ) -> StreamSettings:
     """Raises UsageError."""
     return StreamSettings(
@@ -128,6 +133,8 @@ def settings(
         retention_s=UNLIMITED if keep_s is None else keep_s,
         retention_bytes=UNLIMITED if keep_bytes is None else keep_bytes,
         ttl_s=UNLIMITED if ttl_s is None else ttl_s,
+        backlog_quota_bytes=UNLIMITED if backlog_bytes is None else backlog_bytes,
+        backlog_policy="consumer_backlog_eviction",
     )
 
 
@@ -139,12 +146,13 @@ async def trim(
     keep_bytes: int | None,
     *,
     ttl_s: float | None = None,
+    backlog_bytes: int | None = None,
     explain: bool,
 ) -> list[LedgerId]:
     """Returns the ledgers that left the stream. They are deleted by then."""
-    if keep_s is None and keep_bytes is None and ttl_s is None:
+    if keep_s is keep_bytes is ttl_s is backlog_bytes is None:
         raise UsageError("say what to keep: --keep-s 604800 for a week, --keep-bytes N, or --keep-s 0 for nothing")
-    chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s)
+    chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s, backlog_bytes=backlog_bytes)
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen) as stream:
         dropped = await stream.trim()
         await bk.stream_context.deletions.done()

@@ -133,6 +133,14 @@ async def test_cursors_pass_over_what_is_too_old(uri: str) -> None:
     assert await consumed(uri, "c") == ""
 
 
+async def test_cursors_pass_over_what_is_too_much(uri: str) -> None:
+    await create_cursor(uri, "c")
+    assert await streams.trim(uri, NAME, OWNER, None, None, backlog_bytes=10**6, explain=False) == []
+    assert await consumed(uri, "c", count=1) == "0"
+    assert await streams.trim(uri, NAME, OWNER, None, None, backlog_bytes=0, explain=False) == []
+    assert await consumed(uri, "c") == ""
+
+
 async def test_a_wrong_name_makes_no_stream(uri: str) -> None:
     name = "t/n/persistent/typo"
     for work in (

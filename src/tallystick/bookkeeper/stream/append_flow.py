@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -27,9 +28,9 @@ Append = tuple[bytes, asyncio.Future[Position]]
 class AppendFlow:
     """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more."""
 
-    __slots__ = ("_appends", "_began", "_clock", "_core", "_failed", "_flush_scheduled", "_last", "_loop",
-                 "_max_bytes", "_max_entry_bytes", "_room", "added", "confirmed", "refusal", "stream",
-                 "writer")  # fmt: skip
+    __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_flush_scheduled", "_last", "_left",
+                 "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waits_for_quota", "added", "confirmed", "full",
+                 "refusal", "stream", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +56,10 @@ class AppendFlow:
         self.refusal: TallyError | None = None  # why nothing is taken any more
         self._flush_scheduled = False
         self._room: Room | None = None
+        self.full: TallyError | None = None  # settable: why no append is taken for a while
+        self._left: float = math.inf  # bytes until the backlog may exceed its quota
+        self._exceeded: Callable[[], None] | None = None
+        self._waits_for_quota = False
 
     def __len__(self) -> int:
         """Count the appends that are not stored yet."""
@@ -77,6 +82,8 @@ class AppendFlow:
         """Append an entry without waiting for anything. Raises UsageError, StreamFull, and why nothing is taken."""
         if self.refusal is not None:
             raise copy.copy(self.refusal)
+        if self.full is not None:
+            raise copy.copy(self.full)
         size = len(entry)
         if size > self._max_entry_bytes:
             raise UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)
@@ -85,6 +92,9 @@ class AppendFlow:
             raise StreamFull(stream=self.stream, bytes=appends.bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
         appends.append((entry, future), size)
+        self._left -= size
+        if self._left < 0 and self._exceeded is not None:
+            self._exceeded()
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
@@ -151,7 +161,23 @@ class AppendFlow:
     # -- room and refusal ---------------------------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        return self._appends.bytes >= self._max_bytes and self.refusal is None
+        is_full = self._appends.bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
+        return is_full and self.refusal is None
+
+    def has_quota(self, exceeded: Callable[[], None], *, waits: bool) -> None:
+        """Call ``exceeded`` with each append from now on, until there is an ``allow``. While it is ``full`` whoever
+        asks for ``room`` waits, or not."""
+        self._exceeded, self._waits_for_quota, self._left = exceeded, waits, 0
+
+    def allow(self, size: int) -> None:
+        """Of what is confirmed by now so many bytes are left to the quota."""
+        self._left = size - self._appends.bytes
+
+    def resume(self) -> None:
+        """Appends are taken again."""
+        self.full = None
+        if self._room:
+            self._room.wake_all()
 
     async def room(self) -> None:
         """Wait until there is room for an append. Then append, and ``wake`` the next."""

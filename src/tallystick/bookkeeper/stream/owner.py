@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from tallystick.bookkeeper.stream.append_flow import AppendFlow
@@ -19,6 +21,7 @@ from tallystick.bookkeeper.stream.due_times import DueTimes
 from tallystick.bookkeeper.stream.expiry import expire_messages
 from tallystick.bookkeeper.stream.ledger_steps import LedgerSteps, failure_of
 from tallystick.bookkeeper.stream.opening import OpenedStream
+from tallystick.bookkeeper.stream.quota import BacklogQuota
 from tallystick.bookkeeper.stream.rollover import (
     Action,
     EndLedger,
@@ -34,10 +37,10 @@ from tallystick.bookkeeper.stream.rollover import (
     Settle,
     Wait,
 )
-from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.state import StreamCounts, StreamState
 from tallystick.bookkeeper.stream.trim import Keep, trim_stream
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamLedger
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.errors import (
     StreamError,
@@ -55,9 +58,9 @@ T = TypeVar("T")
 class StreamOwner:
     """See the module. One for each open handle."""
 
-    __slots__ = ("_context", "_core", "_created_ms", "_due_times", "_looks", "_loop", "_pause", "_settings", "_steps",
-                 "_tasks", "_todo", "_trims", "_turn", "_working", "flow", "keep", "lease", "stored_list",
-                 "stream")  # fmt: skip
+    __slots__ = ("_context", "_core", "_created_ms", "_due_times", "_looks", "_loop", "_pause", "_quota", "_settings",
+                 "_steps", "_tasks", "_todo", "_trims", "_turn", "_upkeep_at", "_working", "flow", "keep", "lease",
+                 "stored_list", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -90,6 +93,11 @@ class StreamOwner:
             began=self.begin,
             failed=self._writer_failed,
         )
+        self._quota: BacklogQuota | None = None
+        if settings.backlog_quota_bytes != UNLIMITED:
+            self._quota = BacklogQuota(
+                context, stream, settings, self.stored_list, self.flow, counted=self._counted, wake=self._wake
+            )
         self._steps = LedgerSteps(context, stream, settings, self._core, self.lease, self.stored_list)
         self._looks = self._trims = False  # what is to be done beside actions of the core
         self.keep: Keep = _keep_nothing  # see ``trim_stream``
@@ -99,6 +107,7 @@ class StreamOwner:
         self._tasks: set[asyncio.Task[object]] = set()
         self._pause: asyncio.Future[None] | None = None
         self._created_ms = clock.wall_ms()  # of the newest ledger
+        self._upkeep_at = clock.now() + TRIM_EVERY_S
         self.lease.lost, self.lease.regained = self._lease_lost, self._lease_regained
         if not self.lease.is_held:
             self._lease_lost()
@@ -149,12 +158,14 @@ class StreamOwner:
     async def _work(self) -> None:
         try:
             async with self._turn:
-                while self._todo or self._looks or self._trims:
+                while self._todo or self._looks or self._trims or self._has_to_measure():
                     await self._drain()
                     if self._looks:
                         await self._look_at_list()
                     elif self._trims:
                         await self._trim()
+                    elif self._has_to_measure():
+                        await self._do_upkeep(self._measure)
         finally:
             self._working = None
 
@@ -326,35 +337,69 @@ class StreamOwner:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def due(self) -> None:
-        """For ``DueTimes``: the ledger may be too old, or others for retention."""
-        self.begin(self._core.aged(self._now()))
-        if self._settings.has_upkeep and self._core.is_open:
-            self._trims = True
+        """For ``DueTimes``: the ledger may be too old, or others for retention, or the backlog is to be measured."""
+        now = self._now()
+        self.begin(self._core.aged(now))
+        if self._settings.has_upkeep and self._core.is_open and now >= self._upkeep_at:
+            self._trims, self._upkeep_at = True, now + TRIM_EVERY_S
+        if self._trims or self._has_to_measure():
             self._begin_work()
-            self._set_due()
+        self._set_due()
 
     def _set_due(self) -> None:
+        now, at = self._now(), math.inf
         if self._core.is_open:
-            at = (
-                self._core.due_at + self._settings.max_ledger_age_s * AGE_SPREAD * self._context.context.random.random()
-            )
-            now = self._now()
+            spread_s = self._settings.max_ledger_age_s * AGE_SPREAD * self._context.context.random.random()
+            at = max(self._core.due_at + spread_s, now)
+            if at == now and not self._core.entries:
+                at = math.inf  # it stays while it is empty, and is rolled over with the next append
             if self._settings.has_upkeep:
-                at = min(max(at, now + 1.0), now + TRIM_EVERY_S)
+                at = min(at, self._upkeep_at)
+        if self._quota is not None and self._quota.due_at > now:  # else it comes with the work that is under way
+            at = min(at, self._quota.due_at)
+        if at < math.inf:
             self._due_times.set(self, at)
 
     async def trim(self) -> list[LedgerId]:
         """Let messages expire, and drop ledgers, as the settings say: for ``work`` that is ``alone``. Returns the
         ledgers that left the list."""
         await expire_messages(self._context, self.stream, self.stored_list, self._settings)
+        if self._quota is not None:
+            await self._quota.measure()
         return await trim_stream(self._context, self.stream, self.stored_list, self._settings, self.keep)
 
     async def _trim(self) -> None:
         self._trims = False
-        if not self._core.is_open:
-            return  # the next ledger brings it up again
+        if self._core.is_open:  # else the next ledger brings it up again
+            await self._do_upkeep(self.trim)
+
+    def _has_to_measure(self) -> bool:
+        return self._quota is not None and self._quota.is_due and self.flow.refusal is None
+
+    async def _measure(self) -> None:
+        assert self._quota is not None
+        await self._quota.measure()
+        self._set_due()
+
+    def _wake(self) -> None:
+        """The backlog is to be measured."""
+        if self._has_to_measure():
+            self._begin_work()
+        else:
+            self._set_due()
+
+    def _counted(self) -> StreamInfo:
+        """Returns the list with what its newest ledger has by now."""
+        counts = self.counts()
+        info = counts.info
+        if not info.ledgers or info.ledgers[-1].is_closed:
+            return info
+        newest = replace(info.ledgers[-1], entries=counts.confirmed_entries, size=counts.confirmed_size)
+        return replace(info, ledgers=(*info.ledgers[:-1], newest))
+
+    async def _do_upkeep(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await self.trim()
+            await work()
         except StreamFenced as error:
             self._steps.why = error
             self._todo.extend(self._core.failed(Failure.FENCED, self._now()))

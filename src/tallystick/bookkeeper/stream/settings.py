@@ -9,6 +9,7 @@ from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings, instance, number, text, whole
 
 FORMATS = ("pulsar", "raw")
+POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 UNLIMITED = -1
 
 Seconds = float  # or UNLIMITED
@@ -30,6 +31,9 @@ class StreamSettings:
     retention_s: Seconds = UNLIMITED  # a ledger that no cursor needs is deleted so long after it was closed; -1: never
     retention_bytes: Bytes = UNLIMITED  # or when those after it have so many bytes; -1: never
     ttl_s: Seconds = UNLIMITED  # cursors pass over messages that were published so long ago; -1: never (messageTTL)
+    backlog_quota_bytes: Bytes = UNLIMITED  # behind the slowest durable cursor, at most; -1: any (backlogQuota)
+    # Beyond it append() waits and append_nowait() refuses; both refuse; or cursors pass over the oldest messages.
+    backlog_policy: str = "producer_request_hold"
     entry_format: str = "pulsar"  # with key, properties and times, as Pulsar's clients read; "raw": the bytes alone
     compression: str | None = None  # of entries in Pulsar's format: "lz4", "zlib", "zstd", "snappy"
 
@@ -40,6 +44,9 @@ class StreamSettings:
         if self.retention_s != UNLIMITED:
             number(self.retention_s, "retention_s")
         whole(self.retention_bytes, "retention_bytes", least=UNLIMITED)
+        whole(self.backlog_quota_bytes, "backlog_quota_bytes", least=UNLIMITED)
+        if self.backlog_policy not in POLICIES:
+            raise UsageError(f"backlog_policy is one of {', '.join(POLICIES)}", given=self.backlog_policy)
         if self.ttl_s != UNLIMITED:
             number(self.ttl_s, "ttl_s", above=0)
             if self.entry_format == "raw":

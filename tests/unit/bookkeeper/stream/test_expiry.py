@@ -85,7 +85,7 @@ async def test_who_has_a_cursor_moves_it_in_another_process_too(cluster: SmallCl
         assert text(await cursor.read(1)) == "a"
         await cursor.close()
     moved = [event for event in cluster.events if event.kind == "cursor messages expired"]
-    assert [event.fields["to"] for event in moved] == ["0:1", "0:3"]
+    assert moved[-1].fields["to"] == "0:3"
 
 
 async def test_nothing_is_written_where_cursors_keep_up_or_there_are_none(

@@ -21,6 +21,8 @@ from tallystick.errors import UsageError
         {"retention_s": "4"},
         {"retention_bytes": -2},
         {"retention_bytes": 1.5},
+        {"backlog_quota_bytes": -2},
+        {"backlog_policy": "hope"},
         {"ttl_s": 0},
         {"ttl_s": -2},
         {"ttl_s": 60, "entry_format": "raw"},
