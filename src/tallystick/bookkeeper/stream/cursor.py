@@ -12,7 +12,7 @@ from typing import Self
 
 from tallystick.bookkeeper.stream.cursor_core import CursorCore
 from tallystick.bookkeeper.stream.cursor_list import CursorList
-from tallystick.bookkeeper.stream.cursor_places import CursorPlaces
+from tallystick.bookkeeper.stream.cursor_places import CursorPlaces, others_turn
 from tallystick.bookkeeper.stream.cursor_reading import CursorReading
 from tallystick.bookkeeper.stream.cursor_saves import CursorSaves
 from tallystick.bookkeeper.stream.expired import expired_in
@@ -24,7 +24,6 @@ from tallystick.runtime.arguments import instance, items, whole
 from tallystick.runtime.loops import check_loop
 
 MAX_READ_BYTES = 16 << 20
-TURN_ACKS = 512  # before others have a turn: some ms
 MOST_READ = 1_000_000  # messages in one call
 
 
@@ -163,12 +162,12 @@ class Cursor:
         self._require_open()
         wanted = await self._places.of([*items(what, "what")])
         self._require_open()
-        for place in wanted:
+        for number, place in enumerate(wanted, 1):
+            await others_turn(number)
             self._core.require(place.position, place.batch_size)
         for number, place in enumerate(wanted, 1):
+            await others_turn(number)
             self._core.ack(place.position, place.batch_size)
-            if number % TURN_ACKS == 0:
-                await asyncio.sleep(0)
         await self._save()
 
     async def ack_up_to(self, what: Position | str | StreamMessage) -> None:

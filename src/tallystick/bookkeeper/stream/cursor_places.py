@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from tallystick.bookkeeper.wire.values import MAX_ID
 from tallystick.errors import NoSuchPosition, PositionTrimmed, UsageError
 from tallystick.runtime.arguments import MAX_INT32, whole
 
+TURN_PLACES = 512  # that are looked up, or acknowledged, before others have a turn: some ms
 MOST_KEPT = 10_000  # entries of which it is known how many messages they have
 
 T = TypeVar("T")
@@ -37,9 +39,9 @@ class CursorPlaces:
         self._sizes: dict[Position, int] = {}
         self._chunks: dict[Position, tuple[Position, ...]] = {}  # of a message, by its last one: the others
 
-    def delivered(self, messages: Iterable[StreamMessage]) -> None:
+    def delivered(self, messages: Sequence[StreamMessage]) -> None:
         """These are acknowledged soon, probably."""
-        for message in messages:
+        for message in messages[-MOST_KEPT:]:  # earlier ones would be forgotten again, mostly
             if message.batch_size:
                 _keep(self._sizes, message.position.of_entry, message.batch_size)
             if message.chunks:
@@ -50,18 +52,26 @@ class CursorPlaces:
 
         Raises UsageError, NoSuchPosition, and as reading does.
         """
-        positions: list[Position] = []
-        for each in what:
+        wanted: list[Place] = []
+        for number, each in enumerate(what, 1):
+            await others_turn(number)
             if isinstance(each, StreamMessage):
-                positions += [*each.chunks, each.position]
+                wanted += [*map(Place, each.chunks), Place(each.position, each.batch_size)]
             else:
                 position = _position(each)
-                positions += [*self._chunks.get(position, ()), position]
+                wanted += [*map(Place, self._chunks.get(position, ())), Place(position)]
         core = self._core
         self._list.update(core)
-        if any(not core.exists(each) and each.of_entry > core.mark for each in positions):
-            await self._list.look(core)
-        return [Place(each, await self._size(each)) for each in positions]
+        for number, (position, _) in enumerate(wanted, 1):
+            await others_turn(number)
+            if not core.exists(position) and position.of_entry > core.mark:
+                await self._list.look(core)
+                break
+        for number, (position, size) in enumerate(wanted, 1):
+            await others_turn(number)
+            if not size:
+                wanted[number - 1] = Place(position, await self._size(position))
+        return wanted
 
     async def at(self, where: Position | str) -> Place:
         """Returns where to read, which may be behind the last entry of a ledger. Raises UsageError, PositionTrimmed,
@@ -127,6 +137,12 @@ class CursorPlaces:
         if entry not in self._sizes and not self._is_raw:
             _keep(self._sizes, entry, await self._list.batch_size(entry))
         return self._sizes.get(entry, 0)
+
+
+async def others_turn(number: int) -> None:
+    """Let others run after so many of what is done one by one."""
+    if number % TURN_PLACES == 0:
+        await asyncio.sleep(0)
 
 
 def _position(given: Position | str) -> Position:

@@ -23,7 +23,7 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, PositionTrimmed, StreamClosed, TallyError, UsageError
 
 FAR = 64  # acknowledged entries that are not worth reading
-TURN_STEPS = 256  # that are made before others have a turn
+TURN_WORK = 512  # entries, messages and properties that are read before others have a turn: some ms
 
 
 class _Step(NamedTuple):
@@ -49,7 +49,7 @@ class CursorReading:
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
         self._set_count = self._started_count = 0  # how often ``at`` was set, and what the generator knows of
-        self._step_count = 0
+        self._work = 0  # since others had a turn
         self._stopping: asyncio.Task[None] | None = None
 
     async def read(self, count: int, max_bytes: int, *, wait: bool) -> list[StreamMessage]:
@@ -146,8 +146,8 @@ class CursorReading:
         Only for the first one that is delivered others are waited for, or asked.
         """
         while not self._messages:
-            self._step_count += 1
-            if self._step_count % TURN_STEPS == 0:
+            if self._work >= TURN_WORK:
+                self._work = 0
                 await asyncio.sleep(0)
             try:
                 step = await self._step(wait=wait and is_first, look=is_first)
@@ -159,6 +159,7 @@ class CursorReading:
                 continue
             if step is None:
                 return False
+            self._work += 1 + sum([1 + len(message.properties) for message in step.messages])
             self._messages.extend(step.messages)
             if step.is_end:
                 self._next = self._core.after(step.entry)

@@ -11,6 +11,8 @@ from support.cursors import drain, text
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream import chunks
+from tallystick.bookkeeper.stream.cursor_places import TURN_PLACES
+from tallystick.bookkeeper.stream.cursor_reading import TURN_WORK
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -138,6 +140,46 @@ async def test_messages_of_a_batch_are_acknowledged_one_by_one(stream: Stream, c
                 await cursor.ack(positions[0]._replace(batch_index=index))
             with pytest.raises(NoSuchPosition):
                 await cursor.seek(positions[0]._replace(batch_index=index))
+
+
+class Yields:
+    """Counts how often others have a turn, or somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self._sleep = 0, asyncio.sleep
+        monkeypatch.setattr(asyncio, "sleep", self)
+
+    async def __call__(self, seconds: float) -> None:
+        self.count += 1
+        await self._sleep(seconds)
+
+
+async def test_others_have_turns_while_very_many_are_acknowledged(
+    cluster: SmallCluster, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is looked up, judged and acknowledged."""
+    async with cluster.client(1).open_stream(NAME) as stream:
+        positions = [await future for future in [stream.append_nowait(b"x") for _ in range(4 * TURN_PLACES)]]
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing", durable=False) as cursor:
+            await cursor.refresh()
+            yields = Yields(monkeypatch)
+            await cursor.ack_batch(positions)
+            assert yields.count >= 5 * 4 and cursor.mark == positions[-1]
+
+
+async def test_others_have_turns_while_long_batches_are_read(
+    cluster: SmallCluster, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fifty batches many come with one read of a bookie."""
+    async with cluster.client(1).open_stream(NAME) as stream:
+        for _ in range(50):
+            await stream.append_batch([b"x"] * TURN_WORK)
+        await asyncio.sleep(0.3)
+        async with cursors.open(NAME, "billing", durable=False) as cursor:
+            yields = Yields(monkeypatch)
+            assert len(await cursor.read(50 * TURN_WORK)) == 50 * TURN_WORK
+            assert yields.count >= 49
 
 
 async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
