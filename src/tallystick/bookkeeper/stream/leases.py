@@ -110,8 +110,9 @@ class Leases:
                     remaining_s = deadline - self._context.clock.now()
                     if watching is None or remaining_s <= 0:
                         raise
-                with contextlib.suppress(TimeoutError):  # an expiry may not be told
-                    async with asyncio.timeout(min(remaining_s, self._lease_s)):
+                # An expiry may not be told: by no event, or by one that waits until our own connection is back.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(remaining_s, self._lease_s / LOOKS)):
                         await change_event.wait()
         finally:
             if watching is not None:

@@ -12,7 +12,7 @@ from support.small_cluster import SmallCluster
 from support.streams import StoreFaults
 from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Znode
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, Leases
+from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, LOOKS, Leases
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.errors import MetadataUnavailable, StreamOwned, UsageError
 
@@ -113,6 +113,21 @@ async def test_a_lease_is_waited_for(cluster: SmallCluster, leases: Leases) -> N
     began = loop.time()
     await leases.give_back(lease)
     assert (await waiting).is_held and loop.time() - began < 0.05
+
+
+async def test_a_lease_whose_end_nobody_tells_is_taken_well_before_another_lease_time(
+    cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, other = await leases.take(PATH), leases_of(client(cluster, "second"))
+    store = await other._opened()
+    watch = store.watch
+    monkeypatch.setattr(store, "watch", lambda path, changed: watch(path, lambda: None))
+    waiting = asyncio.ensure_future(other.take(PATH, wait_s=60.0))
+    await asyncio.sleep(0.1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await leases.give_back(lease)
+    assert (await waiting).is_held and loop.time() - began <= 6.0 / LOOKS
 
 
 async def test_leases_that_a_lost_session_took_are_made_again(
