@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.store import Change, Check, Create, Delete, MetadataStore, Update, Version
+from tallystick.bookkeeper.metadata.store import Change, Check, Create, Creation, Delete, MetadataStore, Update, Version
 from tallystick.bookkeeper.stream.names import StreamPaths
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
@@ -59,11 +59,23 @@ class StreamCatalog:
         info = await in_turns((codec or ListCodec()).decoding(node.data, where=f"{self.store.where}{path}"))
         return Versioned(info, node.version)
 
+    async def creation(self, stream: str) -> Creation | None:
+        """Returns which of all streams of this name there is now, None if there is none. Their versions are alike."""
+        await self.store.sync()
+        node = await self.store.get(self.paths.stream(stream))
+        return None if node is None else node.creation
+
     async def create(
         self, stream: str, beside: Sequence[Change] = (), *, codec: ListCodec | None = None
     ) -> Versioned[StreamInfo]:
-        """Make an empty stream, or return the one that exists; ``codec`` as in ``read``."""
+        """Make an empty stream, or return the one that exists; ``codec`` as in ``read``.
+
+        What is noted is condemned before: an owner of an earlier stream of this name, which was deleted, lists nothing
+        in the new one.
+        """
         while True:
+            for ledger in await self.going(stream):
+                await self.condemn(stream, ledger)
             try:
                 await self.store.change(Create(self.paths.stream(stream)), *beside)
                 return Versioned(StreamInfo(), 0)

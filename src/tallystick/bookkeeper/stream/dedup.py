@@ -33,7 +33,15 @@ from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
 from tallystick.bookkeeper.wire.values import LedgerId
-from tallystick.errors import CorruptEntry, NoSuchCursor, PositionTrimmed, StreamFenced, StreamFull, TallyError
+from tallystick.errors import (
+    CorruptEntry,
+    NoSuchCursor,
+    NoSuchStream,
+    PositionTrimmed,
+    StreamFenced,
+    StreamFull,
+    TallyError,
+)
 
 SNAPSHOT_ENTRIES = 1_000  # numbered ones, after which the numbers are saved (brokerDeduplicationEntriesInterval)
 READ_A_TURN = 256  # entries, before others run
@@ -241,10 +249,12 @@ class Deduplication:
         try:
             node = await catalog.read_cursor(self._stream, DEDUPLICATION)
         except NoSuchCursor:
-            await catalog.write_cursor(
-                self._stream, DEDUPLICATION, CursorInfo(NO_LEDGER, CursorState(EARLIEST)), MISSING
-            )
-            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
+            new = CursorInfo(NO_LEDGER, CursorState(EARLIEST))
+            try:
+                await catalog.write_cursor(self._stream, DEDUPLICATION, new, MISSING)
+                node = await catalog.read_cursor(self._stream, DEDUPLICATION)
+            except (NoSuchStream, NoSuchCursor) as error:
+                raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
             context.context.events.emit("numbers read from entries", stream=self._stream)
         store = CursorStore(context, self._stream, DEDUPLICATION, self._owner.lease, node)
         return store, await store.recover()

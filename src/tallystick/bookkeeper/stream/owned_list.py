@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -31,13 +32,20 @@ Edit = Callable[[StreamInfo], ListChange]
 class OwnedList:
     """What is stored of a stream, as its owner wrote or read it last. One change at a time."""
 
-    __slots__ = ("_catalog", "_codec", "_doubtful", "_stream", "info", "version")
+    __slots__ = ("_catalog", "_codec", "_creation", "_doubtful", "_stream", "info", "version")
 
     def __init__(
-        self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo], codec: ListCodec | None = None
+        self,
+        catalog: StreamCatalog,
+        stream: str,
+        versioned: Versioned[StreamInfo],
+        creation: Creation | None,
+        codec: ListCodec | None = None,
     ) -> None:
-        """``codec`` is what has decoded the list."""
+        """``creation``: of which stream of this name that is, as it was before the list was read. ``codec`` is what has
+        decoded the list."""
         self._catalog, self._stream, self._codec = catalog, stream, codec or ListCodec()
+        self._creation = creation
         self.info, self.version = versioned.value, versioned.version
         self._doubtful: StreamInfo | None = None  # a write whose response was lost
 
@@ -53,6 +61,7 @@ class OwnedList:
             change = edit(self.info)
             if change.info == self.info:
                 return change
+            await self._require_same()
             try:
                 self.version = await self._catalog.write(
                     self._stream,
@@ -68,11 +77,20 @@ class OwnedList:
                 self.info = change.info
                 return change
 
+    async def _require_same(self) -> None:
+        """Raises StreamFenced if this stream was deleted. Another one of its name may have the same version.
+
+        A ledger to be listed is noted before: who makes the stream anew after this condemns the note.
+        """
+        if await self._catalog.creation(self._stream) != self._creation:
+            raise StreamFenced("this stream was deleted", stream=self._stream)
+
     async def is_unchanged(self) -> bool:
         """Whether no other owner wrote the list, as of now. Raises MetadataError when nobody can tell."""
         try:
             if self._doubtful is not None:
                 await self._read_back(self._doubtful)
+            await self._require_same()
             return (await self._catalog.read(self._stream, synced=True, codec=self._codec)).version == self.version
         except (StreamFenced, NoSuchStream):
             return False
@@ -83,6 +101,7 @@ class OwnedList:
             stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
         except NoSuchStream:
             raise StreamFenced("this stream was deleted", stream=self._stream) from None
+        await self._require_same()
         if stored.version == self.version + 1 and stored.value == doubtful:
             self.info, self.version = doubtful, stored.version
         elif stored.version != self.version:

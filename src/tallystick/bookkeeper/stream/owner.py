@@ -394,7 +394,7 @@ class StreamOwner:
         info = counts.info
         if not info.ledgers or info.ledgers[-1].is_closed:
             return info
-        newest = replace(info.ledgers[-1], entries=counts.confirmed_entries, size=counts.confirmed_size)
+        newest = info.ledgers[-1]._replace(entries=counts.confirmed_entries, size=counts.confirmed_size)
         return replace(info, ledgers=(*info.ledgers[:-1], newest))
 
     async def _do_upkeep(self, work: Callable[[], Awaitable[object]]) -> None:

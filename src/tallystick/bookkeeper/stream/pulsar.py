@@ -133,7 +133,9 @@ async def hand_over(
         await handle.close()
     lease = await context.leases.take(context.catalog.paths.owner(stream), takeover=takeover, stream=stream)
     try:
-        stored_list = OwnedList(context.catalog, stream, await context.catalog.read(stream, synced=True))
+        creation = await context.catalog.creation(stream)
+        stored = await context.catalog.read(stream, synced=True)
+        stored_list = OwnedList(context.catalog, stream, stored, creation)
         if not takeover:
             await require_ours(context, stream, stored_list.info)
         version, noted = stored_list.version, await context.catalog.going(stream)

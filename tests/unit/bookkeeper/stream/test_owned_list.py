@@ -20,7 +20,7 @@ PATH = f"/managed-ledgers/{NAME}"
 
 async def owned(bk: BookKeeper) -> OwnedList:
     catalog = bk.stream_context.catalog
-    one = OwnedList(catalog, NAME, await catalog.create(NAME))
+    one = OwnedList(catalog, NAME, await catalog.create(NAME), await catalog.creation(NAME))
     await bk.context.driver.store.change(catalog.note(NAME, 5))
     await one.change(lambda info: ListChange(replace(info, ledgers=(OPEN,)), settled=(5,)))
     await bk.context.driver.store.change(catalog.note(NAME, 6))
@@ -111,3 +111,26 @@ async def test_a_ledger_whose_note_is_gone_is_not_listed(cluster: SmallCluster) 
     with pytest.raises(StreamFenced):
         await one.change(ROLLED)
     assert (await read_list(cluster)).ledgers == (OPEN,)
+
+
+async def test_a_stream_that_was_made_anew_is_another_one(cluster: SmallCluster) -> None:
+    """Its list has the version that the one before had."""
+    bk = cluster.client()
+    one, catalog = await owned(bk), bk.stream_context.catalog
+    assert await catalog.delete(NAME, one.version)
+    made = await catalog.create(NAME)
+    stored = StreamInfo((StreamLedger(9, has_counts=False),))
+    assert await catalog.write(NAME, stored, made.version) == one.version
+    with pytest.raises(StreamFenced):
+        await one.change(terminated(Position(5, -1)))
+    assert not await one.is_unchanged()
+    assert await read_list(cluster) == stored
+
+
+async def test_what_was_noted_for_a_stream_before_is_listed_in_no_other(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    one, catalog = await owned(bk), bk.stream_context.catalog
+    assert await catalog.delete(NAME, one.version)
+    made = await catalog.create(NAME)
+    with pytest.raises(StreamFenced):
+        await catalog.write(NAME, StreamInfo((StreamLedger(6, has_counts=False),)), made.version, settled=[6])
