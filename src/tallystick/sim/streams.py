@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST
 from tallystick.errors import StreamFenced, StreamOwned
@@ -29,8 +30,8 @@ from tallystick.sim.streams_consumer import consume, drain
 from tallystick.sim.streams_hosts import StreamClientHost, StreamsMetadata, StreamsWorld
 from tallystick.sim.streams_judge import StreamsJudge
 from tallystick.sim.streams_list_judge import NAME
-from tallystick.sim.streams_owner import Owner, Producer, own
-from tallystick.sim.streams_plan import StreamsPlan
+from tallystick.sim.streams_owner import Owner, Producer, delete, own
+from tallystick.sim.streams_plan import Rich, StreamsPlan
 from tallystick.sim.streams_readers import Tail, follow, look
 from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared
 from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
@@ -59,7 +60,7 @@ STREAM_BUDGETS = {  # many ledgers are open one after another, and read while th
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    plan = StreamsPlan.draw(rng)
+    plan = StreamsPlan.draw(rng, Rich(seed))
     loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
@@ -127,6 +128,8 @@ class StreamsLife:
             for number, owner in enumerate(plan.owners)
         ]
         programs += [(0.0, f"looker{n}", partial(look, shared, f"looker{n}")) for n in range(plan.lookers)]
+        if plan.deletions:
+            programs.append((0.0, "deleter", partial(delete, shared)))
         programs += [
             (
                 cursor.begins,
@@ -160,7 +163,8 @@ class StreamsLife:
         wire = self._random.choice(plan.wires)
         if needs_v3 and wire == "v2":
             wire = "auto"
-        self._clients.append(StreamClientHost(self._world, number, name, wire=wire, lease_s=plan.lease_s))
+        settings = StreamClientSettings(plan.lease_s, max_entries_per_cursor_ledger=plan.max_cursor_entries)
+        self._clients.append(StreamClientHost(self._world, number, name, wire=wire, streams=settings))
         return self._clients[-1]
 
     async def _run(self, name: str, program: Program) -> None:
@@ -250,7 +254,7 @@ class StreamsLife:
         stream = await self._open(client)
         if plan.is_deleted:
             await stream.close()
-            judge.list.is_deleting = True
+            judge.list.may_be_deleted = True
             await client.delete_stream(NAME)
             if judge.list.info is not None:
                 judge.fail("S9", "the stream is deleted, and there")

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Iterator
 
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.cursor import Cursor
-from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import NoSuchStream, PositionTrimmed, StreamClosed, StreamFenced, StreamOwned, TallyError
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.errors import (
+    NoSuchCursor,
+    NoSuchPosition,
+    NoSuchStream,
+    PositionTrimmed,
+    StreamClosed,
+    StreamFenced,
+    StreamOwned,
+    TallyError,
+)
 from tallystick.sim.streams_cursor_judge import CursorHandle, CursorHistory
 from tallystick.sim.streams_list_judge import NAME
 from tallystick.sim.streams_owner import LEAST_PAUSE_S
@@ -17,8 +27,7 @@ from tallystick.sim.streams_plan import CursorPlan
 from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared, again
 
 READ_S = 1.0  # a read waits so long for a message
-LEAVES = 0.02  # after a step, so that somebody else has the cursor
-CURSOR_ERRORS = (NoSuchStream, StreamOwned, StreamFenced, StreamClosed, *FUTILE)
+CURSOR_ERRORS = (NoSuchStream, NoSuchCursor, StreamOwned, StreamFenced, StreamClosed, *FUTILE)
 
 
 async def consume(shared: Shared, plan: CursorPlan, name: str, client: BookKeeper) -> None:
@@ -27,7 +36,7 @@ async def consume(shared: Shared, plan: CursorPlan, name: str, client: BookKeepe
     history = shared.judge.cursor(plan.name)
     while not shared.is_over.is_set():
         handle = history.opened()
-        with contextlib.suppress(*CURSOR_ERRORS):
+        with contextlib.suppress(*CURSOR_ERRORS), _of_deleted(shared):
             takeover = rng.random() < plan.takes_over
             cursor = await client.cursor(NAME, plan.name, takeover=takeover, entry_format=shared.plan.entry_format)
             try:
@@ -35,7 +44,20 @@ async def consume(shared: Shared, plan: CursorPlan, name: str, client: BookKeepe
             finally:
                 with contextlib.suppress(TallyError):
                     await cursor.close()
+            if plan.deletes > 0.0 and rng.random() < plan.deletes:
+                await client.delete_cursor(NAME, plan.name)
         await asyncio.sleep(AGAIN_S * rng.random())
+
+
+@contextlib.contextmanager
+def _of_deleted(shared: Shared) -> Iterator[None]:
+    """Let it pass that a position is not there which a deletion of the stream took away."""
+    try:
+        yield
+    except NoSuchPosition as error:
+        position = error.fields["position"]
+        if not shared.judge.list.deletions or not shared.judge.list.was_trimmed(position.ledger):
+            raise
 
 
 class Consumer:
@@ -63,7 +85,9 @@ class Consumer:
             if rng.random() < plan.seeks:
                 await self._go_back()
             await asyncio.sleep(LEAST_PAUSE_S + plan.pause_s * rng.random())
-            if rng.random() < LEAVES:
+            if plan.time_seeks > 0.0 and rng.random() < plan.time_seeks:
+                await self._go_back_in_time()
+            if rng.random() < plan.leaves:
                 return
 
     async def read(self, name: str, *, wait: bool = True) -> list[Position]:
@@ -74,7 +98,7 @@ class Consumer:
         except TimeoutError:
             return []
         for message in messages:
-            self._shared.judge.delivered(message.position, message.data, name)
+            self._shared.judge.delivered(message.position, message.data, name, message.publish_time)
             self._history.delivered(self._handle, message.position)
         return [message.position for message in messages]
 
@@ -94,19 +118,31 @@ class Consumer:
             return
         position = self._random.choice(order)
         clock = asyncio.get_running_loop()
-        ask = self._history.moving(self._handle, position, clock.time())
+        ask = self._history.moving(self._handle, position, position, clock.time())
         with contextlib.suppress(PositionTrimmed):
             await self._cursor.seek(position)
-            self._history.moved(self._handle, ask, clock.time())
+            self._history.moved(self._handle, ask, position, clock.time())
+
+    async def _go_back_in_time(self) -> None:
+        """Go back to when a message was published that was read by somebody: there may be others of that time."""
+        judge, clock = self._shared.judge, asyncio.get_running_loop()
+        if not judge.published:
+            return
+        time_ms = self._random.choice([*judge.published.values()])
+        low, high = judge.between_times(time_ms)
+        ask = self._history.moving(self._handle, low, high, clock.time())
+        await self._cursor.seek(time=time_ms)
+        judge.sought(time_ms, at := self._cursor.read_position)
+        self._history.moved(self._handle, ask, at, clock.time())
 
     async def _ack(self, position: Position) -> None:
-        ask = self._history.asking(position, up_to=False)
+        ask = self._history.asking(self._handle, position, up_to=False)
         await self._cursor.ack(position)
         self._history.acknowledged(ask)
 
     async def ack_up_to(self, position: Position) -> None:
         """Acknowledge all up to a message, also what was forgotten."""
-        ask = self._history.asking(position, up_to=True)
+        ask = self._history.asking(self._handle, position, up_to=True)
         await self._cursor.ack_up_to(position)
         self._history.acknowledged(ask)
 
@@ -118,8 +154,8 @@ async def drain(shared: Shared, plan: CursorPlan, name: str, client: BookKeeper)
     cursor = await again(lambda: client.cursor(NAME, plan.name, entry_format=shared.plan.entry_format))
     consumer = Consumer(shared, plan, shared.chance(), cursor, history, handle)
     await cursor.refresh()
-    while await consumer.read(name, wait=False):
-        pass
+    while positions := await consumer.read(name, wait=False):
+        last = max(positions[-1], last or EARLIEST)  # there may be more than anybody knows to be stored
     history.ended(handle)
     if last is not None:
         await consumer.ack_up_to(last)

@@ -55,12 +55,14 @@ class CursorHandle:
     number: int
     done: Acks  # durable when it was opened
     last: Position | None
+    is_of_deleted: bool = False  # which is another cursor than the one of this name now
 
 
 @dataclass(frozen=True)
 class Ask:
     """An acknowledgement or a move that is under way; so many moves and openings there were before it."""
 
+    handle: CursorHandle
     position: Position
     up_to: bool
     moves: int
@@ -81,7 +83,6 @@ class CursorHistory:
         """``acked`` are all appends that are known to be stored, ``seen`` all that were read."""
         self.name, self._fail, self._acked, self._seen, self._was_trimmed = name, fail, acked, seen, was_trimmed
         self.asked, self.done = Acks(), Acks()
-        self.is_deleted = False
         self._handles: list[CursorHandle] = []
         self._is_made, self._moves = False, 0
         self._unsettled_at = 0.0  # it was made, or moved
@@ -89,11 +90,17 @@ class CursorHistory:
 
     def stored(self, info: CursorInfo, now: float) -> None:
         """Its node was written."""
-        self.is_deleted = False
         if not self._is_made and info.state is not None:
             self._is_made, self._unsettled_at = True, now
             for acks in (self.asked, self.done):
                 acks.add(info.state.mark, up_to=True)
+
+    def deleted(self) -> None:
+        """Its node is gone: another one of this name begins anew."""
+        self._is_made = False
+        self.asked, self.done = Acks(), Acks()
+        for each in self._handles:
+            each.done, each.is_of_deleted = Acks(), True
 
     def opened(self) -> CursorHandle:
         """Somebody begins to open it."""
@@ -102,36 +109,37 @@ class CursorHistory:
 
     # Acks.
 
-    def asking(self, position: Position, *, up_to: bool) -> Ask:
+    def asking(self, handle: CursorHandle, position: Position, *, up_to: bool) -> Ask:
         """Somebody acknowledges a position, or all up to it."""
         self.asked.add(position, up_to=up_to)
-        return Ask(position, up_to, self._moves, len(self._handles))
+        return Ask(handle, position, up_to, self._moves, len(self._handles))
 
     def acknowledged(self, ask: Ask) -> None:
         """The ack is durable. That says nothing if somebody moves the cursor since it was asked for."""
         self.promise_count += 1
-        if ask.moves == self._moves:
+        if ask.moves == self._moves and not ask.handle.is_of_deleted:
             self.done.add(ask.position, up_to=ask.up_to)
 
-    def moving(self, handle: CursorHandle, position: Position, now: float) -> Ask:
-        """Somebody moves the cursor: all before may be acknowledged, and nothing from there on must be."""
+    def moving(self, handle: CursorHandle, low: Position, high: Position, now: float) -> Ask:
+        """Somebody moves the cursor to a place between two: all before may be acknowledged, and nothing from there on
+        must be."""
         self._moves, self._unsettled_at, handle.last = self._moves + 1, now, None
-        self.asked.add(_before(position), up_to=True)
-        self.done = self.done.below(position)
+        self.asked.add(_before(high), up_to=True)
+        self.done = self.done.below(low)
         for each in self._handles:
-            each.done = each.done.below(position)
-        return Ask(position, False, self._moves, len(self._handles))
+            each.done = each.done.below(low)
+        return Ask(handle, high, False, self._moves, len(self._handles))
 
-    def moved(self, handle: CursorHandle, ask: Ask, now: float) -> None:
+    def moved(self, handle: CursorHandle, ask: Ask, position: Position, now: float) -> None:
         """The move is durable. That says nothing if somebody else opens the cursor since."""
         self._unsettled_at = now
-        handle.last = _before(ask.position)
-        if (ask.moves, ask.openings) == (self._moves, len(self._handles)):
+        handle.last = _before(position)
+        if (ask.moves, ask.openings) == (self._moves, len(self._handles)) and not handle.is_of_deleted:
             self.asked, self.done = Acks(handle.last), Acks(handle.last)
 
     def needs(self, ledger: LedgerId, last: EntryId, now: float) -> Position | None:
         """Returns the first entry of a ledger that nobody acknowledged. Returns None if all are, or none must be."""
-        if not self._is_made or self.is_deleted or now - self._unsettled_at < UNSETTLED_S:
+        if not self._is_made or now - self._unsettled_at < UNSETTLED_S:
             return None
         entries = (Position(ledger, entry) for entry in range(last + 1))
         return next((entry for entry in entries if not self._covers(entry)), None)
@@ -153,7 +161,8 @@ class CursorHistory:
         if handle.last is not None:
             if position <= handle.last:
                 self._fail("S6", text)
-            self._check_skipped(handle.last, position, text)
+            if not handle.is_of_deleted:
+                self._check_skipped(handle.last, position, text)
         handle.last = position
 
     def _check_skipped(self, last: Position, position: Position, text: str) -> None:

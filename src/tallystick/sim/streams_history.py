@@ -51,6 +51,7 @@ class Append:
     tellings: list[Telling] = field(default_factory=list)
     position: Position | None = None  # once it is acknowledged, and known
     is_stored: bool = False  # it is acknowledged
+    numbered: tuple[str, int] | None = None  # by its producer
 
     @property
     def may_repeat(self) -> bool:

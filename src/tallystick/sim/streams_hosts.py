@@ -36,13 +36,13 @@ class StreamsWorld(BookieWorld):
 class StreamClientHost(ClientHost[StreamsWorld, BookKeeper]):
     """A machine on which one program uses streams, by this wire (``ClientSettings.wire``)."""
 
-    def __init__(self, world: StreamsWorld, number: int, name: str, *, wire: str, lease_s: float) -> None:
+    def __init__(
+        self, world: StreamsWorld, number: int, name: str, *, wire: str, streams: StreamClientSettings
+    ) -> None:
         super().__init__(world, number, name)
-        self.wire, self._lease_s = wire, lease_s
+        self.wire, self._streams = wire, streams
         world.trace.note(name, "speaks", wire, "from", self.address)
 
     def _client(self) -> BookKeeper:
         driver = self._world.service.connect(self.process)
-        return BookKeeper(
-            driver, self.outside(), replace(CLIENT, wire=self.wire), StreamClientSettings(lease_s=self._lease_s)
-        )
+        return BookKeeper(driver, self.outside(), replace(CLIENT, wire=self.wire), self._streams)

@@ -40,6 +40,8 @@ class StreamsJudge:
         self.appends: list[Append] = []
         self.acked = Positions()
         self.seen = Positions()  # by readers and cursors
+        self.published: dict[Position, int] = {}  # when in ms, of what was seen
+        self._are_times_in_order = not any(owner.numbers for owner in plan.owners)  # what is held is stamped later
         self.cursors: dict[str, CursorHistory] = {}
         self.list = ListJudge(self.fail, self.cursors, plan.max_entries, now)
 
@@ -107,7 +109,7 @@ class StreamsJudge:
 
     # Readers.
 
-    def delivered(self, position: Position, data: bytes, to: str) -> int:
+    def delivered(self, position: Position, data: bytes, to: str, published_ms: int | None = None) -> int:
         """Somebody read a message. Returns the number of its append."""
         number = number_of(data)
         self._trace.note("delivered", to, position, number)
@@ -121,7 +123,26 @@ class StreamsJudge:
             self.fail("S1", f"{to} read append {number} at {position}; it is at {append.position}")
         self.list.readable(position, to)
         self.seen.add(position, number)
+        if published_ms is not None:
+            self.published[position] = published_ms
         return number
+
+    def between_times(self, time_ms: int) -> tuple[Position, Position]:
+        """Returns two positions between which is the first message that was published at this time or later."""
+        earlier = [position for position, at in self.published.items() if at < time_ms]
+        later = [position for position, at in self.published.items() if at >= time_ms]
+        if not self._are_times_in_order:
+            return EARLIEST, max(self.published)
+        return max(earlier, default=EARLIEST), min(later)
+
+    def sought(self, time_ms: int, at: Position) -> None:
+        """A cursor was moved to the first message that was published at this time or later, and is there."""
+        self._trace.note("sought", time_ms, at)
+        if not self._are_times_in_order:
+            return
+        for position, published_ms in self.published.items():
+            if (position < at) == (published_ms >= time_ms) and not self.list.was_trimmed(position.ledger):
+                self.fail("S6", f"{time_ms} was sought, and {at} found; what is at {position} is of {published_ms}")
 
     def gap(self, after: Position | None, position: Position, to: str) -> None:
         """A reader went on from one position (None: from the begin) to another."""
@@ -156,11 +177,17 @@ class StreamsJudge:
         """Check that each append is there once, and that those of a handle are in order."""
         places: dict[int, Position] = {}
         orders: dict[int, int] = {}
+        numbers: dict[str, int] = {}
         for position in content.order:
             append = self.appends[content.numbers[position]]
             if append.number in places:
                 self.fail("S1", f"append {append.number} is at {places[append.number]} and at {position}")
             places[append.number] = position
+            if append.numbered is not None:
+                producer, number = append.numbered
+                if number <= numbers.get(producer, -1):
+                    self.fail("S2", f"{producer} numbered {position} {number}, and one before it {numbers[producer]}")
+                numbers[producer] = number
             if append.may_repeat:
                 continue
             telling = append.tellings[0]

@@ -30,9 +30,9 @@ _NONE = StreamInfo()
 
 @dataclass(frozen=True)
 class _Removed:
-    """A ledger that was in the list."""
+    """A ledger that was in the list. ``entries`` is None of one that was deleted before it was closed."""
 
-    entries: int
+    entries: int | None
 
 
 class ListJudge:
@@ -54,17 +54,15 @@ class ListJudge:
         self._removed: dict[LedgerId, _Removed] = {}
         self._acked_ends: dict[LedgerId, int] = {}  # the last entry of each ledger that was acknowledged
         self._newest: LedgerId = NO_LEDGER  # that was ever listed
-        self.is_deleting = False  # settable: somebody deletes the stream
+        self.may_be_deleted = False  # settable: somebody deletes the stream
+        self.deletions = 0  # how often that was done
+        self.was_terminated = False
 
     # What is asked.
 
     @property
-    def is_terminated(self) -> bool:
-        return (self.info or _NONE).terminated is not None
-
-    @property
     def has_trimmed(self) -> bool:
-        return any(removed.entries for removed in self._removed.values())
+        return any(removed.entries != 0 for removed in self._removed.values())
 
     def was_trimmed(self, ledger: LedgerId) -> bool:
         return ledger in self._removed or self.info is None
@@ -113,7 +111,7 @@ class ListJudge:
         if metadata is not None and metadata.is_closed:
             return metadata.last_entry
         removed = self._removed.get(ledger)
-        return None if removed is None else removed.entries - 1
+        return None if removed is None or removed.entries is None else removed.entries - 1
 
     def changed(self, changes: Sequence[NodeChange]) -> None:
         """A transaction changed nodes."""
@@ -160,7 +158,7 @@ class ListJudge:
         if after is None:
             self._cursor_ledgers.pop(cursor, None)
             if cursor in self._cursors:
-                self._cursors[cursor].is_deleted = True
+                self._cursors[cursor].deleted()
             return
         info = finished(managed_ledgers.cursor_decoding(after.data, where="judge"))
         if info.ledger != NO_LEDGER:
@@ -182,9 +180,11 @@ class ListJudge:
         if ids != sorted(set(ids)):
             self._fail("S4", f"the ids of the list do not ascend: {ids}")
         rows = {each.ledger: each for each in after.ledgers}
+        is_deletion = self.may_be_deleted and not after.ledgers  # its owner never drops the newest one
+        self.deletions += is_deletion and before.ledgers != ()
         for old in before.ledgers:
             if old.ledger not in rows:
-                self._removed_from_list(old)
+                self._removed_from_list(old, is_deletion=is_deletion)
             elif old.is_closed and rows[old.ledger] != old:
                 self._fail("S4", f"a closed ledger was changed in the list: {old} to {rows[old.ledger]}")
         known = {each.ledger for each in before.ledgers}
@@ -209,12 +209,12 @@ class ListJudge:
         if not metadata.is_closed or (metadata.last_entry + 1, metadata.length) != (row.entries, row.size):
             self._fail("S4", f"the list says {row}; the ledger is {metadata}")
 
-    def _removed_from_list(self, row: StreamLedger) -> None:
+    def _removed_from_list(self, row: StreamLedger, *, is_deletion: bool) -> None:
         metadata = self._ledgers.get(row.ledger)
-        if metadata is None or not (metadata.is_closed or self.is_deleting):
+        if metadata is None or not (metadata.is_closed or is_deletion):
             self._fail("S7", f"ledger {row.ledger} left the list, and is {metadata}")
-        self._removed[row.ledger] = _Removed(metadata.last_entry + 1)
-        if metadata.last_entry < 0 or self.is_deleting:
+        self._removed[row.ledger] = _Removed(metadata.last_entry + 1 if metadata.is_closed else None)
+        if metadata.last_entry < 0 or is_deletion:
             return
         for cursor in self._cursors.values():
             needed = cursor.needs(row.ledger, metadata.last_entry, self._now())
@@ -222,6 +222,7 @@ class ListJudge:
                 self._fail("S7", f"ledger {row.ledger} was trimmed, and cursor {cursor.name} needs {needed} of it")
 
     def _check_terminated(self, before: StreamInfo, after: StreamInfo) -> None:
+        self.was_terminated = self.was_terminated or after.terminated is not None
         if before.terminated is not None:
             if after.terminated != before.terminated:
                 self._fail("S4", f"the stream was terminated at {before.terminated}; now that is {after.terminated}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
+    NoSuchStream,
     StreamClosed,
     StreamError,
     StreamFenced,
@@ -33,6 +34,21 @@ MOST_WAITING = 30  # appends of one owner
 _ENDED = (StreamFenced, StreamTerminated, StreamClosed)  # an append that is told so, and every one after it
 
 
+async def delete(shared: Shared, client: BookKeeper) -> None:
+    """Delete the stream at its times, whoever owns it."""
+    rng, clock = shared.chance(), asyncio.get_running_loop()
+    while shared.deletions and not shared.is_over.is_set():
+        await asyncio.sleep(max(AGAIN_S * rng.random(), shared.deletions[0] - clock.time()))
+        shared.judge.list.may_be_deleted = True
+        try:
+            await client.delete_stream(NAME, takeover=rng.random() < 0.7)
+        except (*FUTILE, StreamOwned, StreamFenced):
+            continue
+        except NoSuchStream:
+            pass
+        del shared.deletions[0]
+
+
 async def own(shared: Shared, plan: OwnerPlan, producer: Producer, name: str, client: BookKeeper) -> None:
     """Own the stream whenever that is possible, until the faults have ended."""
     rng = shared.chance()
@@ -43,8 +59,7 @@ async def own(shared: Shared, plan: OwnerPlan, producer: Producer, name: str, cl
         except (*FUTILE, StreamOwned, StreamFenced):
             await asyncio.sleep(AGAIN_S * rng.random())
             continue
-        for numbered in producer.unresolved:
-            numbered.is_told = False  # whoever waited for it is gone
+        producer.goes_on(shared.judge.list.deletions)
         owner = Owner(shared, plan, rng, stream, shared.judge.opened(name, after), producer)
         await owner.work()
         if stream.terminated is not None:
@@ -53,9 +68,9 @@ async def own(shared: Shared, plan: OwnerPlan, producer: Producer, name: str, cl
 
 @dataclass(eq=False)
 class Numbered:
-    """One append of a producer with its number. ``is_told``: its outcome is waited for."""
+    """One entry of a producer, with the number of its first message. ``is_told``: its outcome is waited for."""
 
-    append: Append
+    appends: list[Append]
     sequence: int
     is_told: bool = False
 
@@ -64,9 +79,22 @@ class Producer:
     """Who numbers its appends, in all handles of one would-be owner: it repeats what failed, before it goes on."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.next = name, 0
+        self._name, self._deletions, self.next = name, 0, 0
         self.unresolved: list[Numbered] = []  # in order
         self.resolved: list[Numbered] = []
+
+    @property
+    def name(self) -> str:
+        """Returns another one when the stream was deleted: nobody knows the numbers of the one before."""
+        return f"{self._name}.{self._deletions}"
+
+    def goes_on(self, deletions: int) -> None:
+        """It has the stream, which was deleted so often: whoever waited for its appends is gone."""
+        if deletions != self._deletions:
+            self._deletions = deletions
+            self.unresolved, self.resolved = [], []
+        for numbered in self.unresolved:
+            numbered.is_told = False
 
     def resolve(self, numbered: Numbered) -> None:
         """It is stored."""
@@ -116,17 +144,24 @@ class Owner:
             if rng.random() < plan.batches and self._shared.plan.entry_format != "raw":
                 self._append_batch(rng.randint(1, 4))
             elif rng.random() < plan.numbers:
-                self._append_numbered()
+                await self._append_numbered()
             else:
                 self.append()
-        if rng.random() < plan.rolls:
-            await self._try(self._stream.roll_over())
-        if rng.random() < plan.trims:
-            await self._try(self._stream.trim())
+        stream, is_race = self._stream, plan.races > 0.0 and rng.random() < plan.races
+        calls = [stream.roll_over] if rng.random() < plan.rolls else []
+        more = [stream.trim] if rng.random() < plan.trims else []
+        await self._try_all([*calls, *more], at_once=is_race)
         if rng.random() < plan.waits:
             await self.wait()
         if self._shared.takes_end():
-            await self._try(self._stream.terminate())
+            await self._try_all([stream.roll_over, stream.terminate] if is_race else [stream.terminate], at_once=True)
+
+    async def _try_all(self, calls: Sequence[Callable[[], Awaitable[object]]], *, at_once: bool) -> None:
+        if at_once:
+            await asyncio.gather(*(self._try(call()) for call in calls))
+        else:
+            for call in calls:
+                await self._try(call())
 
     async def _try(self, call: Awaitable[object]) -> None:
         try:
@@ -140,20 +175,36 @@ class Owner:
         """Append one message. Returns None if it was refused at once."""
         return self._tell(self._shared.judge.appending(self._handle), None)
 
-    def _append_numbered(self) -> None:
-        """Repeat what failed, in order; if nothing did append another, or repeat what is stored."""
-        producer, judge = self._producer, self._shared.judge
+    async def _append_numbered(self) -> None:
+        """Repeat what failed, in order; if nothing did append more, or repeat what is stored."""
+        producer, judge, rng, plan = self._producer, self._shared.judge, self._random, self._plan
         for numbered in [each for each in producer.unresolved if not each.is_told]:
-            if not self._tell(judge.appending(self._handle, numbered.append), numbered):
+            if not await self._tell_numbered(
+                [judge.appending(self._handle, one) for one in numbered.appends], numbered
+            ):
                 return
-        if producer.resolved and self._random.random() < self._plan.repeats:
-            numbered = self._random.choice(producer.resolved)
-            self._tell(judge.appending(self._handle, numbered.append), numbered)
-        telling = judge.appending(self._handle)
-        numbered = Numbered(telling.append, producer.next)
-        producer.next += self._random.choice((1, 1, 5))
+        if producer.resolved and rng.random() < plan.repeats:
+            numbered = rng.choice(producer.resolved)
+            await self._tell_numbered([judge.appending(self._handle, one) for one in numbered.appends], numbered)
+        is_batch = plan.numbered_batches > 0.0 and rng.random() < plan.numbered_batches
+        if is_batch:
+            await asyncio.sleep(0)  # until those before it were appended
+        tellings = [judge.appending(self._handle) for _ in range(rng.randint(2, 4) if is_batch else 1)]
+        numbered = Numbered([telling.append for telling in tellings], producer.next)
+        for index, append in enumerate(numbered.appends):
+            append.numbered = producer.name, producer.next + index
+        producer.next += len(tellings) - 1 + rng.choice((1, 1, 5))
         producer.unresolved.append(numbered)
-        self._tell(telling, numbered)
+        await self._tell_numbered(tellings, numbered)
+
+    async def _tell_numbered(self, tellings: list[Telling], numbered: Numbered) -> bool:
+        """Returns False if it was refused at once."""
+        if len(tellings) == 1:
+            return self._tell(tellings[0], numbered) is not None
+        numbered.is_told = True
+        self._begin(self._batch(tellings, numbered))
+        await asyncio.sleep(0)  # until it was appended: numbers ascend
+        return numbered.is_told
 
     def _tell(self, telling: Telling, numbered: Numbered | None) -> asyncio.Future[Position] | None:
         try:
@@ -184,20 +235,34 @@ class Owner:
             self._producer.resolve(numbered)
 
     def _append_batch(self, count: int) -> None:
-        task = asyncio.get_running_loop().create_task(self._batch(count))
+        self._begin(self._batch([], None, count))
+
+    def _begin(self, batch: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(batch)
         self._batches[task] = None
         task.add_done_callback(self._batches.pop)
 
-    async def _batch(self, count: int) -> None:
+    async def _batch(self, tellings: list[Telling], numbered: Numbered | None, more: int = 0) -> None:
+        """Append these messages, and some more, together."""
         judge = self._shared.judge
-        tellings = [judge.appending(self._handle) for _ in range(count)]
+        tellings = tellings + [judge.appending(self._handle) for _ in range(more)]
+        data = [telling.append.data for telling in tellings]
         try:
-            positions = await self._stream.append_batch([telling.append.data for telling in tellings])
+            if numbered is None:
+                positions = await self._stream.append_batch(data)
+            else:
+                name, sequence = self._producer.name, numbered.sequence
+                positions = await self._stream.append_batch(data, producer=name, sequence=sequence)
         except (StreamError, *FUTILE) as error:
             self._refused(tellings, error)
             return
+        finally:
+            if numbered is not None:
+                numbered.is_told = False
         for telling, position in zip(tellings, positions, strict=True):
-            self._shared.judge.acknowledged(telling, position)
+            judge.acknowledged(telling, position)
+        if numbered is not None:
+            self._producer.resolve(numbered)
 
     def _refused(self, tellings: list[Telling], error: BaseException) -> None:
         for telling in tellings:

@@ -1,22 +1,37 @@
 """What happens in one life of a simulated stream, drawn from its seed; many faults are absent in many lives.
 
 Half of the lives are *duels*: two who take the stream from each other within seconds, with few appends. They find more
-faults of a change of owner a second than the long lives, which have everything else.
+faults of a change of owner a second than the long lives, which have everything else. Half are *rich*: they have also
+what most users do seldom. What is rich of a seed is drawn apart, so that the other half is not moved by more of it.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tallystick.sim.store_service import StoreFaults
 from tallystick.sim.virtual.network import LinkFaults
+
+T = TypeVar("T")
 
 SHAPES = ((3, 2, 2), (3, 3, 2), (2, 2, 2), (1, 1, 1))
 CHAOS = (
     "kill", "power loss", "stop", "pause", "cut off", "reset", "kill of a client", "pause of a client",
     "cut of a client", "cut from the metadata", "expiry of a client",
 )  # fmt: skip
+
+
+class Rich:
+    """What a rich life has more than others; of the rest it draws the first of all choices."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(~seed)
+        self._is_rich = self._random.random() < 0.5
+
+    def choice(self, absent: T, *others: T) -> T:
+        return self._random.choice((absent, *others)) if self._is_rich else absent
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,8 @@ class OwnerPlan:
     hands_over: float  # it closes the stream
     numbers: float  # appends have a producer and a sequence
     repeats: float  # of those, such that are told twice
+    numbered_batches: float  # of those, such that have several messages
+    races: float  # what a step does beside appends is done at once
 
 
 @dataclass(frozen=True)
@@ -47,9 +64,11 @@ class CursorPlan:
     singles: float  # they are acknowledged one by one, in any order, and not up to the newest
     forgets: float  # a message is not acknowledged, and comes again
     pause_s: float
-    max_entries: int  # of its ledgers
     seeks: float
+    time_seeks: float
     takes_over: float
+    leaves: float  # after a step, so that somebody else has the cursor
+    deletes: float  # then it is deleted, and begins anew
 
 
 @dataclass(frozen=True)
@@ -68,18 +87,20 @@ class StreamsPlan:
     lease_s: float
     max_entries: int  # of a ledger
     max_age_s: float
+    max_cursor_entries: int  # of a cursor ledger
     retention_s: float  # -1: for ever
     largest: int  # payload bytes
     compression: str | None
     entry_format: str
     terminated_at: float | None  # by some owner
     is_deleted: bool  # in the end
+    deletions: tuple[float, ...]  # when somebody deletes the stream, while others use it
     sync_s: float  # a sync takes, at most
     storm_s: float
     wires: tuple[str, ...]  # of which each client speaks one
 
     @classmethod
-    def draw(cls, rng: random.Random) -> StreamsPlan:
+    def draw(cls, rng: random.Random, rich: Rich) -> StreamsPlan:
         is_duel = rng.random() < 0.5
         storm_s = rng.choice((1.0, 3.0, 6.0) if is_duel else (6.0, 12.0, 20.0))
         shape = rng.choice(SHAPES)
@@ -89,20 +110,24 @@ class StreamsPlan:
             shape=shape,
             links=_links(rng, is_duel),
             metadata=_metadata(rng),
-            owners=tuple(_owner(rng, storm_s, entry_format) for _ in range(2 if is_duel else rng.choice((1, 2, 3)))),
-            cursors=_cursors(rng, storm_s, is_duel),
+            owners=tuple(
+                _owner(rng, rich, storm_s, entry_format) for _ in range(2 if is_duel else rng.choice((1, 2, 3)))
+            ),
+            cursors=_cursors(rng, rich, storm_s, is_duel, entry_format),
             followers=rng.choice((0, 0, 1) if is_duel else (0, 1, 1, 2)),
             lookers=rng.choice((0, 0, 1)),
             chaos=_chaos(rng, storm_s, is_duel),
             lease_s=rng.choice((0.5, 1.0, 2.0)),
             max_entries=rng.choice((1, 2, 3, 5, 10, 100)),
             max_age_s=rng.choice((0.5, 3.0, 1000.0, 1000.0)),
+            max_cursor_entries=rich.choice(50_000, 1, 2, 5),
             retention_s=rng.choice((-1.0, 0.0, 0.0, 2.0)),
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
             entry_format=entry_format,
             terminated_at=rng.random() * storm_s if rng.random() < 0.1 else None,
             is_deleted=rng.random() < 0.15,
+            deletions=tuple(storm_s * at for at in rich.choice((), (), (0.5,), (0.3, 0.6))),
             sync_s=rng.choice((0.001, 0.01, 0.05)),
             storm_s=storm_s,
             wires=rng.choice((("auto",), ("auto",), ("v3",), ("auto", "v2", "v3"))),
@@ -128,7 +153,7 @@ def _metadata(rng: random.Random) -> StoreFaults:
     )
 
 
-def _owner(rng: random.Random, storm_s: float, entry_format: str) -> OwnerPlan:
+def _owner(rng: random.Random, rich: Rich, storm_s: float, entry_format: str) -> OwnerPlan:
     return OwnerPlan(
         begins=rng.random() * rng.choice((0.0, 0.1, storm_s / 2)),
         takes_over=rng.choice((0.0, 0.1, 1.0)),
@@ -141,15 +166,19 @@ def _owner(rng: random.Random, storm_s: float, entry_format: str) -> OwnerPlan:
         hands_over=rng.choice((0.0, 0.05)),
         numbers=0.0 if entry_format == "raw" else rng.choice((0.0, 0.5)),
         repeats=rng.choice((0.0, 0.2)),
+        numbered_batches=rich.choice(0.0, 0.0, 0.5),
+        races=rich.choice(0.0, 0.5, 1.0),
     )
 
 
-def _cursors(rng: random.Random, storm_s: float, is_duel: bool) -> tuple[CursorPlan, ...]:
+def _cursors(
+    rng: random.Random, rich: Rich, storm_s: float, is_duel: bool, entry_format: str
+) -> tuple[CursorPlan, ...]:
     count = rng.choice((0, 1) if is_duel else (0, 1, 1, 2))
-    return tuple(_cursor(rng, storm_s, f"c{number}") for number in range(count))
+    return tuple(_cursor(rng, rich, storm_s, f"c{number}", entry_format) for number in range(count))
 
 
-def _cursor(rng: random.Random, storm_s: float, name: str) -> CursorPlan:
+def _cursor(rng: random.Random, rich: Rich, storm_s: float, name: str, entry_format: str) -> CursorPlan:
     return CursorPlan(
         name=name,
         begins=rng.random() * rng.choice((0.0, 0.1, storm_s / 2)),
@@ -158,9 +187,11 @@ def _cursor(rng: random.Random, storm_s: float, name: str) -> CursorPlan:
         singles=rng.choice((0.0, 0.5, 1.0)),
         forgets=rng.choice((0.0, 0.1)),
         pause_s=rng.choice((0.0, 0.1, 1.0)),
-        max_entries=rng.choice((1, 2, 5, 1000)),
         seeks=rng.choice((0.0, 0.0, 0.05)),
+        time_seeks=0.0 if entry_format == "raw" else rich.choice(0.0, 0.1, 0.3),
         takes_over=rng.choice((0.0, 0.1, 1.0)),
+        leaves=rich.choice(0.02, 0.1, 0.3),
+        deletes=rich.choice(0.0, 0.0, 0.3),
     )
 
 

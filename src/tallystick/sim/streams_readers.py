@@ -30,7 +30,7 @@ async def _follow(shared: Shared, name: str, client: BookKeeper) -> None:
         try:
             async with client.read_stream(NAME, entry_format=shared.plan.entry_format) as reader:
                 if await tail.read(reader, follow=True):
-                    if not shared.judge.list.is_terminated:
+                    if not shared.judge.list.was_terminated:
                         shared.judge.fail("S5", f"{name} was told that the stream has ended")
                     return
         except (*FUTILE, NoSuchStream):
@@ -55,7 +55,7 @@ class Tail:
                 position = message.position
                 if self._last is not None and position <= self._last and position.of_entry == self._start:
                     continue  # of a batch of which it had a part
-                number = judge.delivered(position, message.data, self._name)
+                number = judge.delivered(position, message.data, self._name, message.publish_time)
                 judge.gap(self._last, position, self._name)
                 self.content.add(position, number)
                 self._last, self._start = position, position.of_entry
@@ -63,6 +63,11 @@ class Tail:
         except PositionTrimmed as error:
             judge.trimmed(self._start, error.first, self._name)
             self._start = error.first
+            return False
+        except NoSuchPosition as error:
+            if not judge.list.deletions or self._start is None or not judge.list.was_trimmed(self._start.ledger):
+                judge.fail("S5", f"{self._name} was told of {self._start}: {error!r}")
+            self._start = None  # the stream was deleted, and begins anew
             return False
         return True
 
@@ -78,7 +83,7 @@ async def look(shared: Shared, name: str, client: BookKeeper) -> None:
                 end = rng.choice(seen).of_entry if seen and rng.random() < 0.3 else None
                 last = None
                 async for message in reader.read(start, end=end):
-                    shared.judge.delivered(message.position, message.data, name)
+                    shared.judge.delivered(message.position, message.data, name, message.publish_time)
                     if last is not None:
                         shared.judge.gap(last, message.position, name)
                     last = message.position

@@ -36,6 +36,7 @@ class Shared:
         self.is_read = asyncio.Event()  # who follows has all, or never will
         self.followed: dict[str, Position] = {}  # how far each follower is
         self._terminated_at = plan.terminated_at
+        self.deletions = [*plan.deletions]  # when the stream is to be deleted, and is not yet
 
     def chance(self) -> random.Random:
         """Returns a source of chance for one program alone."""
