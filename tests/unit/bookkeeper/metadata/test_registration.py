@@ -126,6 +126,26 @@ async def test_a_registration_that_moved_is_kept_up_where_it_is(store: Failing) 
     await made.close()
 
 
+async def test_a_registration_that_could_not_move_is_kept_up_where_it_was(store: Failing) -> None:
+    """What a bookie was not told of has not happened: it takes itself for writable."""
+    made = await kept(store)
+    store.fails = MetadataUncertain("away")
+    with pytest.raises(MetadataUncertain):
+        await made.set_read_only(True)
+    store.fails, creation = None, store._tree.nodes["/available/b:1"].creation
+    await store.change(Delete("/available/b:1"))
+    await until(partial(made_again, store, "/available/b:1", creation))
+    assert [path for path in store._tree.nodes if path.endswith("/b:1")] == ["/available/b:1"]
+    await made.close()
+
+
+async def test_a_registration_that_moved_in_part_leaves_both_lists(store: Failing) -> None:
+    made = await kept(store)
+    await store.change(Create("/available/readonly/b:1", ephemeral=True))
+    await made.close()
+    assert not [path for path in store._tree.nodes if path.endswith("/b:1")]
+
+
 async def test_two_processes_with_one_id_are_not_each_in_one_of_the_lists() -> None:
     """The other one goes into the list of the read-only ones when this one has just seen that nobody is there."""
     store = Late(uuid.uuid4().hex)
