@@ -250,6 +250,16 @@ def test_a_lock_knows_by_which_change_its_owner_has_it() -> None:
     assert held.newest("g", "a", [Q0]) == held.changes == 4, "it had ended: it may be in no file"
 
 
+def test_a_lock_that_ended_is_a_new_one_where_very_many_ended_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of them go when one is asked for."""
+    monkeypatch.setattr(locks, "_MOST_PRUNED", 5)
+    held = QueueLocksCore()
+    for number in range(20):
+        held.lock(f"g{number}", "a", "host", [Q0], 0.0)
+    assert held.lock("g19", "a", "host", [Q0], 1.0 + LIVE_S) == [Q0]
+    assert held.newest("g19", "a", [Q0]) == held.changes == 21, "it may be in no file"
+
+
 def test_many_locks_are_written_in_pieces() -> None:
     held = QueueLocksCore()
     queues = [MessageQueue("T", "b0", number) for number in range(1000)]

@@ -235,6 +235,7 @@ def test_h13_a_slave_forgets_with_its_topic_what_it_copied_of_a_reset_without_an
     at_master = after_a_crash("T@g", "T@h", "U@g")
     offsets = Offsets(SteppingClock(), endless, standing=(standing := Standing(Role.SLAVE)))
     take_over(offsets, copy_of(at_master), at_master.resets.table())
+    assert offsets.knows_group("g") and not offsets.groups_of("T") and not offsets.topics_of("g"), "without an offset"
     standing.role = Role.ASYNC_MASTER
     offsets.take_role()
     offsets.forget_topic("T")

@@ -34,6 +34,18 @@ def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
     assert route["queueDatas"][0]["readQueueNums"] == 3
 
 
+@pytest.mark.parametrize("has_body", [True, False])
+def test_a_registration_with_another_checksum_than_its_body_is_refused(has_body: bool) -> None:
+    requests, command = server(), registration(False)
+    assert isinstance(command.ext, dict)
+    command.ext["bodyCrc32"] = "7"
+    if not has_body:
+        command.body = b""
+    response = answered(requests, command)
+    assert (response.code, response.remark) == (1, "crc32 not match")
+    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code != 0
+
+
 @pytest.mark.parametrize(
     ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
 )
