@@ -87,6 +87,20 @@ async def test_no_host_takes_all_places(room: Room) -> None:
     assert honest == [(Code.OK, b"[range(0, 2), range(5, 6)]")], "hosts have their turns"
 
 
+def test_who_asks_for_one_list_waits_for_no_round_of_those_that_ask_for_many(room: Room) -> None:
+    """Not even behind connections of its own host."""
+    greedy = [Asker("host") for _ in range(10)]
+    for _ in range(4):
+        for owner in greedy:
+            room.asked(owner)
+    for _ in range(20):  # each has had its first turn, and goes on
+        room.worker.do_one()
+    alone = room.asked(Asker("host"))
+    for _ in range(3):
+        room.worker.do_one()
+    assert alone == [(Code.OK, b"[range(0, 2), range(5, 6)]")]
+
+
 def test_a_connection_that_ended_leaves_its_places_and_no_list_of_it_is_made(room: Room) -> None:
     """Those of closed peers kept them for minutes."""
     gone = Asker()

@@ -408,12 +408,14 @@ def test_damage_of_what_a_later_commit_says_was_synced_is_refused(damaged: int) 
         assert without_records(desk.replay()) == written[: damaged - 1], "nobody was told that these are durable"
 
 
-def test_damage_of_what_the_state_says_was_synced_is_refused() -> None:
+@pytest.mark.parametrize("damaged", [3, 4])
+def test_damage_of_what_the_state_says_was_synced_is_refused(damaged: int) -> None:
+    """Be it the last commit alone: no later one says that it was synced."""
     desk = Desk()
     desk.fill(1)
     unsynced(desk, 2, 3)
     desk.journal.sync()
-    desk.disk.flip(SEGMENT, FIRST_COMMIT + 2 * BLOCK_BYTES + 30)
+    desk.disk.flip(SEGMENT, FIRST_COMMIT + (damaged - 1) * BLOCK_BYTES + 30)
     with pytest.raises(CorruptRecord, match="its end was lost"):
         list(desk.open().replay(0, desk.journal.end._replace(generation=1, number=4)))
 

@@ -300,6 +300,23 @@ def test_a_fence_and_a_time_out_answer_with_what_is_known() -> None:
     assert found == [[LongPollResponse(Code.OK, -1)], [LongPollResponse(Code.OK, 0)]]
 
 
+@pytest.mark.rule("Q15")
+def test_q15_what_a_look_said_before_a_poll_waited_is_not_true_of_its_answer() -> None:
+    """Another ledger may have the id by then, of which the LAC that is known here says nothing."""
+    found: list[LongPollResponse] = []
+
+    def hear(room: Room) -> None:
+        room.add(5, 0, -1)
+        response = room.lacs.poll(LongPollRequest(5, -1, 1000), Verdict.ADMIT)
+        assert isinstance(response, Later)
+        response.begin(room.asker, found.append)
+        room.add(5, 1, 0)
+        room.in_doubt(5)
+
+    in_virtual_time(hear)
+    assert found == [LongPollResponse(Code.IO_ERROR)]
+
+
 @pytest.mark.parametrize("in_log", [False, True])
 def test_neither_to_hold_one_nor_to_answer_without_an_entry_costs_a_read(
     monkeypatch: pytest.MonkeyPatch, in_log: bool

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie import lac_watchers, long_polls
 from tallystick.bookkeeper.bookie.lac_watchers import MOST_OF_ONE
 from tallystick.bookkeeper.bookie.long_polls import LONGEST_S, LongPolls
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.wire.values import MAX_ID
 from tallystick.runtime.places import Places
 
 
@@ -55,7 +56,8 @@ def on_a_loop(test: Callable[[Polls], Coroutine[Any, Any, None]], make_loop: Loo
 def test_a_poll_is_answered_when_the_lac_moves_or_the_ledger_is_fenced() -> None:
     async def body(polls: Polls) -> None:
         assert polls.poll("moved") and polls.poll("fenced", ledger=2) and polls.poll("waits", ledger=3)
-        assert polls.counts.long_polls_waiting == 3
+        assert polls.poll("fenced", ledger=2, past=MAX_ID), "which no writer passes, and any stranger asks for"
+        assert polls.counts.long_polls_waiting == 4
         polls.move(1, 4)
         polls.move(9, 5)
         await asyncio.sleep(1)
@@ -64,7 +66,7 @@ def test_a_poll_is_answered_when_the_lac_moves_or_the_ledger_is_fenced() -> None
         polls.fenced(2)
         assert not polls.answered, "in the next turn, not within the add"
         await asyncio.sleep(0)
-        assert [name for name, _ in polls.answered] == ["moved", "fenced"]
+        assert [name for name, _ in polls.answered] == ["moved", "fenced", "fenced"]
         assert polls.counts.long_polls_waiting == 1 and list(polls.watched) == [3]
 
     on_a_loop(body)

@@ -256,7 +256,9 @@ def test_bad_ids_and_headless_entries_are_bad_requests_and_leave_nothing(room: R
 def test_a_read_only_bookie_takes_recovery_alone_and_only_while_there_is_space(room: Room) -> None:
     room.guard.measured([Usage(total=100 * GIB, free=2 * GIB)])
     high, plain_recovery = adds_v3(1, [1], **HIGH), adds_v3(1, [2], **RECOVERY)
+    above_none = adds_v3(1, [3], priority=1)
     assert room.codes(adds_v3(1, [0]) + plain_recovery + high) == [Code.READ_ONLY, Code.READ_ONLY, Code.OK]
+    assert room.codes(above_none) == [Code.OK], "all that is above 0 is high, as in the original"
     assert room.codes(read_v3(1, 1) + write_lac_v3(1, 0)) == [Code.OK, Code.READ_ONLY]
     assert room.codes(request_v3(v3.ForceRequest, 1)) == [Code.OK]
     room.guard.measured([Usage(total=100 * GIB, free=GIB - 1)])
