@@ -225,6 +225,14 @@ async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: ClusterMet
     assert closed == await driver.read_ledger(ledger) and closed.version == versioned.version + 1
 
 
+@pytest.mark.rule("P3")
+async def test_p3_a_rivals_end_is_not_taken_for_one_whose_answer_was_lost(driver: ClusterMetadata) -> None:
+    ledger, versioned = await stored(driver, OPEN)
+    with pytest.raises(LedgerFenced):
+        await changes.close_written(Losing(driver, [False], IN_RECOVERY.closed(4, 40)), ledger, versioned, 9, 90)
+    assert (await driver.read_ledger(ledger)).value.last_entry == 4
+
+
 async def test_who_only_could_not_read_has_changed_nothing(driver: ClusterMetadata) -> None:
     """A service that is silent says of a read too that it is uncertain."""
     ledger, versioned = await stored(driver, OPEN)

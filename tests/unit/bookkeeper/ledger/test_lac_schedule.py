@@ -75,3 +75,14 @@ def test_nor_is_one_after_which_the_writer_sent_entries() -> None:
     core.appended("w")
     core.answered("b0", 7, 5.0, taken=False)
     assert core.wake_at() is None
+
+
+def test_nor_does_the_time_of_an_older_one_count_for_a_newer_one_that_no_bookie_took() -> None:
+    core: LacScheduleCore[str] = LacScheduleCore(1.0)
+    refused(core, 5.0, "b0")
+    assert core.take_due(6.0, 10) == ["w"]
+    refused(core, 6.0, "b0")  # it would be told again at 8.0
+    core.confirmed("w", 6.5)
+    assert core.take_due(7.5, 10) == ["w"]
+    refused(core, 7.5, "b0")
+    assert core.take_due(8.25, 10) == [] and core.take_due(8.5, 10) == ["w"]

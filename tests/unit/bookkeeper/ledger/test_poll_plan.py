@@ -38,6 +38,7 @@ def test_who_has_waited_is_asked_again_at_once_and_who_failed_after_a_growing_pa
     assert plan.take_due(0.0) == [0]
     plan.failed(0, 0.0)
     assert plan.take_due(0.0) == [1]  # another one in its place
+    assert not plan.must_ask(0.0) and plan.wake_at(0.0) == FIRST_PAUSE_S
     plan.failed(1, 0.0)
     assert plan.take_due(FIRST_PAUSE_S / 2) == []
     now, pause_s = FIRST_PAUSE_S, FIRST_PAUSE_S

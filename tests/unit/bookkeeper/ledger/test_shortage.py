@@ -21,6 +21,7 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import (
+    LedgerClosed,
     LedgerFenced,
     MetadataConflict,
     MetadataUnavailable,
@@ -364,6 +365,22 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     with pytest.raises(NotEnoughBookies, match=r"quorum could not be met"):
         await writer.append(b"1")
     await writer.close()
+
+
+@pytest.mark.rule("Q9")
+async def test_q9_the_wait_for_a_quorum_ends_with_its_writer(cluster: SmallCluster) -> None:
+    """Else a writer that was stopped ends a second time, for another reason."""
+    writer = await cluster.client(no_quorum_s=0.1).create_ledger(3, write_quorum=3, ack_quorum=3)
+    await writer.append(b"0")
+    missing_bookie = writer.metadata.ensemble[1]
+    await cluster.down(missing_bookie)
+    future = writer.append_nowait(b"1")
+    await until(lambda: writer.missing == (missing_bookie,))
+    writer.abort()
+    with pytest.raises(LedgerClosed):
+        await future
+    await asyncio.sleep(0.3)
+    assert "writer stopped" not in cluster.kinds()
 
 
 def refusing(request: v2.Request) -> int | None:
