@@ -14,6 +14,7 @@ import pytest
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
 from sim.mutants_brokers import BROKER_MUTANTS
+from sim.mutants_edges import EDGE_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
@@ -41,6 +42,7 @@ ALL = (
     *BROKER_MUTANTS,
     *V3_MUTANTS,
     *STREAM_MUTANTS,
+    *EDGE_MUTANTS,
 )
 
 

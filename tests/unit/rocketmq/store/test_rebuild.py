@@ -18,6 +18,7 @@ from tallystick.sim.disk import Crashed, SimDisk
 
 QUEUES = f"{ROOT}/consumequeue"
 FULL = [b"%03d" % number for number in range(100)]  # a file of a queue has 16 units, one of the index 64 entries
+NEW = [b"new %d" % number for number in range(20)]
 
 
 def remove(disk: SimDisk, prefix: str) -> None:
@@ -319,19 +320,16 @@ def test_a_topic_whose_folder_is_gone_can_be_deleted() -> None:
     consistent(shelf)
 
 
-def made_anew() -> Shelf:
-    """Of the topic's queue the log has 40 old messages and 20 new ones."""
+def made_anew(old_count: int = 40) -> Shelf:
+    """Of the topic's queue the log has so many old messages and 20 new ones."""
     shelf = Shelf()
     shelf.send(b"first", topic="Other")
-    shelf.send(*FULL[:40])
+    shelf.send(*FULL[:old_count])
     shelf.settle()
     shelf.store.delete_topics(["Topic"]).run()
     shelf.send(*NEW)
     shelf.settle()
     return shelf
-
-
-NEW = [b"new %d" % number for number in range(20)]
 
 
 @pytest.mark.parametrize("lost", [("tally-queues",), ("tally-queues", "tally-synced")])
@@ -378,9 +376,10 @@ def test_rows_of_a_version_before_are_mended_while_the_files_are_there() -> None
     consistent(shelf)
 
 
+@pytest.mark.parametrize("old", [40, 1])  # after one message queue offset 0 follows queue offset 0
 @pytest.mark.parametrize("lost", [f"{QUEUES}/Topic", f"{QUEUES}/Topic/0/{0:020}", f"{QUEUES}/Topic/0/{320:020}"])
-def test_a_queue_of_which_nobody_knows_since_when_it_is_there_is_built_of_the_newest_messages(lost: str) -> None:
-    shelf = made_anew()
+def test_a_queue_whose_beginning_nobody_knows_is_built_of_the_newest_messages(lost: str, old: int) -> None:
+    shelf = made_anew(old)
     shelf.store.close()
     as_before(shelf)
     remove(shelf.disk, lost)

@@ -1,0 +1,138 @@
+"""Planted bugs at edges: a boundary, an order or a state that is left, each with the unit tests that find it."""
+
+from __future__ import annotations
+
+from sim.mutants import BOOKIE, LEDGER, Mutant
+
+BROKER = "rocketmq/broker/"
+REGISTRATION = "bookkeeper/metadata/registration.py"
+_BOOKIE_TESTS, _LEDGER_TESTS = "tests/unit/bookkeeper/bookie/", "tests/unit/bookkeeper/ledger/"
+_REGISTRATION_TESTS = "tests/unit/bookkeeper/metadata/test_registration.py --timeout 15"
+_BROKER_TESTS = "tests/unit/rocketmq/broker/"
+
+
+def _planted(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
+    return Mutant(name, module, old, new, killer=killer)
+
+
+EDGE_MUTANTS = (
+    _planted(
+        "the last commit alone may lack, though the state says that it was synced (Q15)",
+        BOOKIE + "journal.py",
+        "segment.last < known_end.number:",
+        "segment.last < known_end.number - 1:",
+        _BOOKIE_TESTS + "test_journal.py",
+    ),
+    _planted(
+        "a look from before a long poll waited answers it (Q15)",
+        BOOKIE + "lac_service.py",
+        "done(self._counted(self._polled(request, Verdict.UNKNOWN)))",
+        "done(self._counted(self._polled(request, verdict)))",
+        _BOOKIE_TESTS + "test_lac_service.py",
+    ),
+    _planted(
+        "a long poll beyond the last id outlives a fence",
+        BOOKIE + "long_polls.py",
+        "self._pass(ledger, MAX_ID + 1)",
+        "self._pass(ledger, MAX_ID)",
+        _BOOKIE_TESTS + "test_long_polls.py",
+    ),
+    _planted(
+        "who goes on with lists has its turns as if it came",
+        BOOKIE + "entry_lists.py",
+        "self._turns.add(owner, owner.peer, goes_on=True)",
+        "self._turns.add(owner, owner.peer, goes_on=False)",
+        _BOOKIE_TESTS + "test_entry_lists.py",
+    ),
+    _planted(
+        "a priority of 1 is none",
+        BOOKIE + "wire_v3.py",
+        "request.header.priority > 0",
+        "request.header.priority > 1",
+        _BOOKIE_TESTS + "test_wire_v3.py",
+    ),
+    _planted(
+        "a rival's end in the same ensemble is taken for one whose answer was lost (P3)",
+        LEDGER + "changes.py",
+        "if doubtful_writes and _is_made(new_metadata, newest.value):",
+        "if doubtful_writes and newest.value.is_closed and newest.value.ensemble == new_metadata.ensemble:",
+        _LEDGER_TESTS + "test_changes.py",
+    ),
+    _planted(
+        "the wait for a quorum outlives its writer (Q9)",
+        LEDGER + "shortage.py",
+        "        self._restorer.leave(self)\n        self._wake_at(None)\n",
+        "        self._restorer.leave(self)\n",
+        _LEDGER_TESTS + "test_shortage.py",
+    ),
+    _planted(
+        "the time of an older LAC counts for a newer one",
+        LEDGER + "lac_schedule.py",
+        "            if self._tellings.get(telling.writer) is telling:\n                due.append",
+        "            if telling.writer in self._tellings:\n                due.append",
+        _LEDGER_TESTS + "test_lac_schedule.py",
+    ),
+    _planted(
+        "nobody wakes to poll a bookie that failed",
+        LEDGER + "poll_plan.py",
+        "if slot not in self._held and at > now]",
+        "if slot in self._held and at > now]",
+        _LEDGER_TESTS + "test_poll_plan.py",
+    ),
+    _planted(
+        "a bookie that could not go read-only is kept up as such",
+        REGISTRATION,
+        "                self._read_only = previous\n",
+        "",
+        _REGISTRATION_TESTS,
+    ),
+    _planted(
+        "a bookie in both lists leaves one of them",
+        REGISTRATION,
+        "            for read_only in (False, True):\n                await self._delete_own",
+        "            for read_only in (self._read_only,):\n                await self._delete_own",
+        _REGISTRATION_TESTS,
+    ),
+    _planted(
+        "a bookie that moves between two reads is in neither list",
+        "bookkeeper/metadata/cluster.py",
+        "            nodes = {**nodes, **await self._synced(places)}\n",
+        "            pass\n",
+        "tests/unit/bookkeeper/metadata/test_cluster.py",
+    ),
+    _planted(
+        "a lock that ended counts as saved already",
+        BROKER + "locks.py",
+        "lock if lock is not None and _lives(lock, now) else None",
+        "lock if lock is not None and (_lives(lock, now) or lock.client_id == client_id) else None",
+        _BROKER_TESTS + "test_locks.py",
+    ),
+    _planted(
+        "a copied reset without an offset is a commit of its group",
+        BROKER + "offset_merge.py",
+        "                self.pull_keys.add(key)\n            if count",
+        "                self.keys.add(key)\n            if count",
+        _BROKER_TESTS + "test_offset_resets.py",
+    ),
+    _planted(
+        "resets without an offset have no page behind pull offsets (H12)",
+        BROKER + "offset_pages.py",
+        "at = _RESET_PLACES if offsets.keys_of_resets else None",
+        "at = _RESET_PLACES if offsets.keys_of_resets and not first else None",
+        _BROKER_TESTS + "test_master_tables.py",
+    ),
+    _planted(
+        "a queue that was made anew after one message is built of that one",
+        "rocketmq/store/rebuild.py",
+        "if queue_offset < self._next.get(key, 1):",
+        "if queue_offset < self._next.get(key, 1) - 1:",
+        "tests/unit/rocketmq/store/test_rebuild.py",
+    ),
+    _planted(
+        "a registration without a body is not held to its checksum",
+        "rocketmq/nameserver/registrations.py",
+        "if header.body_crc32 and body_crc(body)",
+        "if header.body_crc32 and body and body_crc(body)",
+        "tests/unit/rocketmq/nameserver/test_registrations.py",
+    ),
+)
