@@ -129,6 +129,13 @@ EDGE_MUTANTS = (
         "tests/unit/rocketmq/store/test_rebuild.py",
     ),
     _planted(
+        "an earlier flush is told when the log may have been cut",
+        "rocketmq/store/flusher.py",
+        "            await self._flushing.idle()\n",
+        "            pass\n",
+        "tests/unit/rocketmq/store/test_flusher.py",
+    ),
+    _planted(
         "a registration without a body is not held to its checksum",
         "rocketmq/nameserver/registrations.py",
         "if header.body_crc32 and body_crc(body)",

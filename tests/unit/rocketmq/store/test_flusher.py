@@ -114,6 +114,23 @@ async def test_h11_a_sync_that_would_succeed_behind_a_failed_one_is_not_believed
     assert (len(desk.errors), desk.offsets) == (1, [])
 
 
+async def test_what_may_cut_the_log_ends_when_earlier_flushes_are_told(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told later, an offset would be that of what is in the log by then."""
+    go_on, flush = threading.Event(), store.flush
+    monkeypatch.setattr(store, "flush", lambda: (go_on.wait(10), flush())[1])
+    desk = Desk(store)
+    (put,) = store.put([put_request(b"1")])
+    desk.flusher.request()
+    cutting = asyncio.create_task(desk.flusher.between(lambda: "cut"))
+    done, _ = await asyncio.wait([cutting], timeout=0.2)
+    assert not done
+    go_on.set()
+    assert (await cutting, desk.offsets) == ("cut", [put.end])
+    await desk.flusher.close()
+
+
 @pytest.mark.rule("H11")
 async def test_a_flush_settles_what_it_synced_and_not_what_was_written_meanwhile(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
