@@ -101,7 +101,9 @@ async def create_for_pulsar(context: StreamContext, stream: str, *, cluster: str
 
 async def _only_cluster(context: StreamContext, path: str) -> str:
     names = [name for name in await context.catalog.store.children(path) or [] if name != "global"]
-    if len(names) != 1:
+    if not names:
+        raise _no_pulsar(context, path)
+    if len(names) > 1:
         raise UsageError(
             f"there are {len(names)} clusters of Pulsar here: name the one that is to serve the stream", clusters=names
         )
@@ -155,9 +157,18 @@ async def hand_over(
     return deletions
 
 
+def _no_pulsar(context: StreamContext, path: str) -> NotFound:
+    return NotFound(
+        "no Pulsar keeps its metadata here: a broker takes streams only from its own ZooKeeper, below the same root",
+        path=f"{context.catalog.store.where}{path}",
+    )
+
+
 async def _policies(context: StreamContext, stream: str) -> NamespacePolicies:
     path = _paths(context, stream).namespace
     node = await context.catalog.store.get(path)
+    if node is None and not await context.catalog.store.children(_paths(context, stream).clusters):
+        raise _no_pulsar(context, path)
     if node is None:
         raise NotFound(
             "Pulsar has no such namespace here, so no broker would load the stream: make it there, or with "

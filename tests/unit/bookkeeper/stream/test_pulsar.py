@@ -8,7 +8,7 @@ import pytest
 
 from support.cursors import cursors_of
 from support.small_cluster import SmallCluster
-from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.metadata.store import Create, Delete, Update
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -70,6 +70,16 @@ async def test_create_asks_for_the_cluster_where_it_cannot_know_it(cluster: Smal
         await bk.create_for_pulsar(NAME)
     assert await cluster.store.get(TENANT) is None
     assert NAMESPACE in await bk.create_for_pulsar(NAME, cluster="west")
+
+
+async def test_where_there_is_no_pulsar_it_says_so(cluster: SmallCluster, bk: BookKeeper) -> None:
+    for name in await cluster.store.children("/admin/clusters") or []:
+        await cluster.store.change(Delete(f"/admin/clusters/{name}"))
+    with pytest.raises(NotFound, match="no Pulsar keeps its metadata here"):
+        await bk.create_for_pulsar(NAME)
+    await filled(bk)
+    with pytest.raises(NotFound, match="no Pulsar keeps its metadata here"):
+        await bk.hand_over(NAME)
 
 
 async def test_a_stream_is_handed_over_closed_and_by_nobody_owned(cluster: SmallCluster, bk: BookKeeper) -> None:
