@@ -44,7 +44,8 @@ def cursors(
     if create is not None:
         place = Place.parse("beginning" if from_ is None else from_)
         mark = asyncio.run(streams.create_cursor(uri, name, create, place, explain=explain))
-        _tell(f"cursor {create} of {name} begins behind {mark}", json=json, stream=name, cursor=create, mark=str(mark))
+        begin = "at the beginning" if mark.entry < 0 else f"behind {mark}"
+        _tell(f"cursor {create} of {name} begins {begin}", json=json, stream=name, cursor=create, mark=str(mark))
     elif delete is not None:
         streams.confirm(f"Delete cursor {delete} of stream {name} of {uri} for good?", "deleting", name, yes=yes)
         asyncio.run(streams.delete_cursor(uri, name, delete, takeover=takeover, explain=explain))
