@@ -23,6 +23,7 @@ from tallystick import (
     ClientSettings,
     Message,
     MessageQueue,
+    Position,
     StreamClientSettings,
     StreamSettings,
     sync,
@@ -274,10 +275,12 @@ CALLS: dict[str, list[Call]] = {
     "start is a Position, or a text": [
         lambda d: d.stream_reader.read(40),
         lambda d: d.stream_reader.read(["1", "2", "3", "4"]),
+        lambda d: d.stream_reader.read((40, 0)),
+        lambda d: d.stream_reader.read("beginning"),
     ],
     "end is a Position, or a text": [lambda d: d.stream_reader.read(end=40)],
-    "the entry of start is a whole number": [lambda d: d.stream_reader.read((40, "0"))],
-    "a position is written ledger:entry": [lambda d: d.stream_reader.read("beginning")],
+    "the entry of start is a whole number": [lambda d: d.stream_reader.read(Position(40, "0"))],  # type: ignore[arg-type]
+    "a position is written ledger:entry": [lambda d: Position.parse("7"), lambda d: Position.parse(7)],  # type: ignore[arg-type]
     "start_time needs a time zone": [lambda d: d.stream_reader.read(start_time=datetime(2026, 1, 1))],
     "end_time, if not a datetime, in ms since 1970": [lambda d: d.stream_reader.read(end_time="now")],
     "follow is of type bool": [lambda d: d.stream_reader.read(follow="yes")],

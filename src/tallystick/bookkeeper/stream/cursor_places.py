@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from tallystick.bookkeeper.stream.cursor_core import CursorCore
 from tallystick.bookkeeper.stream.cursor_list import CursorList, no_damage
 from tallystick.bookkeeper.stream.messages import StreamMessage
-from tallystick.bookkeeper.stream.places import place, time_ms
+from tallystick.bookkeeper.stream.places import place, position_of, time_ms
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import MAX_ID
@@ -73,7 +73,7 @@ class CursorPlaces:
                 wanted[number - 1] = Place(position, await self._size(position))
         return wanted
 
-    async def at(self, where: Position | str) -> Place:
+    async def at(self, where: Position | str, what: str = "position") -> Place:
         """Returns where to read, which may be behind the last entry of a ledger. Raises UsageError, PositionTrimmed,
         NoSuchPosition, and as reading does."""
         if where == "end":
@@ -81,7 +81,9 @@ class CursorPlaces:
         await self._list.look(self._core)
         counts = self._core.counts
         first = Position(counts.first, 0) if counts.first is not None else EARLIEST._replace(entry=0)
-        position = None if where == "beginning" else place(where, "position")
+        position = (
+            None if where == "beginning" else place(where, what, 'or "beginning", "end"; seek takes a time as time')
+        )
         if position is None:
             return Place(first)
         if position.ledger not in counts:
@@ -146,15 +148,11 @@ async def others_turn(number: int) -> None:
 
 
 def _position(given: Position | str) -> Position:
-    if isinstance(given, str):
-        return Position.parse(given)
-    if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise UsageError('give a message, a Position, or a text "ledger:entry"', given=type(given).__name__)
-    ledger, entry, *index = given
+    ledger, entry, index = position_of(given, 'give a message, a Position, or a text "ledger:entry"')
     return Position(
         whole(ledger, "the ledger of a position", least=-1, most=MAX_ID),
         whole(entry, "the entry of a position", least=-1, most=MAX_ID),
-        *(whole(each, "the batch index of a position", least=-1, most=MAX_INT32) for each in index),
+        whole(index, "the batch index of a position", least=-1, most=MAX_INT32),
     )
 
 

@@ -177,7 +177,7 @@ class Cursors:
     async def _begin(self, cursor_list: CursorList, start: Position | str, is_raw: bool) -> CursorCore:
         """Returns a cursor that begins there. Raises NoSuchPosition and as looking at the stream does."""
         core = CursorCore(cursor_list.counts, EARLIEST)
-        place = await CursorPlaces(core, cursor_list, is_raw=is_raw).at(start)
+        place = await CursorPlaces(core, cursor_list, is_raw=is_raw).at(start, "start")
         core.reset(place.position, place.batch_size)
         return core
 

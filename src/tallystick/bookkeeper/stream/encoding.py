@@ -40,6 +40,12 @@ class EntryEncoder:
         event_time_ms = None if event_time is None else whole(event_time, "event_time (ms since 1970)")
         return OutMessage(payload, key, event_time_ms, _checked(properties))
 
+    def checked(self, given: object) -> OutMessage:
+        """Returns the OutMessage, or that of bytes. Raises UsageError for what is no message."""
+        if isinstance(given, OutMessage):
+            return self.message(given.data, given.key, given.event_time_ms, given.properties)
+        return self.message(given)
+
     def numbered(self, producer: str | None, sequence: int | None) -> tuple[str, int]:
         """Returns both if they can be those of a numbered append. Raises UsageError."""
         if producer is None or sequence is None:

@@ -43,8 +43,8 @@ def stream_name(name: str) -> str:
         parts = name.split("/")
     if len(parts) != 4 or parts[2] != "persistent" or not all(map(_is_part, parts)):
         raise UsageError(
-            "the name of a stream is tenant/namespace/persistent/topic, each part not empty, '.' or '..'; special "
-            "characters of a topic are written as in a URL: my%2Ftopic",
+            "the name of a stream is tenant/namespace/persistent/topic, or persistent://tenant/namespace/topic; no "
+            "part is empty, '.' or '..', and in the first form special characters are written as in a URL: my%2Ftopic",
             name=name,
         )
     return "/".join(parts)

@@ -153,9 +153,9 @@ class StreamReader:
         if on_corrupt not in ("raise", "skip"):
             raise UsageError('on_corrupt is "raise" or "skip"', given=on_corrupt)
         request = ReadRequest(
-            place(start, "start"),
+            place(start, "start", "a time is given as start_time"),
             time_ms(start_time, "start_time"),
-            None if end is None else place(end, "end") or BEGINNING,
+            None if end is None else place(end, "end", "a time is given as end_time") or BEGINNING,
             time_ms(end_time, "end_time"),
             instance(follow, bool, "follow"),
         )

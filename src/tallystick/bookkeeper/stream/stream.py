@@ -170,7 +170,7 @@ class Stream:
         encoder = self._encoder
         if encoder.is_raw:
             raise UsageError("raw entries have no messages: append each of them", stream=self.name)
-        batch = [one if isinstance(one, OutMessage) else encoder.message(one) for one in items(messages, "messages")]
+        batch = [encoder.checked(one) for one in items(messages, "messages")]
         if not batch:
             return []
         await self._owner.flow.room()

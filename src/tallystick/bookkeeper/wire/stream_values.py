@@ -40,7 +40,7 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, written: str) -> Self:
         """Returns the position that is written ``ledger:entry`` or ``ledger:entry:index``. Raises UsageError."""
-        match = _POSITION.fullmatch(written)
+        match = _POSITION.fullmatch(written) if isinstance(written, str) else None
         if match is None:
             raise UsageError("a position is written ledger:entry, or ledger:entry:index in a batch", given=written)
         ledger, entry, index = match.groups()

@@ -388,6 +388,17 @@ async def test_a_hundred_cursors_share_the_list(stream: Stream, cursors: Cursors
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_tuple_of_numbers_is_no_position(stream: Stream, cursors: Cursors) -> None:
+    await stream.append(b"0")
+    with pytest.raises(UsageError, match="start is a Position"):
+        await cursors.open(NAME, "billing", start=(0, 0))  # type: ignore[arg-type]
+    cursor = await cursors.open(NAME, "billing", start="beginning")
+    for call in (cursor.ack((0, 0)), cursor.seek((0, 0)), cursor.seek("start")):  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a Position, or a text"):
+            await call
+    await cursor.close()
+
+
 async def test_a_closed_cursor_takes_no_calls(stream: Stream, cursors: Cursors) -> None:
     cursor = await cursors.open(NAME, "billing", start="end")
     waiting = asyncio.create_task(cursor.read())

@@ -330,6 +330,7 @@ async def test_wrong_arguments(reader: StreamReader, readers: StreamReaders) -> 
         {"start": 7},
         {"start": (1,)},
         {"start": ("1", 2)},
+        {"end": (0, 1)},
         {"start": "1:"},
         {"start": datetime.now(UTC)},
         {"end": b"1:2"},

@@ -86,6 +86,8 @@ async def test_messages_as_pulsar_writes_them(cluster: SmallCluster) -> None:
         assert await stream.append_batch([b"e"]) == [Position(0, 2)] and await stream.append_batch([]) == []
         with pytest.raises(UsageError):
             await stream.append(b"f", producer="p")
+        with pytest.raises(UsageError, match=r"give text\.encode\(\)"):
+            await stream.append_batch([OutMessage("f")])  # type: ignore[arg-type]
         assert stream.state()["lastConfirmedEntry"] == "0:2"
     messages = [
         message
