@@ -152,6 +152,8 @@ async def trim(
     """Returns the ledgers that left the stream. They are deleted by then."""
     if keep_s is keep_bytes is ttl_s is backlog_bytes is None:
         raise UsageError("say what to keep: --keep-s 604800 for a week, --keep-bytes N, or --keep-s 0 for nothing")
+    if any(given is not None and given < 0 for given in (keep_s, keep_bytes, ttl_s, backlog_bytes)):
+        raise UsageError("what to keep is a number from 0; without the option all of it is kept")
     chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s, backlog_bytes=backlog_bytes)
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen) as stream:
         dropped = await stream.trim()

@@ -141,6 +141,13 @@ async def test_cursors_pass_over_what_is_too_much(uri: str) -> None:
     assert await consumed(uri, "c") == ""
 
 
+async def test_a_bound_that_is_none_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match="from 0"):
+        await streams.trim(uri, NAME, OWNER, -1.0, None, explain=False)
+    with pytest.raises(UsageError, match="from 0"):
+        await streams.trim(uri, NAME, OWNER, None, None, backlog_bytes=-1, explain=False)
+
+
 async def test_a_wrong_name_makes_no_stream(uri: str) -> None:
     name = "t/n/persistent/typo"
     for work in (
