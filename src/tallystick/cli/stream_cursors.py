@@ -44,7 +44,7 @@ def cursors(
     if create is not None:
         place = Place.parse("beginning" if from_ is None else from_)
         mark = asyncio.run(streams.create_cursor(uri, name, create, place, explain=explain))
-        begin = "at the beginning" if mark.entry < 0 else f"behind {mark}"
+        begin = "at the beginning" if mark.ledger < 0 else f"at {mark.ledger}:{mark.entry + 1}"
         _tell(f"cursor {create} of {name} begins {begin}", json=json, stream=name, cursor=create, mark=str(mark))
     elif delete is not None:
         streams.confirm(f"Delete cursor {delete} of stream {name} of {uri} for good?", "deleting", name, yes=yes)
