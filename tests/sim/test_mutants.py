@@ -94,5 +94,6 @@ def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killer
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
+    assert len(STREAM_MUTANTS) >= 20
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)
