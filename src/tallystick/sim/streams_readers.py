@@ -32,7 +32,8 @@ async def _follow(shared: Shared, name: str, client: BookKeeper) -> None:
                 if await tail.read(reader, follow=True):
                     if not shared.judge.list.was_terminated:
                         shared.judge.fail("S5", f"{name} was told that the stream has ended")
-                    return
+                    if not shared.plan.deletions:
+                        return  # else another one of its name may begin
         except (*FUTILE, NoSuchStream):
             pass
         await asyncio.sleep(AGAIN_S)

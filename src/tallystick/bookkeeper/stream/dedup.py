@@ -216,11 +216,14 @@ class Deduplication:
             if read_from is None:
                 return
             self._is_in_doubt = False
-            if self._core is None:
-                self._store, state = await self._recover()
-                core.restored(state.properties)
-                read_from = self._saved_mark = state.mark
-            await self._read(core, read_from, Position(ledger, 0))
+            try:
+                if self._core is None:
+                    self._store, state = await self._recover()
+                    core.restored(state.properties)
+                    read_from = self._saved_mark = state.mark
+                await self._read(core, read_from, Position(ledger, 0))
+            except (NoSuchStream, NoSuchCursor) as error:
+                raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
             self._core = core
             if not self._is_in_doubt:
                 self._read_from = None
@@ -249,12 +252,10 @@ class Deduplication:
         try:
             node = await catalog.read_cursor(self._stream, DEDUPLICATION)
         except NoSuchCursor:
-            new = CursorInfo(NO_LEDGER, CursorState(EARLIEST))
-            try:
-                await catalog.write_cursor(self._stream, DEDUPLICATION, new, MISSING)
-                node = await catalog.read_cursor(self._stream, DEDUPLICATION)
-            except (NoSuchStream, NoSuchCursor) as error:
-                raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
+            await catalog.write_cursor(
+                self._stream, DEDUPLICATION, CursorInfo(NO_LEDGER, CursorState(EARLIEST)), MISSING
+            )
+            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
             context.context.events.emit("numbers read from entries", stream=self._stream)
         store = CursorStore(context, self._stream, DEDUPLICATION, self._owner.lease, node)
         return store, await store.recover()
