@@ -221,4 +221,12 @@ STREAM_MUTANTS = (
         "S2",
         19,
     ),
+    _planted(
+        "the newest number of a producer is no repeat (S1)",
+        "dedup_core.py",
+        "if sequence <= self._stored.get(producer, -1):",
+        "if sequence < self._stored.get(producer, -1):",
+        "S1",
+        46,
+    ),
 )
