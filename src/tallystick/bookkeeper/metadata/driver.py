@@ -21,10 +21,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Versioned(Generic[T]):
-    """A value and the version to name when it is replaced."""
+    """A value and the version to name when it is replaced. ``creation`` is that of its node, where a name may come
+    again with the versions of the one before."""
 
     value: T
     version: Version
+    creation: Creation | None = None
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,11 @@ class StreamCatalog:
         info = await in_turns((codec or ListCodec()).decoding(node.data, where=f"{self.store.where}{path}"))
         return Versioned(info, node.version)
 
-    async def creation(self, stream: str) -> Creation | None:
-        """Returns which of all streams of this name there is now, None if there is none. Their versions are alike."""
+    async def creation(self, stream: str, cursor: str | None = None) -> Creation | None:
+        """Returns which of all streams, or cursors, of this name there is now, None if there is none. Their versions
+        are alike."""
         await self.store.sync()
-        node = await self.store.get(self.paths.stream(stream))
+        node = await self.store.get(self.paths.stream(stream) if cursor is None else self.paths.cursor(stream, cursor))
         return None if node is None else node.creation
 
     async def create(
@@ -154,7 +155,7 @@ class StreamCatalog:
         if node is None:
             raise NoSuchCursor(stream=stream, cursor=cursor)
         info = await in_turns(wire.cursor_decoding(node.data, where=f"{self.store.where}{path}"))
-        return Versioned(info, node.version)
+        return Versioned(info, node.version, node.creation)
 
     async def _create_cursor(self, stream: str, cursor: str, info: CursorInfo) -> Version:
         """Never below a stream that is deleted: the nodes above are made if they are missing."""

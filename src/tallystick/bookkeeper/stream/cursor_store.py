@@ -73,7 +73,7 @@ class CursorStore:
         self, context: StreamContext, stream: str, cursor: str, lease: Lease, stored: Versioned[CursorInfo]
     ) -> None:
         self._context, self._stream, self._cursor, self._lease = context, stream, cursor, lease
-        self._info, self._version = stored.value, stored.version
+        self._info, self._version, self._creation = stored.value, stored.version, stored.creation
         self._doubtful: CursorInfo | None = None  # a write of the node whose response was lost
         self._writer: LedgerWriter | None = None  # of the cursor ledger, which is the one that the node names
         self._made_at = 0.0
@@ -219,6 +219,8 @@ class CursorStore:
             stored = await self._context.catalog.read_cursor(self._stream, self._cursor)
         except NoSuchCursor:
             return False
+        if stored.creation != self._creation:
+            return False
         return stored.version == version or self._version != version or self._doubtful is not None
 
     # -- closing ------------------------------------------------------------------------------------------------------
@@ -261,6 +263,7 @@ class CursorStore:
                 await self._read_back(self._doubtful)
                 if self._info is info:
                     return
+            await self._require_same()
             try:
                 self._version = await self._context.catalog.write_cursor(
                     self._stream, self._cursor, info, self._version, noted=noted, settled=settled
@@ -271,6 +274,11 @@ class CursorStore:
                 self._info = info
                 return
 
+    async def _require_same(self) -> None:
+        """Raises StreamFenced if this cursor was deleted. Another one of its name may have the same version."""
+        if await self._context.catalog.creation(self._stream, self._cursor) != self._creation:
+            raise StreamFenced("this cursor was deleted", stream=self._stream, cursor=self._cursor)
+
     async def _read_back(self, doubtful: CursorInfo) -> None:
         """See whether the node is what was written last, or what it was before. Raises StreamFenced."""
         fenced = StreamFenced("another owner changed this cursor", stream=self._stream, cursor=self._cursor)
@@ -278,6 +286,8 @@ class CursorStore:
             stored = await self._context.catalog.read_cursor(self._stream, self._cursor)
         except NoSuchCursor:
             raise fenced from None
+        if stored.creation != self._creation:
+            raise fenced
         if stored.version == self._version + 1 and await _is_same(stored.value, doubtful):
             self._info, self._version = doubtful, stored.version
         elif stored.version != self._version:

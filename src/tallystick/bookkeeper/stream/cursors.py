@@ -168,8 +168,9 @@ class Cursors:
             core = await self._begin(cursor_list, start, is_raw)
             info = CursorInfo(NO_LEDGER, core.state(), self._context.context.clock.wall_ms())
             try:
-                return Versioned(info, await catalog.write_cursor(stream, cursor, info, MISSING))
-            except (MetadataUncertain, StreamFenced) as error:  # look whether it is there
+                await catalog.write_cursor(stream, cursor, info, MISSING)
+                return await catalog.read_cursor(stream, cursor)
+            except (MetadataUncertain, StreamFenced, NoSuchCursor) as error:  # look whether it is there
                 failure = error
         assert failure is not None, "only then it is tried again"
         raise failure

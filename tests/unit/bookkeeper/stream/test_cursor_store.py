@@ -13,10 +13,11 @@ from support.listed_streams import NAME
 from support.small_cluster import SmallCluster
 from support.stored_cursors import acked, in_ledger, ledgers, node, notes, position
 from tallystick.bookkeeper.stream import cursor_core, cursor_store
+from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
-from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, CursorState, Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
 from tallystick.errors import (
     StreamFenced,
 )
@@ -224,4 +225,20 @@ async def test_an_owner_that_lost_the_node_leaves_no_ledger(
     async with cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True):
         with pytest.raises(StreamFenced):
             await acked(cursor, 1)
+    assert await ledgers(cursors) == set() and await notes(cursors) == []
+
+
+async def test_a_cursor_that_is_made_anew_is_not_written_by_an_owner_of_the_one_before(
+    stream: Stream, cursors: Cursors
+) -> None:
+    cursor, catalog = await cursors.open(NAME, "billing"), cursors._context.catalog
+    before = await catalog.read_cursor(NAME, "billing")
+    await catalog.delete_cursor(NAME, "billing", before.version, noted=())
+    beginning = CursorInfo(NO_LEDGER, CursorState(EARLIEST))
+    for version in range(MISSING, before.version):
+        await catalog.write_cursor(NAME, "billing", beginning, version)
+    with pytest.raises(StreamFenced):
+        await acked(cursor, 1)
+    stored = await catalog.read_cursor(NAME, "billing")
+    assert (stored.value, stored.version) == (beginning, before.version)
     assert await ledgers(cursors) == set() and await notes(cursors) == []
