@@ -154,7 +154,7 @@ def client(make: Callable[[OutstandingCore[Owner]], ClientWire], *requests: obje
     def hear(data: bytes) -> None:
         outstanding: OutstandingCore[Owner] = OutstandingCore()
         wire = make(outstanding)
-        for name, entries in ((wire.adds_name(0), range(8)), (wire.reads_name(0), range(8))):
+        for name, entries in ((wire.adds_name(0, 9), range(8)), (wire.reads_name(0), range(8))):
             outstanding.sent(outstanding.lane(name, Anybody()), entries, 0.0, 1.0)
         for request in requests:
             key, _ = wire.request(request)  # type: ignore[arg-type]  # those of this protocol

@@ -66,16 +66,25 @@ class AddChannel:
         "_timeout_s",
         "belief",
         "connection",
+        "number",
     )
 
     def __init__(
-        self, peer: Peer, ledger: LedgerId, listener: AddListener, slot: Slot, timeout_s: float, belief: Belief
+        self,
+        peer: Peer,
+        ledger: LedgerId,
+        listener: AddListener,
+        slot: Slot,
+        timeout_s: float,
+        belief: Belief,
+        number: int,
     ) -> None:
+        """``number``: no other channel to this bookie has it."""
         self._listener, self._slot = listener, slot
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
         self._link: BookieLink | None = None
         self._lane: Lane[Owner] | None = None
-        self.belief = belief
+        self.belief, self.number = belief, number
         self.connection = 0  # the number of the one that the newest answers came over
         self._closed = False
 
@@ -92,7 +101,8 @@ class AddChannel:
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:
-            self._link, self._lane, self.connection = link, link.add_lane(self._ledger, self), self._peer.connection
+            self._link, self._lane = link, link.add_lane(self._ledger, self.number, self)
+            self.connection = self._peer.connection
             self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(

@@ -72,7 +72,7 @@ class BookieClient:
         self.settings = settings
         self._identify = identify
         self.batch_reads = BatchReads(exist=settings.wire != "v3")  # kept by readers
-        lanes = itertools.count(1)  # of requests by version 3
+        self._lanes = lanes = itertools.count(1)  # of requests by version 3
         self.heard_lacs = HeardLacs(lanes)
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
         self.counts = ClientCounts()
@@ -171,11 +171,10 @@ class BookieClient:
         listener: AddListener,
         slot: Slot = 0,
         belief: Belief | None = None,
+        number: int | None = None,
     ) -> AddChannel:
         """Open a channel as ``adds`` does, for frames with DEFERRED_FLAG: by version 3, and before ``force``."""
-        return AddChannel(
-            self._v3_peer(bookie, ledger), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
-        )
+        return self._channel(self._v3_peer(bookie, ledger), ledger, listener, slot, belief, number)
 
     def most_payload_bytes(self, digest: DigestType, *, deferred_sync: bool = False) -> int:
         """Return how long an entry may be, so that its ADD is no longer than a frame, be it one of recovery."""
@@ -225,11 +224,25 @@ class BookieClient:
         listener: AddListener,
         slot: Slot = 0,
         belief: Belief | None = None,
+        number: int | None = None,
     ) -> AddChannel:
-        """Open a channel for many ADDs of one ledger to one bookie; ``belief`` is that of an earlier channel to it."""
-        return AddChannel(
-            self._peer(bookie, ledger), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief()
-        )
+        """Open a channel for many ADDs of one ledger to one bookie; ``belief`` is that of an earlier channel to it.
+
+        ``number`` is that of the channel to another bookie that is sent the same frames: then they are encoded once.
+        """
+        return self._channel(self._peer(bookie, ledger), ledger, listener, slot, belief, number)
+
+    def _channel(
+        self,
+        peer: BookiePeer,
+        ledger: LedgerId,
+        listener: AddListener,
+        slot: Slot,
+        belief: Belief | None,
+        number: int | None,
+    ) -> AddChannel:
+        number = next(self._lanes) if number is None else number
+        return AddChannel(peer, ledger, listener, slot, self.settings.add_timeout_s, belief or Belief(), number)
 
     @property
     def is_closed(self) -> bool:

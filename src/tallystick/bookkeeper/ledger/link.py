@@ -67,8 +67,8 @@ class BookieLink(asyncio.BufferedProtocol):
 
     # Requests
 
-    def add_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
-        return self._outstanding.lane(self._wire.adds_name(ledger), owner)
+    def add_lane(self, ledger: LedgerId, number: int, owner: Owner) -> Lane[Owner]:
+        return self._outstanding.lane(self._wire.adds_name(ledger, number), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)

@@ -41,6 +41,13 @@ class OutgoingPiece(NamedTuple):
         return self if self.is_long else OutgoingPiece((b"".join(self.parts),), self.size)
 
 
+class SharedPieces(list[OutgoingPiece]):
+    """Pieces that several connections send. ``encoded`` is what the first one made of them, in another protocol, and
+    the id of the first request in it: to the others that is worth more than its own numbers."""
+
+    encoded: tuple[int, list[OutgoingPiece]] | None = None
+
+
 def cut(parts: Sequence[Buffer], *, join: bool = True) -> list[OutgoingPiece]:
     """Cut parts into pieces of at most a slice each, or of one longer part; ``join`` joins short parts of a piece."""
     size, pieces = sum(map(len, parts)), []

@@ -17,7 +17,7 @@ from typing import Protocol
 from tallystick.bookkeeper.ledger.add_channel import AddChannel, QueuedFrames
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
-from tallystick.bookkeeper.ledger.outgoing import cut
+from tallystick.bookkeeper.ledger.outgoing import SharedPieces, cut
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
@@ -72,6 +72,7 @@ class Replicas:
         "_lagging",
         "_ledger",
         "_listening",
+        "_number",
         "_owner",
         "_sent_runs",
         "_striping",
@@ -103,6 +104,7 @@ class Replicas:
         self._channels: dict[Slot, AddChannel] = {}  # once there is something to send: an entry may be all that is
         self._beliefs: Mapping[Slot, Belief] = _NO_BELIEFS  # where a place has no channel, but had one
         self._suspended = _NOWHERE
+        self._number: int | None = None  # of the first channel, and of the first one of each other place
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
         """Send each frame to its write set; frame i is entry ``first`` + i. ``size``: bytes of the payloads."""
@@ -111,7 +113,7 @@ class Replicas:
             for slot in range(len(self._ensemble)):
                 queued += self._send(slot, first, frames, first, last)
         else:  # all places that store one of them get all of them
-            entries, pieces = range(first, last + 1), cut(frames.parts)
+            entries, pieces = range(first, last + 1), SharedPieces(cut(frames.parts))
             for slot in self._striping.slots(first):
                 if slot not in self._suspended:
                     queued.append(self._channel(slot).send(entries, pieces))
@@ -230,8 +232,11 @@ class Replicas:
         if channel is None:
             bookie = self._ensemble[slot]
             open_channel = self._bookies.deferred_adds if self._deferred_sync else self._bookies.adds
-            channel = open_channel(bookie, self._ledger, self, slot, self._belief_of(slot))
+            number = None if slot in self._beliefs else self._number
+            channel = open_channel(bookie, self._ledger, self, slot, self._belief_of(slot), number)
             self._channels[slot] = channel
+            if self._number is None:
+                self._number = channel.number
         return channel
 
     def connection(self, slot: Slot) -> int:

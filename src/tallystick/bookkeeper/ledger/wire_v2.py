@@ -54,7 +54,7 @@ class ClientWireV2:
 
     # Requests
 
-    def adds_name(self, ledger: LedgerId) -> LaneName:
+    def adds_name(self, ledger: LedgerId, number: int) -> LaneName:
         return _ADD, ledger
 
     def reads_name(self, ledger: LedgerId) -> LaneName:

@@ -2,7 +2,7 @@
 
 A response bears the id of its request, and that has who asked for it::
 
-    number of the lane, or of the lone request 44 | number of the request 20 bits, counted on this connection
+    number of the lane, or of the lone request 44 | number of the request 20 bits
 
 So no response is ever taken for one to another lane, or to a fencing read (contrast ``wire_v2.py``); within a lane the
 entry tells which request it answers.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from tallystick.bookkeeper.ledger.lanes import LaneName
-from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, cut
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, SharedPieces, cut
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wires import (
@@ -68,8 +68,8 @@ class ClientWireV3:
 
     # Requests
 
-    def adds_name(self, ledger: LedgerId) -> LaneName:
-        return _ADD, next(self._lanes)
+    def adds_name(self, ledger: LedgerId, number: int) -> LaneName:
+        return _ADD, number
 
     def reads_name(self, ledger: LedgerId) -> LaneName:
         return _READ, next(self._lanes)
@@ -77,11 +77,23 @@ class ClientWireV3:
     def adds(
         self, about: LaneName, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]
     ) -> Iterable[OutgoingPiece]:
+        assert len(entries) <= MOST_AT_ONCE, "more requests at once than have numbers"
+        # The entry numbers the request, so that requests to several bookies are the same bytes.
+        number = entries[0] % MOST_AT_ONCE
+        first_id = about[1] << _REQUEST_BITS | (number if number + len(entries) <= MOST_AT_ONCE else 0)
+        if not isinstance(frames, SharedPieces):
+            return self._encode_adds(first_id, entries, frames)
+        if frames.encoded is None or frames.encoded[0] != first_id:
+            frames.encoded = first_id, self._encode_adds(first_id, entries, frames)
+        return frames.encoded[1]
+
+    @staticmethod
+    def _encode_adds(first_id: int, entries: Sequence[EntryId], frames: Iterable[OutgoingPiece]) -> list[OutgoingPiece]:
         parts = [part for piece in frames for part in piece.parts]
         (flags,) = _FLAGS_AT.unpack_from(parts[0])
         recovery = flags & RECOVERY_FLAGS == RECOVERY_FLAGS
         encoded = encode_v3_adds(
-            self._first_id(about, len(entries)),
+            first_id,
             entries,
             parts,
             priority=HIGH_PRIORITY if recovery else 0,

@@ -51,7 +51,7 @@ class Numbered:
         self._in_lanes: dict[int, tuple[LaneName, int]] = {}
         self._alone: dict[int, tuple[RequestKey, int]] = {}
 
-    def adds_name(self, ledger: int) -> LaneName:
+    def adds_name(self, ledger: int, number: int) -> LaneName:
         return ADD, next(self._lanes)
 
     def reads_name(self, ledger: int) -> LaneName:
@@ -141,7 +141,7 @@ class Connected:
         raise AssertionError
 
     def channel(self, ledger: int, listener: AddLog, timeout_s: float = 5.0) -> AddChannel:
-        return AddChannel(self, ledger, listener, 0, timeout_s, Belief())
+        return AddChannel(self, ledger, listener, 0, timeout_s, Belief(), ledger)
 
     async def asked(self, count: int) -> list[tuple[int, int, int]]:
         """(operation, ledger, entry) of the requests; they are numbered from 1."""

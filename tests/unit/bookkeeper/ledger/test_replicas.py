@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
@@ -169,7 +170,7 @@ class Slow:
 class SlowBookies:
     """One channel, which takes nothing by itself; who hears of its replicas."""
 
-    blocked = True
+    blocked, number = True, 1
 
     def __init__(self) -> None:
         self.belief = Belief()
@@ -190,13 +191,17 @@ class SlowBookies:
             queued.is_held = False
 
 
+def send_one(replicas: Replicas, entry: int) -> None:
+    digest = Digest.of(DigestType.CRC32C, b"")
+    frames, _ = encode_adds(b"", 1, entry, -1, 0, [b"payload"], digest.compute, digest.size)
+    replicas.send(entry, frames, 10)
+
+
 def lagging(slow: SlowBookies) -> Replicas:
     """Three entries of 10 bytes, confirmed and not written."""
-    digest = Digest.of(DigestType.CRC32C, b"")
     replicas = Replicas(cast("Any", slow), 1, Striping(1, 1, 1), ("b1",), cast("Any", slow))
     for entry in range(3):
-        frames, _ = encode_adds(b"", 1, entry, -1, 0, [b"payload"], digest.compute, digest.size)
-        replicas.send(entry, frames, 10)
+        send_one(replicas, entry)
     replicas.confirmed(2)
     return replicas
 
@@ -244,3 +249,28 @@ async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster)
     await appends
     assert stopped.id not in writer.metadata.ensemble
     await writer.close()
+
+
+class Numbers:
+    """Bookies that give each channel the number that is asked for, or the next one."""
+
+    def __init__(self) -> None:
+        self.given, self.fresh = list[tuple[str, int]](), itertools.count(1)
+
+    def adds(self, bookie: str, ledger: int, listener: object, slot: int, belief: Belief, number: int | None) -> object:
+        slow = SlowBookies()
+        slow.number = next(self.fresh) if number is None else number
+        self.given.append((bookie, slow.number))
+        return slow
+
+
+async def test_the_first_channels_of_a_ledger_have_one_number_and_later_ones_another() -> None:
+    """What one connection sends twice is told apart by it; what several send is encoded once."""
+    bookies = Numbers()
+    replicas = Replicas(cast("Any", bookies), 1, Striping(3, 3, 2), ("b1", "b2", "b3"), cast("Any", SlowBookies()))
+    send_one(replicas, 0)
+    assert bookies.given == [("b1", 1), ("b2", 1), ("b3", 1)]
+    replicas.resume(1)
+    replicas.replace(("b4", "b2", "b3"))
+    send_one(replicas, 1)
+    assert bookies.given[3:] == [("b2", 2), ("b4", 3)]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 
 from support.links import KEY
-from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
+from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, SharedPieces, cut
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
 from tallystick.bookkeeper.ledger.wires import (
+    MOST_AT_ONCE,
     SPACE,
     BookieRequest,
     EntryListRequest,
@@ -44,10 +46,11 @@ class Connection:
         self.outstanding: OutstandingCore[Owner] = OutstandingCore()
         self.reports: list[Report] = []
         self.lacs: list[tuple[int, int]] = []
+        self.lanes = itertools.count(1)
         self.wire = ClientWireV3(
             self.outstanding,
             self._report,
-            itertools.count(1),
+            self.lanes,
             lambda ledger, lac, lane: self.lacs.append((ledger, lac)),
         )
 
@@ -57,7 +60,7 @@ class Connection:
 
     def lane(self, ledger: int, *entries: int, adds: bool = False) -> tuple[ReadRun, int]:
         """The owner of a lane, who is any, and the id of its requests."""
-        name = self.wire.adds_name(ledger) if adds else self.wire.reads_name(ledger)
+        name = self.wire.adds_name(ledger, next(self.lanes)) if adds else self.wire.reads_name(ledger)
         run = ReadRun(entries)
         self.outstanding.sent(self.outstanding.lane(name, run), entries, 0.0, 1.0)
         return run, name[1] << 20
@@ -106,7 +109,7 @@ async def test_requests_are_the_references(request_value: BookieRequest, message
 @pytest.mark.parametrize("flags", [0, RECOVERY_FLAGS, DEFERRED_FLAG])
 async def test_adds_have_what_the_frames_of_version_2_had(flags: int) -> None:
     connection = Connection()
-    name = connection.wire.adds_name(7)
+    name = connection.wire.adds_name(7, 1)
     payloads = [b"a", b"", b"c" * 3000]
     frames, _ = encode_adds(KEY, 7, 5, 4, 0, payloads, DIGEST.compute, DIGEST.size, flags)
     piece = OutgoingPiece(frames.parts, sum(map(len, frames.parts)))
@@ -117,13 +120,42 @@ async def test_adds_have_what_the_frames_of_version_2_had(flags: int) -> None:
         size = int.from_bytes(sent[:4], "big")
         request = v3.decode_request(sent[4 : 4 + size])
         assert isinstance(request, v3.AddRequest)
-        assert request.header == Header((name[1] << 20) + entry - 5, 100 if recovery else 0)
+        assert request.header == Header((name[1] << 20) + entry, 100 if recovery else 0)
         assert (request.ledger, request.entry, request.master_key) == (7, entry, KEY)
         assert (request.recovery, request.deferred_sync) == (recovery, flags == DEFERRED_FLAG)
         header, stored = DIGEST.decode(7, entry, request.body)
         assert (header.lac, header.length, bytes(stored)) == (4, length, payload)
         sent = sent[4 + size :]
     assert not sent
+
+
+def small_adds(first: int, count: int) -> SharedPieces:
+    frames, _ = encode_adds(KEY, 7, first, first - 1, 0, [b"small"] * count, DIGEST.compute, DIGEST.size)
+    return SharedPieces(cut(frames.parts))
+
+
+def request_ids(pieces: Iterable[OutgoingPiece]) -> list[int]:
+    data, ids = b"".join(bytes(part) for piece in pieces for part in piece.parts), list[int]()
+    while data:
+        size = 4 + int.from_bytes(data[:4], "big")
+        ids.append(v3.decode_request(data[4:size]).header.request_id)
+        data = data[size:]
+    return ids
+
+
+async def test_adds_to_several_bookies_are_encoded_once() -> None:
+    connections = [Connection(), Connection()]
+    frames, entries = small_adds(5, 20), range(5, 25)
+    first, second = (each.wire.adds(each.wire.adds_name(7, 3), entries, frames) for each in connections)
+    assert first is second and request_ids(first) == [(3 << 20) + entry for entry in entries]
+    again = connections[1].wire.adds(connections[1].wire.adds_name(7, 4), entries, frames)
+    assert request_ids(again) == [(4 << 20) + entry for entry in entries]  # another lane: late responses are not its
+
+
+async def test_the_numbers_of_adds_stay_in_their_lane() -> None:
+    wire, first = Connection().wire, 3 * MOST_AT_ONCE - 10
+    ids = request_ids(wire.adds(wire.adds_name(7, 3), range(first, first + 20), small_adds(first, 20)))
+    assert ids == list(range(3 << 20, (3 << 20) + 20))
 
 
 async def test_a_row_of_good_responses_is_reported_by_lane() -> None:
