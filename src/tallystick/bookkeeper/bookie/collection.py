@@ -23,7 +23,6 @@ from tallystick.bookkeeper.bookie.look import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.state import UNKNOWN
-from tallystick.bookkeeper.bookie.steps import over_turns
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
@@ -35,6 +34,7 @@ from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_file
 from tallystick.runtime.events import Events
+from tallystick.runtime.turn_steps import in_turns
 from tallystick.runtime.worker import Worker
 
 FIRST_RUN_S = 60.0  # after the start: a deleted ledger is not acknowledged for long
@@ -102,7 +102,7 @@ class GarbageCollection:
     async def _compare(self) -> Moment:
         """Compare the creations that are known before the moment that it returns: one that is noted later may be
         newer."""
-        known_anchor, stored = self._identities.anchor, await over_turns(self._identities.creations())
+        known_anchor, stored = self._identities.anchor, await in_turns(self._identities.creations())
         moment = await self._driver.sync()
         if moment.instance != self._instance:
             return moment  # which the run that follows says
@@ -114,9 +114,9 @@ class GarbageCollection:
             stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
                 await self._save_state()
-        newly_ahead = await over_turns(self._core.compare(moment, stored, await self._never_made(stored)))
+        newly_ahead = await in_turns(self._core.compare(moment, stored, await self._never_made(stored)))
         if newly_ahead:
-            await over_turns(self._identities.set_ahead(self._core.waiting.ahead))
+            await in_turns(self._identities.set_ahead(self._core.waiting.ahead))
             await self._save()
             self._show()
             ledgers, reason = newly_ahead[:SHOWN_LEDGERS], _AHEAD_REASON
@@ -161,7 +161,7 @@ class GarbageCollection:
     async def run(self, *, override: bool = False) -> int:
         """Do one run, with its wait. Returns how many ledgers were deleted; after MetadataError, DiskFull none was."""
         try:
-            actions = await over_turns(self._core.begin(self._storage.ledger_ids(), override=override))
+            actions = await in_turns(self._core.begin(self._storage.ledger_ids(), override=override))
             while not isinstance(action := actions[0], Finish):
                 actions = await self._perform(action)
             count = await self._finish(action)
@@ -179,18 +179,18 @@ class GarbageCollection:
         if isinstance(action, Look):
             self._recent.watch(action.ledgers)
             records = await self._driver.look(action.ledgers)
-            return await over_turns(self._core.looked(records.start, records.end, records.by_ledger, self._clock.now()))
+            return await in_turns(self._core.looked(records.start, records.end, records.by_ledger, self._clock.now()))
         assert isinstance(action, List)
         began = await self._compare()
         await self._list()
         ended = await self._driver.sync()
-        return await over_turns(self._core.listing_ended(began, ended, self._clock.now()))
+        return await in_turns(self._core.listing_ended(began, ended, self._clock.now()))
 
     async def _list(self) -> None:
         deleted, page, again = self._storage.deleted_ids(), list[LedgerId](), list[LedgerId]()
 
         async def take() -> None:
-            await over_turns(self._core.listed(page))
+            await in_turns(self._core.listed(page))
             again.extend(ledger for ledger in page if ledger in deleted)
             page.clear()
 
@@ -236,7 +236,7 @@ class GarbageCollection:
             return (ledger for ledger in end.delete if ledger not in self._recent.touched)
 
         count = await self._delete(candidates, self._again)
-        await over_turns(self._identities.set_ahead(self._core.waiting.ahead))
+        await in_turns(self._identities.set_ahead(self._core.waiting.ahead))
         self._counts.collections += 1
         return count
 
@@ -244,7 +244,7 @@ class GarbageCollection:
         """Note the creations of ledgers that have none yet: a ledger that came while nobody could look at the metadata
         may never be added to again. Compare those that nobody has compared since the start: later, when the metadata is
         out of reach, they are read all the same. Raises MetadataError."""
-        doubtful = await over_turns(self._identities.doubtful())
+        doubtful = await in_turns(self._identities.doubtful())
         for start in range(0, len(doubtful), LOOK_LEDGERS):
             batch = doubtful[start : start + LOOK_LEDGERS]
             self._recent.forget()

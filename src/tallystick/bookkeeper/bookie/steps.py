@@ -6,30 +6,15 @@ each ledger once.
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice, pairwise
-from typing import TypeVar
 
 from tallystick.codec.steps import Steps
 
 STEP_LEDGERS = 1000  # so many are looked through, or deleted, at once: a millisecond or two
 SORTED_AT_ONCE = 10_000  # ids: a few milliseconds, in which no other thread runs either
-
-T = TypeVar("T")
-
-
-async def over_turns(steps: Steps[T]) -> T:
-    """Do all steps, each in a turn of the loop of its own. Returns the outcome."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            outcome: T = end.value
-            return outcome
-        await asyncio.sleep(0)
 
 
 def ascending(ids: Sequence[int]) -> Steps[array[int]]:

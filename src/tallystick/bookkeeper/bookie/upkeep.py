@@ -13,12 +13,12 @@ from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
-from tallystick.bookkeeper.bookie.steps import over_turns
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
+from tallystick.runtime.turn_steps import in_turns
 from tallystick.runtime.worker import Worker
 
 _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
@@ -90,7 +90,7 @@ class BookieUpkeep:
         await self._worker.run(lambda: self._storage.checkpoints.write(plan))
         for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
-        for damaged in await over_turns(self._storage.checkpoints.finish(plan)):
+        for damaged in await in_turns(self._storage.checkpoints.finish(plan)):
             self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
         if plan.deleted:
             self._deleted(plan.deleted)
@@ -105,7 +105,7 @@ class BookieUpkeep:
         the metadata has, so they are new ones.
         """
         async with self._turn:
-            plan = await over_turns(self._storage.checkpoints.collecting(candidates(), again))
+            plan = await in_turns(self._storage.checkpoints.collecting(candidates(), again))
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
@@ -145,7 +145,7 @@ class BookieUpkeep:
         )
 
     async def _delete(self, candidates: Iterable[LedgerId], again: Collection[LedgerId]) -> None:
-        plan = await over_turns(self._storage.checkpoints.collecting(candidates, again, ages=False))
+        plan = await in_turns(self._storage.checkpoints.collecting(candidates, again, ages=False))
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
