@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import random
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from tallystick.bookkeeper.wire.stream_values import Position
 KEPT = "tally/kept/persistent"  # of a namespace that ours made: retention without limits
 DEFAULT = "public/default/persistent"  # of Pulsar's own: what no subscription holds is deleted
 PATIENCE_MS = 60_000
+RECEIPT_S = 90.0  # longer than that: the client says why by then
 LEDGER_ENTRIES = 100  # of the broker's ledgers
 # As a broker has them by default but for short ledgers: what nobody uses is deleted.
 DEFAULTS = {
@@ -194,21 +196,22 @@ def seen(message: StreamMessage) -> Message:
 
 def send(producer: pulsar.Producer, messages: Sequence[Message]) -> list[Message]:
     """Send all at once, and return them with the positions that the receipts have."""
-    positions: dict[int, Position] = {}
-
-    def receipt(number: int, result: pulsar.Result, id: pulsar.MessageId) -> None:
-        assert result == pulsar.Result.Ok, result
-        positions[number] = position_of(id)
-
+    # The client hears the last receipt on a thread of its own, at times after the end of a flush.
+    receipts: queue.Queue[tuple[int, pulsar.Result, pulsar.MessageId]] = queue.Queue()
     for number, message in enumerate(messages):
         producer.send_async(
             message.data,
-            lambda result, id, number=number: receipt(number, result, id),
+            lambda result, id, number=number: receipts.put((number, result, id)),
             partition_key=message.key,
             event_timestamp=message.event_time,
             properties=dict(message.properties),
         )
     producer.flush()
+    positions: dict[int, Position] = {}
+    for _ in messages:
+        number, result, id = receipts.get(timeout=RECEIPT_S)
+        assert result == pulsar.Result.Ok, result
+        positions[number] = position_of(id)
     return [replace(each, position=positions[number]) for number, each in enumerate(messages)]
 
 
