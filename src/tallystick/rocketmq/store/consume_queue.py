@@ -351,6 +351,10 @@ class ConsumeQueue:
 
     def delete_files(self) -> None:
         """Delete those that were detached. On a thread."""
+        with self._removing:  # a queue that is made anew has files of the same names
+            self._delete_detached()
+
+    def _delete_detached(self) -> None:
         detached, self._detached = self._detached, []
         self._files.delete(detached)
 
@@ -386,6 +390,7 @@ class ConsumeQueue:
     def delete(self) -> None:
         """Remove the queue's files from the disk."""
         with self._removing:
+            self._delete_detached()
             self._files.clear()
             self.first = self.end = self._units.filled = 0
             self._synced_bytes = self.hole_next = self.hole_stop = 0

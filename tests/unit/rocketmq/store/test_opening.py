@@ -129,6 +129,25 @@ def test_a_file_that_is_begun_where_a_lost_one_of_expired_messages_was_stays() -
     consistent(shelf)
 
 
+def test_a_topic_that_is_made_anew_keeps_its_file_where_the_old_ones_was_lost() -> None:
+    """Retention deleted it under the name of the lost one, which the old queue was to do without."""
+    shelf = Shelf()
+    shelf.send(*[b"%02d" % number for number in range(16)])
+    shelf.send(*[b"x" * 300 for _ in range(30)], topic="Other")
+    shelf.settle()
+    shelf.expire()
+    shelf.store.close()
+    file = f"{ROOT}/consumequeue/Topic/0/{0:020}"
+    shelf.disk.unlink(file)
+    shelf.open()
+    (queue,) = (queue for queue in shelf.store._parts.queues if queue.topic == "Topic")
+    queue.restart(shelf.store.end)  # as a slave does that copies it
+    unit = shelf.store.end, 100, 7
+    queue.write(0, [unit])
+    queue.delete_files()
+    assert shelf.disk.exists(file) and queue.unit(0) == unit
+
+
 def test_a_store_that_another_program_wrote_meanwhile_is_dispatched_again() -> None:
     """An older version of ours knows nothing of the file, and its own notes are newer."""
     shelf, path = Shelf(), f"{ROOT}/tally-queues"
