@@ -52,7 +52,7 @@ STREAM_MUTANTS = (
         "            return self._core.not_ended(self._failed(error), self._now())\n",
         "            pass\n",
         "",
-        11,
+        57,
     ),
     _planted(
         "a ledger takes one entry more than it should (S4)",
@@ -65,10 +65,10 @@ STREAM_MUTANTS = (
     _planted(
         "a trim asks no cursor (S7)",
         "trim.py",
-        "dropped = trimmable(stored_list.info, marks, settings,",
+        "dropped = trimmable(stored_list.info, marks.values(), settings,",
         "dropped = trimmable(stored_list.info, [], settings,",
         "S7",
-        29,
+        38,
     ),
     _planted(
         "a ledger is trimmed whose first entry is acknowledged (S7)",
@@ -159,12 +159,12 @@ STREAM_MUTANTS = (
         11,
     ),
     _planted(
-        "a cursor ledger is not replaced in the node (S6)",
+        "a cursor ledger is not replaced in the node (S9)",
         "cursor_store.py",
         ("            await self._replace_node(writer.id, core.snapshot(MOST_NODE_RANGES), settled=[writer.id])\n"),
         "            pass\n",
-        "S6",
-        2,
+        "S9",
+        5,
     ),
     _planted(
         "the ledger before a cursor's new one is noted nowhere (S8)",
@@ -177,10 +177,10 @@ STREAM_MUTANTS = (
     _planted(
         "a restored cursor forgets its single acks (S6)",
         "cursor_core.py",
-        "        core._restore_ranges(state)\n",
-        "",
+        "        yield from core._restore_ranges(state)\n",
+        "        yield\n",
         "S6",
-        29,
+        84,
     ),
     _planted(
         "a reader leaves out the last entry of a closed ledger (S5)",
