@@ -137,7 +137,7 @@ class Session:
         return self._seen
 
     def take_request(self) -> None:
-        """A client sent a request in this session, which keeps it alive. Raises SessionExpired if it ended."""
+        """Keep a client alive that sent a request. Raises SessionExpired if it is too late."""
         if self.is_over:
             raise SessionExpired
         self._heard_at = self._service.clock.now()

@@ -94,7 +94,7 @@ class SessionContext:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _Batch:
     """Requests that wait for a look at their ledger; they and their responses count as ``size`` bytes."""
 
     wire: Wire
@@ -122,7 +122,7 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._unserved = UnservedRequests()
         self._held_bytes = 0  # bytes of responses that wait for the disk
-        self._waiting: dict[LedgerId, list[_Held]] = {}  # for looks, in the order in which they came
+        self._waiting: dict[LedgerId, list[_Batch]] = {}  # for looks, in the order in which they came
         self._kept_bytes = 0  # bytes that the crowd was told of
         self._has_served = False  # a request, since then
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
@@ -353,24 +353,24 @@ class Session(asyncio.BufferedProtocol):
 
     def _settle_after_look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
         """Until then they and their responses count as held."""
-        held = _Held(wire, ledger, b"".join(requests), WAITING_BYTES + len(requests) * ADD_RESPONSE_BYTES)
-        self._held_bytes += held.size
-        self._waiting.setdefault(ledger, []).append(held)
-        go_on = partial(self._settle, held)  # not a function in here: it has fewer objects
+        batch = _Batch(wire, ledger, b"".join(requests), WAITING_BYTES + len(requests) * ADD_RESPONSE_BYTES)
+        self._held_bytes += batch.size
+        self._waiting.setdefault(ledger, []).append(batch)
+        go_on = partial(self._settle, batch)  # not a function in here: it has fewer objects
         adds = not all(wire.is_read(frame) for frame in requests)
-        self._around.looks.hold(ledger, len(held.frames), go_on, adds=adds, who=self, host=self.peer)
+        self._around.looks.hold(ledger, len(batch.frames), go_on, adds=adds, who=self, host=self.peer)
 
     @_alone
-    def _settle(self, held: _Held, verdict: Verdict) -> None:
+    def _settle(self, batch: _Batch, verdict: Verdict) -> None:
         """Serve what waited for a look, for a turn's time.
 
         The rest, and what waits behind it for the same ledger, comes before all else that is not served yet, as if it
         came now: it has turns, and is looked at again if it must be, as a verdict says nothing of what is later.
         """
-        if self._transport.is_closing() or held not in self._waiting.get(held.ledger, ()):
+        if self._transport.is_closing() or batch not in self._waiting.get(batch.ledger, ()):
             return  # it went back behind what waited before it
-        self._release(held)
-        wire, frames, position, responses = held.wire, held.frames, 0, list[bytes]()
+        self._release(batch)
+        wire, frames, position, responses = batch.wire, batch.frames, 0, list[bytes]()
         if not (self._unsent or self._unserved.has_returned):
             began = self._loop.time()
             result = wire.settle(
@@ -381,29 +381,29 @@ class Session(asyncio.BufferedProtocol):
             self._held_bytes += result.size
             self._has_served, position, responses = True, result.position, result.at_once
         if position < len(frames):
-            self._put_back(held, position)
+            self._put_back(batch, position)
         if responses:
             self.deliver(responses)
         else:
             self._pump()
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, batch: _Batch) -> None:
         """It waits for its look no more, and counts as held no more."""
-        waiting = self._waiting[held.ledger]
-        waiting.remove(held)
+        waiting = self._waiting[batch.ledger]
+        waiting.remove(batch)
         if not waiting:
-            del self._waiting[held.ledger]
-        self._held_bytes -= held.size
+            del self._waiting[batch.ledger]
+        self._held_bytes -= batch.size
 
-    def _put_back(self, held: _Held, position: int) -> None:
+    def _put_back(self, batch: _Batch, position: int) -> None:
         """Serve the rest of it later, and then what came after it, or a look would let that go on before it."""
-        self._unserved.put_back(held.wire, held.frames[position:])
-        for later in tuple(self._waiting.get(held.ledger, ())):
+        self._unserved.put_back(batch.wire, batch.frames[position:])
+        for later in tuple(self._waiting.get(batch.ledger, ())):
             self._release(later)
             self._unserved.put_back(later.wire, later.frames)
         self.goes_on = True
         if not self._waits:
-            self._wait(_kind(held.wire, self._unserved.head))
+            self._wait(_kind(batch.wire, self._unserved.head))
 
     def _watch_flow(self) -> None:
         wants_reading = not (self._blocked or self._rests)

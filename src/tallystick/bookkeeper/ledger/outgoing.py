@@ -42,8 +42,8 @@ class OutgoingPiece(NamedTuple):
 
 
 class SharedPieces(list[OutgoingPiece]):
-    """Pieces that several connections send. ``encoded`` is what the first one made of them, in another protocol, and
-    the id of the first request in it: to the others that is worth more than its own numbers."""
+    """Pieces that several connections send. ``encoded``: what one of them made of these for its protocol, and the id of
+    the first request in that; those whose requests begin with the same id send the same bytes."""
 
     encoded: tuple[int, list[OutgoingPiece]] | None = None
 

@@ -164,7 +164,7 @@ class AppendFlow:
         is_full = self._appends.bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
         return is_full and self.refusal is None
 
-    def has_quota(self, exceeded: Callable[[], None], *, waits: bool) -> None:
+    def watch_quota(self, exceeded: Callable[[], None], *, waits: bool) -> None:
         """Call ``exceeded`` with each append from now on, until there is an ``allow``. While it is ``full`` whoever
         asks for ``room`` waits, or not."""
         self._exceeded, self._waits_for_quota, self._left = exceeded, waits, 0

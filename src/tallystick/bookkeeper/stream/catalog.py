@@ -57,7 +57,7 @@ class StreamCatalog:
         if node is None:
             raise NoSuchStream(stream=stream)
         info = await in_turns((codec or ListCodec()).decoding(node.data, where=f"{self.store.where}{path}"))
-        return Versioned(info, node.version)
+        return Versioned(info, node.version, node.creation)
 
     async def creation(self, stream: str, cursor: str | None = None) -> Creation | None:
         """Returns which of all streams, or cursors, of this name there is now, None if there is none. Their versions
@@ -77,12 +77,10 @@ class StreamCatalog:
         while True:
             for ledger in await self.going(stream):
                 await self.condemn(stream, ledger)
-            try:
+            with contextlib.suppress(ZnodeExists, MetadataUncertain):
                 await self.store.change(Create(self.paths.stream(stream)), *beside)
-                return Versioned(StreamInfo(), 0)
-            except (ZnodeExists, MetadataUncertain):
-                with contextlib.suppress(NoSuchStream):  # it was not made, or is deleted again
-                    return await self.read(stream, synced=True, codec=codec)
+            with contextlib.suppress(NoSuchStream):  # it was not made, or is deleted again
+                return await self.read(stream, synced=True, codec=codec)
 
     async def write(
         self,

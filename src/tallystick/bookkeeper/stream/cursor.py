@@ -160,12 +160,12 @@ class Cursor:
     async def ack_batch(self, what: Iterable[Position | str | StreamMessage]) -> None:
         """Acknowledge several: all, or none if there is no such position. Raises as ``ack``."""
         self._require_open()
-        wanted = await self._places.of([*items(what, "what")])
+        places = await self._places.of([*items(what, "what")])
         self._require_open()
-        for number, place in enumerate(wanted, 1):
+        for number, place in enumerate(places, 1):
             await others_turn(number)
             self._core.require(place.position, place.batch_size)
-        for number, place in enumerate(wanted, 1):
+        for number, place in enumerate(places, 1):
             await others_turn(number)
             self._core.ack(place.position, place.batch_size)
         await self._save()
@@ -187,10 +187,13 @@ class Cursor:
                 self._passing = self._loop.create_task(self._pass_over(expired))
 
     async def _pass_over(self, expired: Position) -> None:
-        mark = self.mark
         try:
-            await self.ack_up_to(expired)
-            self._list.emit("cursor messages expired", mark=str(mark), to=str(expired))
+            while (mark := self.mark) < expired:
+                await self.ack_up_to(expired)
+                self._list.emit("cursor messages expired", mark=str(mark), to=str(expired))
+                if (newly_expired := expired_in(self._list.list.info)) == expired:
+                    break  # the mark may be before it again, by a seek
+                expired = newly_expired
         except TallyError as error:  # the next acknowledgement stores it, or the next change of the list
             if self._refusal is None:
                 self._list.emit("cursor not moved", reason=error)

@@ -52,26 +52,26 @@ class CursorPlaces:
 
         Raises UsageError, NoSuchPosition, and as reading does.
         """
-        wanted: list[Place] = []
+        places: list[Place] = []
         for number, each in enumerate(what, 1):
             await others_turn(number)
             if isinstance(each, StreamMessage):
-                wanted += [*map(Place, each.chunks), Place(each.position, each.batch_size)]
+                places += [*map(Place, each.chunks), Place(each.position, each.batch_size)]
             else:
                 position = _position(each)
-                wanted += [*map(Place, self._chunks.get(position, ())), Place(position)]
+                places += [*map(Place, self._chunks.get(position, ())), Place(position)]
         core = self._core
         self._list.update(core)
-        for number, (position, _) in enumerate(wanted, 1):
+        for number, (position, _) in enumerate(places, 1):
             await others_turn(number)
             if not core.exists(position) and position.of_entry > core.mark:
                 await self._list.look(core)
                 break
-        for number, (position, size) in enumerate(wanted, 1):
+        for number, (position, size) in enumerate(places, 1):
             await others_turn(number)
             if not size:
-                wanted[number - 1] = Place(position, await self._size(position))
-        return wanted
+                places[number - 1] = Place(position, await self._size(position))
+        return places
 
     async def at(self, where: Position | str, what: str = "position") -> Place:
         """Returns where to read, which may be behind the last entry of a ledger. Raises UsageError, PositionTrimmed,

@@ -202,12 +202,12 @@ class CursorReading:
         core = self._core
         self._list.update(core)
         self._next = self._existing(self._next)
-        wanted = core.first_unacked(self._next)
-        if wanted.ledger > self._next.ledger or wanted.entry > self._next.entry + FAR:
+        unacked = core.first_unacked(self._next)
+        if unacked.ledger > self._next.ledger or unacked.entry > self._next.entry + FAR:
             await self._end_generator()
         if self._steps is None:
-            if wanted > self._next.of_entry:
-                self._next = wanted
+            if unacked > self._next.of_entry:
+                self._next = unacked
             self._steps = self._read(self._next)
         return self._steps
 

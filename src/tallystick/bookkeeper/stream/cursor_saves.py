@@ -36,16 +36,16 @@ class CursorSaves:
         """Wait until all that has changed by now is stored. Raises as ``CursorStore.save``."""
         if self._store is None:
             return
-        wanted = self._core.changes
-        while self._saved < wanted:
+        changes = self._core.changes
+        while self._saved < changes:
             if self._refusal is not None:
                 raise copy(self._refusal)
             save = self._save
             if save is None:
-                save = self._save = _Save(wanted)
+                save = self._save = _Save(changes)
                 self._saving = asyncio.get_running_loop().create_task(self._run(self._store, save))
             await save.done.wait()
-            if save.failure is not None and save.covers >= wanted:
+            if save.failure is not None and save.covers >= changes:
                 raise copy(save.failure)  # each of those who wait has a traceback of its own
 
     async def _run(self, store: CursorStore, save: _Save) -> None:

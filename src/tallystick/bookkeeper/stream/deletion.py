@@ -31,7 +31,6 @@ async def delete_stream(context: StreamContext, stream: str, *, takeover: bool) 
     path = context.catalog.paths.owner(stream)
     lease = await context.leases.take(path, takeover=takeover, stream=stream)
     try:
-        creation = await context.catalog.creation(stream)
         try:
             stored = await context.catalog.read(stream, synced=True)
         except NoSuchStream:
@@ -39,7 +38,7 @@ async def delete_stream(context: StreamContext, stream: str, *, takeover: bool) 
                 raise
             await context.deletions.delete(stream, noted)
             return
-        stored_list = OwnedList(context.catalog, stream, stored, creation)
+        stored_list = OwnedList(context.catalog, stream, stored)
         if not takeover:
             await require_ours(context, stream, stored_list.info)
         await _fence(context, stored_list.info)

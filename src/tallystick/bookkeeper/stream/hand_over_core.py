@@ -54,8 +54,8 @@ def broker_deletions(info: StreamInfo, marks: Sequence[Position], policies: Name
     """Returns what the default broker deletes. ``info`` has the ends of all ledgers; the durable cursors have
     acknowledged everything up to ``marks``."""
     ledgers, topic_after_s = _ledgers(info, marks, policies), _topic_after_s(info, marks, policies)
-    held = [*marks, EARLIEST]
-    cursor_keeps = not _ledgers(info, held, policies) and _topic_after_s(info, held, policies) is None
+    with_cursor = [*marks, EARLIEST]
+    cursor_keeps = not _ledgers(info, with_cursor, policies) and _topic_after_s(info, with_cursor, policies) is None
     return BrokerDeletions(ledgers, topic_after_s, policies.retention_s, bool(marks), cursor_keeps)
 
 

@@ -14,13 +14,11 @@ Follows ``ManagedLedgerImpl.initialize``; the lease, the mark and the notes are 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.marks import make_ledger, owner_in
@@ -66,17 +64,17 @@ async def _open(
     context: StreamContext, stream: str, settings: StreamSettings, lease: Lease, *, takeover: bool
 ) -> OpenedStream:
     codec = ListCodec()
-    stored, creation = await read_or_create(context, stream, codec)
+    stored = await read_or_create(context, stream, codec)
     if not takeover:
         await require_ours(context, stream, stored.value)
     lease.before = await _owner_before(context, stored.value, lease)
     ended = await recover_ledgers(context, stream, stored.value)
     if (last := stored.value.terminated) is not None:
         counted = replace(stored.value, ledgers=_with_ends(stored.value, ended))  # as Pulsar, not stored so by itself
-        stored_list = OwnedList(context.catalog, stream, Versioned(counted, stored.version), creation, codec)
+        stored_list = OwnedList(context.catalog, stream, replace(stored, value=counted), codec)
         dead_ledgers = _unlisted(await context.catalog.going(stream), stored.value)  # it gets no more ledgers
         return OpenedStream(lease, stored_list, None, last, dead_ledgers)
-    stored_list = OwnedList(context.catalog, stream, stored, creation, codec)
+    stored_list = OwnedList(context.catalog, stream, stored, codec)
     owner = context.leases.owner
     newest = stored.value.ledgers[-1].ledger if stored.value.ledgers else NO_LEDGER
     writer = await make_ledger(context.ledgers, context.catalog, stream, owner, settings, newest, lease.before)
@@ -105,17 +103,12 @@ def _dropped(before: StreamInfo, after: StreamInfo) -> list[LedgerId]:
     return _unlisted([each.ledger for each in before.ledgers], after)
 
 
-async def read_or_create(
-    context: StreamContext, stream: str, codec: ListCodec
-) -> tuple[Versioned[StreamInfo], Creation]:
-    """Returns the list, as of now, and of which stream of this name it is."""
-    catalog = context.catalog
-    while True:
-        if (creation := await catalog.creation(stream)) is None:
-            await catalog.create(stream, codec=codec)
-            continue
-        with contextlib.suppress(NoSuchStream):  # it was deleted just now
-            return await catalog.read(stream, synced=True, codec=codec), creation
+async def read_or_create(context: StreamContext, stream: str, codec: ListCodec) -> Versioned[StreamInfo]:
+    """Returns the list, as of now."""
+    try:
+        return await context.catalog.read(stream, synced=True, codec=codec)
+    except NoSuchStream:
+        return await context.catalog.create(stream, codec=codec)
 
 
 async def require_ours(context: StreamContext, stream: str, info: StreamInfo) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -35,18 +34,11 @@ class OwnedList:
     __slots__ = ("_catalog", "_codec", "_creation", "_doubtful", "_stream", "info", "version")
 
     def __init__(
-        self,
-        catalog: StreamCatalog,
-        stream: str,
-        versioned: Versioned[StreamInfo],
-        creation: Creation | None,
-        codec: ListCodec | None = None,
+        self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo], codec: ListCodec | None = None
     ) -> None:
-        """``creation``: of which stream of this name that is, as it was before the list was read. ``codec`` is what has
-        decoded the list."""
+        """``codec`` is what has decoded the list."""
         self._catalog, self._stream, self._codec = catalog, stream, codec or ListCodec()
-        self._creation = creation
-        self.info, self.version = versioned.value, versioned.version
+        self.info, self.version, self._creation = versioned.value, versioned.version, versioned.creation
         self._doubtful: StreamInfo | None = None  # a write whose response was lost
 
     async def change(self, edit: Edit) -> ListChange:
@@ -83,15 +75,18 @@ class OwnedList:
         A ledger to be listed is noted before: who makes the stream anew after this condemns the note.
         """
         if await self._catalog.creation(self._stream) != self._creation:
-            raise StreamFenced("this stream was deleted", stream=self._stream)
+            raise self._deleted()
+
+    def _deleted(self) -> StreamFenced:
+        return StreamFenced("this stream was deleted", stream=self._stream)
 
     async def is_unchanged(self) -> bool:
         """Whether no other owner wrote the list, as of now. Raises MetadataError when nobody can tell."""
         try:
             if self._doubtful is not None:
                 await self._read_back(self._doubtful)
-            await self._require_same()
-            return (await self._catalog.read(self._stream, synced=True, codec=self._codec)).version == self.version
+            stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
+            return (stored.version, stored.creation) == (self.version, self._creation)
         except (StreamFenced, NoSuchStream):
             return False
 
@@ -100,8 +95,9 @@ class OwnedList:
         try:
             stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
         except NoSuchStream:
-            raise StreamFenced("this stream was deleted", stream=self._stream) from None
-        await self._require_same()
+            raise self._deleted() from None
+        if stored.creation != self._creation:
+            raise self._deleted()
         if stored.version == self.version + 1 and stored.value == doubtful:
             self.info, self.version = doubtful, stored.version
         elif stored.version != self.version:

@@ -135,17 +135,15 @@ async def hand_over(
         await handle.close()
     lease = await context.leases.take(context.catalog.paths.owner(stream), takeover=takeover, stream=stream)
     try:
-        creation = await context.catalog.creation(stream)
-        stored = await context.catalog.read(stream, synced=True)
-        stored_list = OwnedList(context.catalog, stream, stored, creation)
+        stored_list = OwnedList(context.catalog, stream, await context.catalog.read(stream, synced=True))
         if not takeover:
             await require_ours(context, stream, stored_list.info)
         version, noted = stored_list.version, await context.catalog.going(stream)
         change = _closed(await recover_ledgers(context, stream, stored_list.info))
-        wanted = change(stored_list.info).info
+        new_info = change(stored_list.info).info
         if not force:
-            await _require_messages(context, stream, wanted)
-        deletions = await _check(context, stream, wanted, policies, force=force)
+            await _require_messages(context, stream, new_info)
+        deletions = await _check(context, stream, new_info, policies, force=force)
         dropped = (await stored_list.change(change)).noted
     finally:
         await context.leases.give_back(lease)

@@ -45,7 +45,7 @@ class BacklogQuota:
         self._flow, self._counted, self._wake = flow, counted, wake
         self._measured_at = -math.inf
         self.due_at = math.inf
-        flow.has_quota(self.exceeded, waits=settings.backlog_policy == "producer_request_hold")
+        flow.watch_quota(self.exceeded, waits=settings.backlog_policy == "producer_request_hold")
 
     def exceeded(self) -> None:
         """There may be more than the quota by now."""

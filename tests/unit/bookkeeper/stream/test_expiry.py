@@ -161,6 +161,32 @@ async def test_a_cursor_whose_move_is_not_stored_stores_it_with_the_next_acknowl
         await cursor.close()
 
 
+async def test_what_expires_while_a_cursor_is_moved_is_passed_over_too(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list changed, and nobody may ever change it again: a cursor stayed where the change before had moved it."""
+    async with cluster.client().open_stream(NAME, settings=TTL) as stream:
+        cursor = await cluster.client(2).cursor(NAME, "billing")
+        saved, goes_on = cursor._saves.saved, asyncio.Event()
+
+        async def slow() -> None:
+            await goes_on.wait()
+            await saved()
+
+        monkeypatch.setattr(cursor._saves, "saved", slow)
+        await fill(stream, "abc")
+        await asyncio.sleep(TTL.ttl_s - 2.5 * STEP_S)
+        await stream.trim()
+        await asyncio.sleep(2 * STEP_S)
+        await stream.trim()
+        await asyncio.sleep(1)
+        assert expired_in(await read_list(cluster)) == Position(0, 2)
+        goes_on.set()
+        await asyncio.sleep(1)
+        assert cursor.mark == await stored_mark(cluster, "billing") == Position(0, 2)
+        await cursor.close()
+
+
 def test_up_to_where_messages_expired() -> None:
     info = StreamInfo((StreamLedger(3, 4, timestamp_ms=1), StreamLedger(5, has_counts=False)))
     assert expired_in(info) == EARLIEST

@@ -20,7 +20,7 @@ PATH = f"/managed-ledgers/{NAME}"
 
 async def owned(bk: BookKeeper) -> OwnedList:
     catalog = bk.stream_context.catalog
-    one = OwnedList(catalog, NAME, await catalog.create(NAME), await catalog.creation(NAME))
+    one = OwnedList(catalog, NAME, await catalog.create(NAME))
     await bk.context.driver.store.change(catalog.note(NAME, 5))
     await one.change(lambda info: ListChange(replace(info, ledgers=(OPEN,)), settled=(5,)))
     await bk.context.driver.store.change(catalog.note(NAME, 6))
