@@ -14,8 +14,8 @@ BOOKIE = "bookkeeper/bookie/"
 class Mutant:
     """``killer`` is a tier of the simulator with so many ``schedules``, or a pytest selection.
 
-    The schedules are those of the first seeds that are ``wanted``. ``promise`` begins the violation that one of them
-    must come to; of "" any one counts.
+    The schedules are those of the ``likely`` seeds, which a change may make others of, and of the first ones that are
+    ``wanted``. ``promise`` begins the violation that one of them must come to; of "" any one counts.
     """
 
     name: str
@@ -26,9 +26,10 @@ class Mutant:
     schedules: int = 200
     wanted: Callable[[int], bool] = lambda seed: True
     promise: str = ""
+    likely: tuple[int, ...] = ()
 
     def seeds(self) -> list[int]:
-        return list(itertools.islice(filter(self.wanted, itertools.count()), self.schedules))
+        return [*self.likely, *itertools.islice(filter(self.wanted, itertools.count()), self.schedules)]
 
 
 MUTANTS = (
