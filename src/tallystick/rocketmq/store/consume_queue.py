@@ -269,6 +269,8 @@ class ConsumeQueue:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
             self._units.filled = queue_offset - queue_offset % self._units.in_file
             self.first, self._synced_bytes = queue_offset, self.filled * UNIT.size
+            if any(file.start >= self._synced_bytes for file in self._detached):
+                self.delete_files()  # it steps back to where it began: those have the names of what comes
         self.fill(queue_offset)
 
     def fill(self, queue_offset: int) -> None:

@@ -148,6 +148,37 @@ def test_a_topic_that_is_made_anew_keeps_its_file_where_the_old_ones_was_lost() 
     assert shelf.disk.exists(file) and queue.unit(0) == unit
 
 
+def test_a_slave_that_copies_a_topic_made_anew_keeps_its_file_where_the_old_ones_was_lost() -> None:
+    """Its queue had ended where nothing was left, at 0, so that no message told that the topic began anew."""
+    master, slave = Shelf(), Shelf(slave=True)
+    master.send(*[b"%02d" % number for number in range(16)])
+    master.send(*[b"x" * 300 for _ in range(30)], topic="Other")
+    _copy(master, slave)
+    slave.expire()
+    slave.store.close()
+    file = f"{ROOT}/consumequeue/Topic/0/{0:020}"
+    slave.disk.unlink(file)
+    slave.open()
+    master.store.delete_topics(["Topic"]).run()
+    master.send(b"new")
+    _copy(master, slave)
+    assert slave.bodies() == [b"new"]
+    master.send(*[b"x" * 300 for _ in range(30)], topic="Other")
+    master.send(b"newer")
+    _copy(master, slave)
+    slave.expire()
+    assert slave.disk.exists(file)
+    slave.store.close()
+    slave.open()
+    assert slave.bodies() == [b"newer"] and not slave.store.rebuilding
+
+
+def _copy(master: Shelf, slave: Shelf) -> None:
+    while slave.store.end < master.store.end:
+        slave.store.append_raw(slave.store.end, master.store.slice(slave.store.end, 1 << 20))
+    slave.settle()
+
+
 def test_a_store_that_another_program_wrote_meanwhile_is_dispatched_again() -> None:
     """An older version of ours knows nothing of the file, and its own notes are newer."""
     shelf, path = Shelf(), f"{ROOT}/tally-queues"
