@@ -135,7 +135,7 @@ def ids(data: bytes) -> None:
 
 TARGETS = (
     Target("frames", frames, FRAMES),
-    Target("texts", texts, [b'{"a":1,2:[true,null,"x\\u0041"]}', b"{'a':1e5,}", *FRAMES[:20]]),
+    Target("texts", texts, [b'{"a":1,2:[true,null,"x\\u0041"]}', b"{'a':1e5,}", b"{{1:'a'}:{{}:1}}", *FRAMES[:20]]),
     Target("registrations", registrations, [b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}', *FRAMES[:20]]),
     Target("messages", messages, RECORDS),
     Target("records", records, RECORDS),

@@ -12,6 +12,7 @@ that is read in one turn of a loop has a bound of its own: ``SHORT_BYTES``, or l
 from __future__ import annotations
 
 import functools
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sized
@@ -170,7 +171,7 @@ class _Parser:
         if self.kind == 2:
             return self.string(token)
         if self.kind == 3:
-            return int(token) if token.lstrip("-").isdigit() else float(token)
+            return self.number(token)
         if self.kind == 4:
             return _WORDS[token]
         raise RemoteProtocolError("a value is missing", at=self.at)
@@ -206,6 +207,13 @@ class _Parser:
         if self.kind != 1 or token not in ("," + closing):
             raise RemoteProtocolError("a comma or a bracket is missing", at=self.at)
         return token == closing
+
+    def number(self, token: str) -> int | float:
+        if token.lstrip("-").isdigit():
+            return int(token)
+        if math.isinf(number := float(token)):
+            raise RemoteProtocolError("a number is out of range", at=self.at)
+        return number
 
     def string(self, token: str) -> str:
         inner = token[1:-1]
@@ -358,7 +366,9 @@ def _write_all(opening: str, members: list[tuple[str, Any]], closing: str, put: 
 def _key(key: Any, quote: str) -> str:
     if isinstance(key, str):
         return encode_basestring(key) + ":"
-    return f"{quote}{key}{quote}:" if isinstance(key, int) else write(key, quoted=bool(quote)).decode() + ":"
+    if isinstance(key, int):
+        return f"{quote}{key}{quote}:"
+    return write(dict(key) if isinstance(key, tuple) else key, quoted=bool(quote)).decode() + ":"
 
 
 @functools.cache

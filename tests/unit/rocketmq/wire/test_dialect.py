@@ -113,13 +113,19 @@ def test_what_is_accepted(text: str, value: Any) -> None:
     assert dialect.read(text) == value
 
 
+@pytest.mark.parametrize("text", ["{{}:10000.0}", '{{"topic":"T","queueId":0}:5}', "{{{1:2}:3}:[{{}:4}]}"])
+def test_objects_as_keys_are_written_as_they_were_read(text: str) -> None:
+    assert dialect.read(dialect.write(dialect.read(text))) == dialect.read(text)
+    assert dialect.write(dialect.read('{{"topic":"T"}:5}')) == b'{{"topic":"T"}:5}'
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "", " ", "{", "[", "]", "}", ",", ":", "{]", "[}", "[,]", "[1,,2]", "{,}", '{"a"}', '{"a":}', '{"a" 1}',
         "{a:1}", "[1 2]", "1 2", "tru", "nulls", "truefalse", '"', "'", '"\\', '"\\x41"', '"\\u12"', '"\\ud800"',
         "01x", "1.", ".5", "-", "+1", "1e", "NaN", "Infinity", "9" * 41, "{[1]:2}", "{{}", '{{"a":{}}:1}',
-        "{true:1}", "{null:1}", "{1.5:{}", "// no\n1", "[1]]", '{"a":1}}', "\x00", "\ufeff1",
+        "{true:1}", "{null:1}", "{1.5:{}", "// no\n1", "[1]]", '{"a":1}}', "\x00", "\ufeff1", "1e999", "[-1e999]",
     ],
 )  # fmt: skip
 def test_what_is_refused(text: str) -> None:
