@@ -40,10 +40,11 @@ MOST_AHEAD = 65_536  # entries beyond the last one that is known to be confirmed
 
 
 class CursorCore:
-    """See the module. ``changes`` counts what there was to write; ``counts`` are those of the newest list."""
+    """See the module. ``changes`` counts what there was to write, ``resets`` the seeks; ``counts`` are those of the
+    newest list."""
 
     def __init__(self, counts: EntryCounts, mark: Position, properties: Mapping[str, int] | None = None) -> None:
-        self.counts, self.mark, self.changes = counts, mark, 0
+        self.counts, self.mark, self.changes, self.resets = counts, mark, 0, 0
         self.properties = dict(properties or {})  # written beside the mark, and kept as they are
         self._ends: dict[LedgerId, EntryId] = {}  # of open ledgers, as far as is known: the entry after the last one
         self._acks: dict[LedgerId, LedgerAcks] = {}
@@ -193,6 +194,7 @@ class CursorCore:
     def reset(self, at: Position, batch_size: int = 0) -> None:
         """Make this entry or message the first that is not acknowledged, and forget all else (a seek)."""
         self.changes += 1
+        self.resets += 1
         for ledger in tuple(self._order):
             self._drop(ledger)
         self.mark = Position(at.ledger, at.entry - 1)

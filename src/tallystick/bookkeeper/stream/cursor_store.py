@@ -5,6 +5,10 @@ replaced as it has grown long or old: the new one gets the newest state, then th
 deleted. When it takes nothing more the node gets the state, and the next save makes another. Closing leaves the state
 in the node if that is small.
 
+From the node to the first state in its ledger, and from each of those to the next, only more is acknowledged: who gets
+an older one, as a reader that fences nobody may, takes the cursor to need too much, never too little. So a seek, after
+which less may be acknowledged, is stored in the node, and the next state begins another ledger.
+
 Every write of the node is a compare-and-set. Opening a cursor writes it, too, so that whoever owned it before changes
 nothing from then on: its cursor ledger is fenced, and the node has another version.
 """
@@ -51,6 +55,11 @@ class CursorImage(Protocol):
     @property
     def ranges(self) -> int: ...
 
+    @property
+    def resets(self) -> int:
+        """Returns how often less was acknowledged than before."""
+        ...
+
     def state(self) -> CursorState: ...
 
     def snapshot(self, most_ranges: int) -> CursorState:
@@ -77,6 +86,7 @@ class CursorStore:
         self._doubtful: CursorInfo | None = None  # a write of the node whose response was lost
         self._writer: LedgerWriter | None = None  # of the cursor ledger, which is the one that the node names
         self._made_at = 0.0
+        self._resets = 0  # as many as all states in the cursor ledger have
 
     @property
     def ledger(self) -> LedgerId:
@@ -126,6 +136,8 @@ class CursorStore:
         then it may be stored, and the next save tries again."""
         for _ in core.prepare():
             await asyncio.sleep(0)
+        if core.resets != self._resets:
+            return await self._save_to_node(core)
         if self._writer is not None and not self._is_worn(self._writer):
             try:
                 await self._writer.append(core.encoded())
@@ -138,7 +150,7 @@ class CursorStore:
                 return
             except (LedgerError, Unavailable) as error:
                 self._emit("cursor ledger failed", reason=error)
-        await self._save_to_node(core.state())
+        await self._save_to_node(core)
 
     def _is_worn(self, writer: LedgerWriter) -> bool:
         age_s = self._context.context.clock.now() - self._made_at
@@ -208,8 +220,10 @@ class CursorStore:
             text = "a Pulsar broker has the stream, and its cursors"
             raise StreamFenced(text, stream=self._stream, cursor=self._cursor) from error
 
-    async def _save_to_node(self, state: CursorState) -> None:
-        await self._replace_node(NO_LEDGER, state)
+    async def _save_to_node(self, core: CursorImage) -> None:
+        resets = core.resets
+        await self._replace_node(NO_LEDGER, core.state())
+        self._resets = resets
         self.abort()
 
     async def is_unchanged(self) -> bool:
@@ -233,7 +247,7 @@ class CursorStore:
             if self._writer is not None:
                 await self._writer.close()
         elif not is_saved or self._info.ledger != NO_LEDGER:
-            await self._save_to_node(core.state())
+            await self._save_to_node(core)
 
     def abort(self) -> None:
         """Store nothing more."""

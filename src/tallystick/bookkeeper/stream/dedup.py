@@ -66,6 +66,7 @@ class _Numbers:
 
     kept: CursorState
     ranges: int = 0
+    resets: int = 0
 
     def state(self) -> CursorState:
         return self.kept

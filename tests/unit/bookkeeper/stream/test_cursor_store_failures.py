@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from tallystick.errors import (
     MetadataError,
     MetadataUnavailable,
     MetadataUncertain,
+    NoSuchLedger,
     NoSuchStream,
     RecoveryIncomplete,
     StreamFenced,
@@ -180,6 +182,24 @@ async def test_a_lost_cursor_ledger_is_rebuilt_from_the_node(
         assert lost.fields["mark"] == str(info.state.mark)
         cluster.events.clear()
     assert (await node(cursors)).ledger == NO_LEDGER
+
+
+async def test_a_seek_back_needs_no_cursor_ledger(cluster: SmallCluster, stream: Stream, cursors: Cursors) -> None:
+    """Else a lost one would pass over what was not acknowledged any more."""
+    cursor = await cursors.open(NAME, "billing")
+    await cursor.ack_up_to(position(cursor, 14))
+    ledger = (await node(cursors)).ledger
+    await cursor.seek("beginning")
+    mark = cursor.mark
+    assert mark < position(cursor, 0)
+    cursor.abort()
+    await cursors._context.deletions.done()
+    with contextlib.suppress(NoSuchLedger):
+        await cluster.client(5).delete_ledger(ledger)
+    async with cursors_of(cluster.client(6)).open(NAME, "billing", takeover=True) as again:
+        assert again.mark == mark
+        await acked(again, 0)
+        assert (await node(cursors)).ledger not in (ledger, NO_LEDGER), "what follows goes to a ledger as ever"
 
 
 async def test_bookies_that_are_away_are_no_loss(cluster: SmallCluster, stream: Stream, cursors: Cursors) -> None:

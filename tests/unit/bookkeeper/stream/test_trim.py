@@ -197,3 +197,17 @@ async def test_a_broken_cursor_keeps_everything(cluster: SmallCluster) -> None:
         await fill(stream)
         await asyncio.sleep(200)
         assert await listed(cluster) == [0, 1, 2, 3, 4] and "stream not trimmed" in cluster.kinds()
+
+
+async def test_a_cursor_that_was_moved_back_just_now_keeps_what_it_needs(cluster: SmallCluster) -> None:
+    """Also while nobody has told yet how far its ledger is confirmed."""
+    bk, reading = cluster.client(), cluster.client(2)
+    async with bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=30)) as stream:
+        cursor = await reading.cursor(NAME, "c", entry_format="raw")
+        await fill(stream)
+        await asyncio.sleep(31)
+        for position in ("0:0", "3:1"):
+            await cursor.ack_up_to(position)
+        await cursor.seek("beginning")
+        assert await stream.trim() == []
+        assert [message.data for message in await cursor.read(1)] == [b"0"]
