@@ -28,11 +28,12 @@ from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.owner import StreamOwner
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
+from tallystick.bookkeeper.stream.rollover import Phase
 from tallystick.bookkeeper.stream.trim import stored_state
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.errors import (
     CorruptEntry,
     NoSuchCursor,
@@ -227,7 +228,9 @@ class Deduplication:
                 raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
             self._core = core
             if not self._is_in_doubt:
-                self._read_from = None
+                # What is in doubt may be in a ledger that is yet to be closed: that is read when the next one is open.
+                is_open = self._owner.phase is Phase.OPENED
+                self._read_from = None if is_open else Position(ledger, NO_ENTRY)
 
     async def keep(self, up_to: Position) -> None:
         """Save the numbers of all entries up to this position, which are to be deleted: for ``work`` that is ``alone``.
@@ -241,7 +244,7 @@ class Deduplication:
                 return
             if state.mark >= up_to:
                 return
-        while self._read_from is not None:
+        while self._read_from is not None and self._read_from < up_to:
             await self._load(self._owner.ledger)
         if self._saving is not None:
             await asyncio.gather(self._saving, return_exceptions=True)
@@ -296,6 +299,8 @@ class Deduplication:
     async def _save_now(self) -> None:
         async with self._turn:
             mark = self._owner.flow.last_confirmed
+            if self._read_from is not None:  # behind that there are entries whose numbers are not known
+                mark = min(mark, self._read_from)
             await asyncio.sleep(0)  # whoever was confirmed by now is in the core
             unsaved, store = self._unsaved, self._store
             assert store is not None, "the numbers were read"
