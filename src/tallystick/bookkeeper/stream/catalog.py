@@ -6,6 +6,10 @@ was never part of the stream, or is no more. So nothing leaks, and nothing has t
 noted ledger condemns it first: a list that would have it is refused from then on, so that of the owner that made it and
 is about to list it, and whoever deletes what is not listed, one fails.
 
+A change of the list that depends on more than the list, on where cursors are or that there is no other stream of the
+name by now, begins with a node beside the notes, which goes in one with the change. Whoever makes a stream or a cursor,
+or moves one back, deletes such nodes: the change fails then, and is decided again.
+
 What is made for a cursor is noted apart: the stream's owner, who deletes what is noted, knows nothing of it. As soon as
 nobody needs it its note is among the stream's.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
+from urllib.parse import quote
 
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Change, Check, Create, Creation, Delete, MetadataStore, Update, Version
@@ -36,12 +41,19 @@ from tallystick.runtime.turn_steps import in_turns
 
 MISSING: Version = -1  # of a node that is to be made
 
+_BEGUN = "change-"  # how the nodes of changes begin that are under way
+
+
+class ChangeOvertaken(Exception):
+    """What the change depends on may be another by now: decide it again."""
+
 
 class StreamCatalog:
     """See the module. Raises MetadataUnavailable and its kinds in every call."""
 
     def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
         self.store, self.paths = store, paths
+        self._names = 0  # that were given
 
     async def read(self, stream: str, *, synced: bool = False, codec: ListCodec | None = None) -> Versioned[StreamInfo]:
         """Returns the list of a stream. ``synced``: as of now. Raises NoSuchStream, MetadataError for foreign bytes.
@@ -72,9 +84,10 @@ class StreamCatalog:
         """Make an empty stream, or return the one that exists; ``codec`` as in ``read``.
 
         What is noted is condemned before: an owner of an earlier stream of this name, which was deleted, lists nothing
-        in the new one.
+        in the new one, and changes nothing there.
         """
         while True:
+            await self.overtake(stream)
             for ledger in await self.going(stream):
                 await self.condemn(stream, ledger)
             with contextlib.suppress(ZnodeExists, MetadataUncertain):
@@ -90,18 +103,23 @@ class StreamCatalog:
         *,
         noted: Collection[LedgerId] = (),
         settled: Collection[LedgerId] = (),
+        begun: str | None = None,
         codec: ListCodec | None = None,
     ) -> Version:
         """Replace the list. Returns its new version. Raises StreamFenced when another owner wrote it, or deleted it.
 
-        ``noted`` get notes in one with it: they are to be deleted. The notes of ``settled`` go. A write whose response
-        was lost raises MetadataUncertain: read the list, and write again what is not there. ``codec`` as in ``read``.
+        ``noted`` get notes in one with it: they are to be deleted. The notes of ``settled`` go. ``begun`` is what
+        ``begin`` returned: raises ChangeOvertaken if the change was overtaken. A write whose response was lost raises
+        MetadataUncertain: read the list, and write again what is not there. ``codec`` as in ``read``.
         """
         data = await in_turns((codec or ListCodec()).encoding(info))
         update = Update(self.paths.stream(stream), data, version)
+        ends = [] if begun is None else [Delete(begun)]
         try:
-            await self._change(update, stream, noted, settled)
+            await self._change(update, stream, noted, settled, beside=ends)
         except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:
+            if begun is not None and error.path == begun:
+                raise ChangeOvertaken from None
             raise StreamFenced("another owner changed the list of this stream", stream=stream) from error
         return version + 1
 
@@ -119,8 +137,30 @@ class StreamCatalog:
         await self.forget_notes(stream)
         return True
 
+    def change_name(self) -> str:
+        """Returns the name of a change that nobody else gives to one, for whoever makes one at a time."""
+        self._names += 1
+        return f"{_BEGUN}{quote(self.store.owners[-1], safe='')}-{self._names}"
+
+    async def begin(self, stream: str, name: str) -> str:
+        """Begin a change of the list. Returns what ``write`` wants of it; read what it depends on after this."""
+        path = f"{self.paths.going(stream)}/{name}"
+        with contextlib.suppress(ZnodeExists):  # it failed before: nobody has overtaken it since
+            await self.store.change(Create(path))
+        return path
+
+    async def overtake(self, stream: str) -> None:
+        """Let all changes of the list that are begun be decided again."""
+        await self.store.sync()
+        folder = self.paths.going(stream)
+        for name in await self.store.children(folder) or []:
+            if name.startswith(_BEGUN):
+                with contextlib.suppress(NoSuchZnode):
+                    await self.store.change(Delete(f"{folder}/{name}"))
+
     async def forget_notes(self, stream: str) -> None:
         """Delete the folder of a stream's notes, unless there are any."""
+        await self.overtake(stream)
         with contextlib.suppress(NoSuchZnode, ZnodeNotEmpty):
             await self.store.change(Delete(self.paths.going(stream)))
 
@@ -166,6 +206,7 @@ class StreamCatalog:
                 continue
             except ZnodeExists as error:
                 raise StreamFenced("another owner made this cursor", stream=stream, cursor=cursor) from error
+            await self.overtake(stream)
             return 0
 
     async def write_cursor(
@@ -215,15 +256,16 @@ class StreamCatalog:
         noted: Collection[LedgerId],
         settled: Collection[LedgerId],
         cursor: str | None = None,
+        beside: Sequence[Change] = (),
     ) -> None:
-        """Make a change with its notes; those that are settled are the cursor's, if one is named. A ledger that has a
-        note already gets no other."""
+        """Make a change with its notes, and others ``beside`` it; the notes that are settled are the cursor's, if one
+        is named. A ledger that has a note already gets no other."""
         new_notes = {path: Create(path) for path in [self.paths.going(stream, ledger) for ledger in noted]}
         # A note that is not as it was made is of a ledger that is condemned.
         old_notes = [Delete(self.paths.going(stream, ledger, cursor=cursor), 0) for ledger in settled]
         while True:
             try:
-                return await self.store.change(change, *new_notes.values(), *old_notes)
+                return await self.store.change(change, *new_notes.values(), *old_notes, *beside)
             except ZnodeExists as error:
                 if new_notes.pop(error.path or "", None) is None:
                     raise

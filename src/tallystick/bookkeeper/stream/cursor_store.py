@@ -223,7 +223,9 @@ class CursorStore:
     async def _save_to_node(self, core: CursorImage) -> None:
         resets = core.resets
         await self._replace_node(NO_LEDGER, core.state())
-        self._resets = resets
+        if resets != self._resets:
+            await self._context.catalog.overtake(self._stream)  # a trimmer may have read where it was before
+            self._resets = resets
         self.abort()
 
     async def is_unchanged(self) -> bool:

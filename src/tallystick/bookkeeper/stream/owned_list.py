@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.stream.catalog import StreamCatalog
+from tallystick.bookkeeper.stream.catalog import ChangeOvertaken, StreamCatalog
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -31,7 +31,7 @@ Edit = Callable[[StreamInfo], ListChange]
 class OwnedList:
     """What is stored of a stream, as its owner wrote or read it last. One change at a time."""
 
-    __slots__ = ("_catalog", "_codec", "_creation", "_doubtful", "_stream", "info", "version")
+    __slots__ = ("_catalog", "_codec", "_creation", "_doubtful", "_name", "_stream", "info", "version")
 
     def __init__(
         self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo], codec: ListCodec | None = None
@@ -39,20 +39,36 @@ class OwnedList:
         """``codec`` is what has decoded the list."""
         self._catalog, self._stream, self._codec = catalog, stream, codec or ListCodec()
         self.info, self.version, self._creation = versioned.value, versioned.version, versioned.creation
+        self._name = catalog.change_name()
         self._doubtful: StreamInfo | None = None  # a write whose response was lost
 
-    async def change(self, edit: Edit) -> ListChange:
+    async def begin(self) -> str:
+        """Begin a change that depends on more than the list: read that after this. Raises MetadataError."""
+        return await self._catalog.begin(self._stream, self._name)
+
+    async def change(self, edit: Edit, begun: str | None = None) -> ListChange:
         """Store what ``edit`` makes of the list, nothing if that is the same. Returns what it made.
 
-        Raises StreamFenced when another owner wrote the list. After any other MetadataError call it again: a write that
-        was made all the same is found then.
+        ``begun``: what it makes depends on what was read since ``begin`` returned this; raises ChangeOvertaken if that
+        may be another by now. Raises StreamFenced when another owner wrote the list. After any other MetadataError call
+        it again: a write that was made all the same is found then.
         """
+        while True:
+            try:
+                return await self._change_now(edit, begun)
+            except ChangeOvertaken:
+                if begun is not None:
+                    raise
+
+    async def _change_now(self, edit: Edit, begun: str | None) -> ListChange:
         while True:
             if self._doubtful is not None:
                 await self._read_back(self._doubtful)
             change = edit(self.info)
             if change.info == self.info:
                 return change
+            if begun is None and not change.settled:  # else a note says whether there is another stream by now
+                begun = await self.begin()
             await self._require_same()
             try:
                 self.version = await self._catalog.write(
@@ -61,6 +77,7 @@ class OwnedList:
                     self.version,
                     noted=change.noted,
                     settled=change.settled,
+                    begun=begun,
                     codec=self._codec,
                 )
             except MetadataUncertain:
@@ -72,7 +89,8 @@ class OwnedList:
     async def _require_same(self) -> None:
         """Raises StreamFenced if this stream was deleted. Another one of its name may have the same version.
 
-        A ledger to be listed is noted before: who makes the stream anew after this condemns the note.
+        A ledger to be listed is noted before, and any other change begun: who makes the stream anew after this condemns
+        the note, and overtakes the change.
         """
         if await self._catalog.creation(self._stream) != self._creation:
             raise self._deleted()

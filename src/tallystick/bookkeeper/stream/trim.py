@@ -1,7 +1,8 @@
 """How the ledgers that nobody needs leave a stream: the list first, with a note of each; then the ledgers.
 
-Every cursor's stored position is read at the moment of trimming. Who stores one later finds what it needs, or that it
-asked for what was deleted before.
+Every cursor's stored position is read at the moment of trimming. Who makes a cursor meanwhile, or moves one back,
+overtakes the change of the list: it is decided again. Who does so later finds what it needs, or that it asked for what
+was deleted before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
+from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION, trimmable
@@ -21,6 +23,7 @@ from tallystick.runtime.turn_steps import in_turns
 
 Keep = Callable[[Position], Awaitable[None]]
 
+ATTEMPTS = 5  # to drop ledgers, while cursors are moved back or made
 MOST_DROPPED = 500  # ledgers in one change: ZooKeeper takes a megabyte
 
 
@@ -32,17 +35,27 @@ async def trim_stream(
     ``keep`` saves before what entries up to a position say and nothing else does. Raises StreamFenced, MetadataError,
     Unavailable.
     """
-    if not settings.has_retention:
-        return []
-    marks = await cursor_marks(context, stream)
-    dropped = trimmable(stored_list.info, marks.values(), settings, context.context.clock.wall_ms())
-    if dropped:
-        last = next(each for each in stored_list.info.ledgers if each.ledger == dropped[-1])
+    dropped: list[LedgerId] = []
+    overtaken = 0
+    while settings.has_retention and overtaken < ATTEMPTS:
+        info, now_ms = stored_list.info, context.context.clock.wall_ms()
+        part = trimmable(info, (await cursor_marks(context, stream)).values(), settings, now_ms)[:MOST_DROPPED]
+        if not part:
+            break
+        last = next(each for each in info.ledgers if each.ledger == part[-1])
         await keep(Position(last.ledger, last.entries - 1))
-    for at in range(0, len(dropped), MOST_DROPPED):
-        part = dropped[at : at + MOST_DROPPED]
-        await stored_list.change(without(part))
+        begun = await stored_list.begin()
+        marks = (
+            await cursor_marks(context, stream)
+        ).values()  # of those that moved back, or were made, since then, too
+        part = trimmable(info, marks, settings, now_ms)[: len(part)]
+        try:
+            await stored_list.change(without(part), begun)
+        except ChangeOvertaken:
+            overtaken += 1
+            continue
         context.deletions.add(stream, part)
+        dropped += part
     if dropped:
         context.context.events.emit("stream trimmed", stream=stream, ledgers=len(dropped), last=dropped[-1])
     return dropped

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.small_cluster import SmallCluster
-from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_list
-from tallystick.bookkeeper.metadata.store import Update
+from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_all, read_list
+from tallystick.bookkeeper.metadata.store import Update, Version
 from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
@@ -211,3 +214,84 @@ async def test_a_cursor_that_was_moved_back_just_now_keeps_what_it_needs(cluster
         await cursor.seek("beginning")
         assert await stream.trim() == []
         assert [message.data for message in await cursor.read(1)] == [b"0"]
+
+
+def before_the_next_write(
+    bk: BookKeeper, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[object]]
+) -> None:
+    """Let others work right before this client writes a list, as if it had been paused there."""
+    catalog = bk.stream_context.catalog
+    write = catalog.write
+
+    async def write_late(*arguments: Any, **more: Any) -> Version:
+        monkeypatch.setattr(catalog, "write", write)
+        await work()
+        return await write(*arguments, **more)
+
+    monkeypatch.setattr(catalog, "write", write_late)
+
+
+@pytest.mark.parametrize("what", ["moved back", "made"])
+async def test_a_cursor_that_moves_back_or_is_made_while_others_trim(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    bk, reading = cluster.client(), cluster.client(2)
+    async with bk.open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=30)) as stream:
+        cursor = await reading.cursor(NAME, "c", entry_format="raw")
+        await fill(stream)
+        await asyncio.sleep(31)
+        await cursor.ack_up_to("3:1")
+        if what == "made":
+            before_the_next_write(bk, monkeypatch, lambda: reading.cursor(NAME, "d", entry_format="raw"))
+        else:
+            before_the_next_write(bk, monkeypatch, lambda: cursor.seek("1:0"))
+        assert await stream.trim() == ([] if what == "made" else [0])
+        assert 1 in await listed(cluster)
+        await cursor.seek("end")
+        if what == "made":
+            await reading.delete_cursor(NAME, "d", takeover=True)
+        assert (await stream.trim())[-1] == 3
+        folder = bk.stream_context.catalog.paths.going(NAME)
+        await bk.stream_context.deletions.done()
+        assert await bk.context.driver.store.children(folder) == [], "nothing of it is left"
+
+
+@pytest.mark.parametrize("what", ["trim", "terminate", "delete"])
+async def test_who_was_paused_changes_nothing_of_another_stream_of_the_name(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its list has the same version."""
+    bk, other = cluster.client(), cluster.client(2)
+    stream = await bk.open_stream(NAME, settings=replace(KEEPS_ALL, retention_s=30))
+    await fill(stream)
+    await asyncio.sleep(20)
+    made: list[Stream] = []
+
+    async def make_anew() -> None:
+        version = (await bk.stream_context.catalog.read(NAME)).version
+        await other.delete_stream(NAME, takeover=True)
+        made.append(await other.open_stream(NAME, settings=KEEPS_ALL))
+        while (await bk.stream_context.catalog.read(NAME)).version < version:
+            await made[0].append(b"new")
+            await made[0].roll_over()
+        assert (await bk.stream_context.catalog.read(NAME)).version == version
+
+    with pytest.raises(StreamFenced):
+        if what == "trim":
+            await asyncio.sleep(11)
+            before_the_next_write(bk, monkeypatch, make_anew)
+            await stream.trim()
+        elif what == "terminate":
+            await stream._owner.alone(stream._owner.end)
+            before_the_next_write(bk, monkeypatch, make_anew)
+            await stream.terminate()
+        else:
+            await stream.close()
+            before_the_next_write(bk, monkeypatch, make_anew)
+            await bk.delete_stream(NAME)
+    before = await listed(cluster)
+    last = await made[0].append(b"newest")
+    assert before and last.ledger == before[-1]
+    await made[0].close()
+    assert (await read_all(cluster))[-1][1] == b"newest"
+    stream.abort()
