@@ -142,17 +142,18 @@ class StreamCatalog:
         self._names += 1
         return f"{_BEGUN}{quote(self.store.owners[-1], safe='')}-{self._names}"
 
-    async def begin(self, stream: str, name: str) -> str:
-        """Begin a change of the list. Returns what ``write`` wants of it; read what it depends on after this."""
-        path = f"{self.paths.going(stream)}/{name}"
+    async def begin(self, stream: str, name: str, cursor: str | None = None) -> str:
+        """Begin a change of the list, or of a cursor. Returns what writing wants of it; read what it depends on after
+        this."""
+        path = f"{self.paths.going(stream, cursor=cursor)}/{name}"
         with contextlib.suppress(ZnodeExists):  # it failed before: nobody has overtaken it since
             await self.store.change(Create(path))
         return path
 
-    async def overtake(self, stream: str) -> None:
-        """Let all changes of the list that are begun be decided again."""
+    async def overtake(self, stream: str, cursor: str | None = None) -> None:
+        """Let all changes of the list, or of a cursor, that are begun be decided again."""
         await self.store.sync()
-        folder = self.paths.going(stream)
+        folder = self.paths.going(stream, cursor=cursor)
         for name in await self.store.children(folder) or []:
             if name.startswith(_BEGUN):
                 with contextlib.suppress(NoSuchZnode):
@@ -200,6 +201,7 @@ class StreamCatalog:
         change = Create(self.paths.cursor(stream, cursor), await in_turns(wire.cursor_encoding(info)))
         while True:
             listed = await self.read(stream, synced=True)
+            await self.overtake(stream, cursor)  # what would change an earlier one of its name
             try:
                 await self.store.change(Check(self.paths.stream(stream), listed.version), change)
             except (ZnodeChanged, NoSuchZnode):  # its owner wrote the list, or it was deleted just now
@@ -218,9 +220,11 @@ class StreamCatalog:
         *,
         noted: Collection[LedgerId] = (),
         settled: Collection[LedgerId] = (),
+        begun: str | None = None,
     ) -> Version:
         """Make the node of a cursor (version MISSING) or replace it. Returns its new version. Raises StreamFenced as
-        ``write`` does, also when there is one already; NoSuchStream where one is to be made.
+        ``write`` does, also when there is one already, or ``begun`` was overtaken; NoSuchStream where one is to be
+        made.
 
         ``noted`` are to be deleted: the stream notes them. The notes of ``settled``, which the cursor made, go.
         """
@@ -228,7 +232,7 @@ class StreamCatalog:
             return await self._create_cursor(stream, cursor, info)
         update = Update(self.paths.cursor(stream, cursor), await in_turns(wire.cursor_encoding(info)), version)
         try:
-            await self._change(update, stream, noted, settled, cursor)
+            await self._change(update, stream, noted, settled, cursor, beside=[] if begun is None else [Delete(begun)])
         except (ZnodeChanged, NoSuchZnode, ZnodeExists) as error:
             raise StreamFenced("another owner changed this cursor", stream=stream, cursor=cursor) from error
         return version + 1
@@ -245,6 +249,7 @@ class StreamCatalog:
             await self._change(delete, stream, dead, unused, cursor)
         except (ZnodeChanged, NoSuchZnode) as error:
             raise StreamFenced("another owner changed this cursor", stream=stream, cursor=cursor) from error
+        await self.overtake(stream, cursor)
         with contextlib.suppress(NoSuchZnode, ZnodeNotEmpty):
             await self.store.change(Delete(self.paths.going(stream, cursor=cursor)))
         return dead

@@ -83,6 +83,7 @@ class CursorStore:
     ) -> None:
         self._context, self._stream, self._cursor, self._lease = context, stream, cursor, lease
         self._info, self._version, self._creation = stored.value, stored.version, stored.creation
+        self._change_name = context.catalog.change_name()
         self._doubtful: CursorInfo | None = None  # a write of the node whose response was lost
         self._writer: LedgerWriter | None = None  # of the cursor ledger, which is the one that the node names
         self._made_at = 0.0
@@ -279,10 +280,14 @@ class CursorStore:
                 await self._read_back(self._doubtful)
                 if self._info is info:
                     return
+            # A note that is to go says as well whether there is another cursor by now.
+            begun = (
+                None if settled else await self._context.catalog.begin(self._stream, self._change_name, self._cursor)
+            )
             await self._require_same()
             try:
                 self._version = await self._context.catalog.write_cursor(
-                    self._stream, self._cursor, info, self._version, noted=noted, settled=settled
+                    self._stream, self._cursor, info, self._version, noted=noted, settled=settled, begun=begun
                 )
             except MetadataUncertain:
                 self._doubtful = info
@@ -291,7 +296,10 @@ class CursorStore:
                 return
 
     async def _require_same(self) -> None:
-        """Raises StreamFenced if this cursor was deleted. Another one of its name may have the same version."""
+        """Raises StreamFenced if this cursor was deleted. Another one of its name may have the same version.
+
+        Who makes the cursor anew after this overtakes the change.
+        """
         if await self._context.catalog.creation(self._stream, self._cursor) != self._creation:
             raise StreamFenced("this cursor was deleted", stream=self._stream, cursor=self._cursor)
 

@@ -15,8 +15,9 @@ from support.listed_streams import NAME
 from support.small_cluster import SmallCluster
 from support.stored_cursors import acked, ledgers, node, notes, position
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.store import Update
+from tallystick.bookkeeper.metadata.store import Update, Version
 from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -338,3 +339,38 @@ async def test_a_ledger_that_the_node_may_name_is_not_deleted(
     cursors.close()
     async with cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True) as again:
         assert again.mark == position(again, 0) and "cursor ledger lost" not in cluster.kinds()
+
+
+@pytest.mark.parametrize("what", ["open", "close"])
+async def test_who_was_paused_changes_nothing_of_another_cursor_of_the_name(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its node has the same version."""
+    cursor = await cursors.open(NAME, "billing")
+    await cursor.ack_up_to(position(cursor, 14))
+    if what == "open":
+        await cursor.close()
+    catalog, others = cursors._context.catalog, cursors_of(cluster.client(5))
+    write = catalog.write_cursor
+    made: list[Cursor] = []
+
+    async def write_late(*arguments: Any, **more: Any) -> Version:
+        monkeypatch.setattr(catalog, "write_cursor", write)
+        version = (await catalog.read_cursor(NAME, "billing")).version
+        await others.delete(NAME, "billing", takeover=True)
+        made.append(await others.open(NAME, "billing"))
+        while (await catalog.read_cursor(NAME, "billing")).version < version:
+            await made[0].seek("beginning")
+        assert (await catalog.read_cursor(NAME, "billing")).version == version
+        return await write(*arguments, **more)
+
+    monkeypatch.setattr(catalog, "write_cursor", write_late)
+    with pytest.raises(StreamFenced):
+        await (cursors.open(NAME, "billing") if what == "open" else cursor.close())
+    await acked(made[0], 0)
+    await made[0].close()
+    async with others.open(NAME, "billing") as again:
+        assert again.mark == position(again, 0)
+        await others.delete(NAME, "billing", takeover=True)
+    folder = catalog.paths.going(NAME, cursor="billing")
+    assert await catalog.store.children(folder) is None, "nothing of it is left"
