@@ -19,7 +19,7 @@ from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.leases import Lease, Leases
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import StreamClosed, StreamFenced, TallyError, UsageError
+from tallystick.errors import PositionTrimmed, StreamClosed, StreamFenced, TallyError, UsageError
 from tallystick.runtime.arguments import instance, items, whole
 from tallystick.runtime.loops import check_loop
 
@@ -144,6 +144,16 @@ class Cursor:
         self._core.reset(place.position, place.batch_size)
         await self._reading.set(place.position)
         await self._save()
+        if position not in (None, "beginning", "end"):
+            await self._require_kept(place.position)
+
+    async def _require_kept(self, position: Position) -> None:
+        """Raises PositionTrimmed if it was deleted before others saw the cursor there: from now on it is kept."""
+        await self._list.look(self._core)
+        if position < self._list.list.trimmed:
+            first = self._core.counts.first
+            place = None if first is None else Position(first, 0)
+            raise PositionTrimmed(stream=self.stream, position=position, first=place)
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, CursorInfo, CursorState, Position
-from tallystick.errors import MetadataUnavailable, NoSuchLedger, StreamFenced
+from tallystick.errors import MetadataUnavailable, NoSuchLedger, PositionTrimmed, StreamFenced
 
 KEEPS_NOTHING = StreamSettings(entry_format="raw", max_entries_per_ledger=2, retention_s=0)
 KEEPS_ALL = replace(KEEPS_NOTHING, retention_s=-1)
@@ -254,6 +254,27 @@ async def test_a_cursor_that_moves_back_or_is_made_while_others_trim(
         folder = bk.stream_context.catalog.paths.going(NAME)
         await bk.stream_context.deletions.done()
         assert await bk.context.driver.store.children(folder) == [], "nothing of it is left"
+
+
+async def test_a_place_that_is_deleted_before_a_seek_is_stored_is_told(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client().open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=30)) as stream:
+        cursor = await cluster.client(2).cursor(NAME, "c", entry_format="raw")
+        await fill(stream)
+        await asyncio.sleep(31)
+        await cursor.ack_up_to("3:1")
+        saved = cursor._saves.saved
+
+        async def save_late() -> None:
+            await stream.trim()
+            await saved()
+
+        monkeypatch.setattr(cursor._saves, "saved", save_late)
+        with pytest.raises(PositionTrimmed) as trimmed:
+            await cursor.seek("1:0")
+        assert trimmed.value.first == Position(4, 0) == cursor.read_position
+        await cursor.seek("4:0")
 
 
 @pytest.mark.parametrize("what", ["trim", "terminate", "delete"])
