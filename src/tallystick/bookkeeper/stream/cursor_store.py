@@ -138,7 +138,7 @@ class CursorStore:
         for _ in core.prepare():
             await asyncio.sleep(0)
         if core.resets != self._resets:
-            return await self._save_to_node(core)
+            return await self.save_in_node(core)
         if self._writer is not None and not self._is_worn(self._writer):
             try:
                 await self._writer.append(core.encoded())
@@ -151,7 +151,7 @@ class CursorStore:
                 return
             except (LedgerError, Unavailable) as error:
                 self._emit("cursor ledger failed", reason=error)
-        await self._save_to_node(core)
+        await self.save_in_node(core)
 
     def _is_worn(self, writer: LedgerWriter) -> bool:
         age_s = self._context.context.clock.now() - self._made_at
@@ -221,7 +221,8 @@ class CursorStore:
             text = "a Pulsar broker has the stream, and its cursors"
             raise StreamFenced(text, stream=self._stream, cursor=self._cursor) from error
 
-    async def _save_to_node(self, core: CursorImage) -> None:
+    async def save_in_node(self, core: CursorImage) -> None:
+        """Store what there is now without a cursor ledger. Raises as ``save``."""
         resets = core.resets
         await self._replace_node(NO_LEDGER, core.state())
         if resets != self._resets:
@@ -250,7 +251,7 @@ class CursorStore:
             if self._writer is not None:
                 await self._writer.close()
         elif not is_saved or self._info.ledger != NO_LEDGER:
-            await self._save_to_node(core)
+            await self.save_in_node(core)
 
     def abort(self) -> None:
         """Store nothing more."""

@@ -134,13 +134,14 @@ class Cursors:
         core = await in_turns(CursorCore.restored(cursor_list.counts, ends, state))
         if core.mark < state.mark:
             cursor_list.emit("cursor moved", mark=str(state.mark), to=str(core.mark))
-        handle = self._handle(core, cursor_list, store, lease, is_raw=is_raw)
         expired = expired_in(cursor_list.list.info)
-        if core.mark < expired and core.exists(expired):  # stored with what comes next, or in the node at the close
-            cursor_list.emit("cursor messages expired", mark=str(core.mark), to=str(expired))
+        if core.mark < expired and core.exists(expired):
+            mark = core.mark
             core.ack_up_to(expired)
+            await store.save_in_node(core)  # who reads nothing more would keep the ledgers
+            cursor_list.emit("cursor messages expired", mark=str(mark), to=str(expired))
         cursor_list.emit("cursor opened", mark=str(core.mark), takeover=takeover)
-        return handle
+        return self._handle(core, cursor_list, store, lease, is_raw=is_raw)
 
     async def _require_no_broker(self, stream: str) -> None:
         """Raises StreamOwned if a Pulsar broker may have the stream, and so its cursors."""

@@ -103,6 +103,21 @@ async def test_nothing_is_written_where_cursors_keep_up_or_there_are_none(
     assert "stream messages expired" not in cluster.kinds()
 
 
+async def test_a_new_cursor_that_reads_nothing_keeps_nothing_that_expired(cluster: SmallCluster) -> None:
+    settings = replace(TTL, retention_s=60)
+    async with cluster.client().open_stream(NAME, settings=settings) as stream:
+        await (await cluster.client().cursor(NAME, "billing")).close()
+        await fill(stream, "abcdef")
+        await asyncio.sleep(TTL.ttl_s - 40)
+        await stream.trim()
+        expired = expired_in(await read_list(cluster))
+        assert expired >= Position(0, 0)
+        async with cluster.client(2).cursor(NAME, "idle") as idle:
+            assert idle.mark == expired == await stored_mark(cluster, "idle")
+            await asyncio.sleep(2 * TTL.ttl_s)
+            assert (await read_list(cluster)).ledgers[0].ledger == 1
+
+
 async def test_what_expired_can_be_trimmed(cluster: SmallCluster) -> None:
     bk = cluster.client()
     async with bk.open_stream(NAME, settings=replace(TTL, retention_s=0)) as stream:
