@@ -59,8 +59,8 @@ STREAM_MUTANTS = (
     _planted(
         "a trim asks no cursor (S7)",
         "trim.py",
-        "dropped = trimmable(stored_list.info, marks.values(), settings,",
-        "dropped = trimmable(stored_list.info, [], settings,",
+        "return trimmable(info, marks.values(), settings,",
+        "return trimmable(info, [], settings,",
         "S7",
         38,
     ),

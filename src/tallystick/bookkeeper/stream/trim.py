@@ -38,17 +38,13 @@ async def trim_stream(
     dropped: list[LedgerId] = []
     overtaken = 0
     while settings.has_retention and overtaken < ATTEMPTS:
-        info, now_ms = stored_list.info, context.context.clock.wall_ms()
-        part = trimmable(info, (await cursor_marks(context, stream)).values(), settings, now_ms)[:MOST_DROPPED]
+        part = await _droppable(context, stream, stored_list.info, settings)
         if not part:
             break
-        last = next(each for each in info.ledgers if each.ledger == part[-1])
+        last = next(each for each in stored_list.info.ledgers if each.ledger == part[-1])
         await keep(Position(last.ledger, last.entries - 1))
         begun = await stored_list.begin()
-        marks = (
-            await cursor_marks(context, stream)
-        ).values()  # of those that moved back, or were made, since then, too
-        part = trimmable(info, marks, settings, now_ms)[: len(part)]
+        part = (await _droppable(context, stream, stored_list.info, settings))[: len(part)]  # as cursors may have moved
         try:
             await stored_list.change(without(part), begun)
         except ChangeOvertaken:
@@ -59,6 +55,12 @@ async def trim_stream(
     if dropped:
         context.context.events.emit("stream trimmed", stream=stream, ledgers=len(dropped), last=dropped[-1])
     return dropped
+
+
+async def _droppable(context: StreamContext, stream: str, info: StreamInfo, settings: StreamSettings) -> list[LedgerId]:
+    """Returns the ledgers that can leave the list now, in one change."""
+    marks = await cursor_marks(context, stream)
+    return trimmable(info, marks.values(), settings, context.context.clock.wall_ms())[:MOST_DROPPED]
 
 
 async def cursor_marks(context: StreamContext, stream: str) -> dict[str, Position]:
