@@ -229,7 +229,7 @@ STREAM_MUTANTS = (
         "() if ended.entries else (ended.ledger,), (ledger,))",
         "(), (ledger,))",
         "S8",
-        109,
+        124,
     ),
     _planted(
         "all that was sent to a ledger that ended is stored (S3)",
@@ -237,7 +237,7 @@ STREAM_MUTANTS = (
         "self._stored(last + 1 - self.confirmed)",
         "self._stored(1 << 30)",
         "S3",
-        109,
+        124,
     ),
     _planted(
         "what a ledger that ended did not take is sent to no other (S9)",
@@ -245,7 +245,7 @@ STREAM_MUTANTS = (
         "        self._appends.send_on()\n",
         "",
         "S9",
-        109,
+        124,
     ),
     _planted(
         "a stream is terminated before its last entry (S3)",
@@ -261,7 +261,7 @@ STREAM_MUTANTS = (
         ("        await self._reading.set(place.position)\n        await self._save()\n"),
         "        await self._reading.set(place.position)\n",
         "S6",
-        62,
+        431,
     ),
     _planted(
         "of a batch only the first number is known (S1)",
@@ -269,7 +269,7 @@ STREAM_MUTANTS = (
         "core.stored(opened.producer, opened.sequence, opened.last_sequence, position)",
         "core.stored(opened.producer, opened.sequence, opened.sequence, position)",
         "S1",
-        13,
+        614,
     ),
     _planted(
         "a deletion condemns nothing (S4)",
@@ -301,7 +301,7 @@ STREAM_MUTANTS = (
         "        dead = sorted({*noted, *unused})\n",
         "        dead = sorted(noted)\n",
         "S8",
-        24,
+        197,
     ),
     _planted(
         "a new cursor ledger begins empty (S6)",
