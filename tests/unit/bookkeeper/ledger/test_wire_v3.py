@@ -152,10 +152,11 @@ async def test_adds_to_several_bookies_are_encoded_once() -> None:
     assert request_ids(again) == [(4 << 20) + entry for entry in entries]  # another lane: late responses are not its
 
 
-async def test_the_numbers_of_adds_stay_in_their_lane() -> None:
-    wire, first = Connection().wire, 3 * MOST_AT_ONCE - 10
-    ids = request_ids(wire.adds(wire.adds_name(7, 3), range(first, first + 20), small_adds(first, 20)))
-    assert ids == list(range(3 << 20, (3 << 20) + 20))
+@pytest.mark.parametrize(("left", "count", "number"), [(10, 20, 0), (1, 2, 0), (2, 2, MOST_AT_ONCE - 2)])
+async def test_the_numbers_of_adds_stay_in_their_lane(left: int, count: int, number: int) -> None:
+    wire, first = Connection().wire, 3 * MOST_AT_ONCE - left
+    ids = request_ids(wire.adds(wire.adds_name(7, 3), range(first, first + count), small_adds(first, count)))
+    assert ids == [(3 << 20) + number + at for at in range(count)]
 
 
 async def test_a_row_of_good_responses_is_reported_by_lane() -> None:

@@ -68,6 +68,16 @@ def test_logs_that_parted_before_a_long_message_or_a_blank_differ(bodies: tuple[
     assert objection(MemoryLog(kept + b"more", file_bytes=1 << 24), hello(slave)) is None
 
 
+def test_a_body_with_its_own_place_in_it_is_not_taken_for_a_head() -> None:
+    """R3: only a record has its magic in front of its place; the bytes of a body are equal wherever it was stored."""
+    place, body = 1 << 17, bytearray(b"x" * len(LONG))
+    at = place - stored(bytes(body), at_ms=1).index(body)
+    body[at + 28 : at + 36] = place.to_bytes(8, "big")
+    kept, lost = (stored(bytes(body), at_ms=at_ms) for at_ms in (1000, 1001))
+    found = objection(MemoryLog(lost, file_bytes=1 << 24), hello(MemoryLog(kept, file_bytes=1 << 24)))
+    assert found is not None and "differ" in found
+
+
 @pytest.mark.parametrize("shift", range(0, 2 * SMALLEST, 7))
 def test_the_head_before_the_last_pieces_is_found_wherever_it_is(shift: int) -> None:
     """Also over the border of two pieces of the search, and of two files, and before bytes that look like another."""
