@@ -357,8 +357,8 @@ class ConsumeQueue:
             self._delete_detached()
 
     def _delete_detached(self) -> None:
-        detached, self._detached = self._detached, []
-        self._files.delete(detached)
+        self._files.delete(self._detached)
+        self._detached = []  # not before: what fails is tried again
 
     def remove_expired_files(self) -> None:
         """Delete those that were detached, as a checkpoint noted, when a kill came."""

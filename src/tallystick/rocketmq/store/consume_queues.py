@@ -71,8 +71,9 @@ class ConsumeQueues:
         """Returns the queue, and makes it if it is missing."""
         queue = self.find(topic, queue_id)
         if queue is None:
-            if (old := self._take_leaving(topic, queue_id)) is not None:
-                old.delete()  # its files have the same names
+            if (old := self._leaving.get(topic, {}).get(queue_id)) is not None:
+                old.delete()  # its files have the names of the new ones: should this fail, they are still to go first
+                self._left(old)
             queue = ConsumeQueue(
                 self._disk,
                 root=self._root,
@@ -151,20 +152,17 @@ class ConsumeQueues:
         """Delete a detached queue's files and, unless the queue exists anew, its folder. On any thread, and more than
         once."""
         detached.delete()
-        self._take_leaving(detached.topic, detached.queue_id, detached)
+        self._left(detached)
         self._remove_folders(detached.topic, detached.queue_id)
 
-    def _take_leaving(self, topic: str, queue_id: int, only: ConsumeQueue | None = None) -> ConsumeQueue | None:
-        """Returns the detached queue of that name, which counts as detached no more; None if there is none, or another
-        one."""
+    def _left(self, detached: ConsumeQueue) -> None:
+        """A detached queue has no files any more."""
         with self._naming:
-            queues = self._leaving.get(topic, {})
-            if only is not None and queues.get(queue_id) is not only:
-                return None
-            queue = queues.pop(queue_id, None)
-            if not queues:
-                self._leaving.pop(topic, None)
-        return queue
+            queues = self._leaving.get(detached.topic, {})
+            if queues.get(detached.queue_id) is detached:
+                del queues[detached.queue_id]
+                if not queues:
+                    del self._leaving[detached.topic]
 
     def _remove_folders(self, topic: str, queue_id: int) -> None:
         """Remove the folders that nobody needs."""

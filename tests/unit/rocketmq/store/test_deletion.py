@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import permutations
 
 import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf
-from tallystick.errors import StorageError
+from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.check import check_store
 from tallystick.sim.disk import SimDisk
 
@@ -157,3 +158,27 @@ def test_a_checkpoint_syncs_what_is_there_of_a_queue_that_lost_a_file(lost: int)
         assert slave.bodies()[-1] == b"099"
         slave.disk.power_loss()
         slave.open()
+
+
+@pytest.mark.parametrize(("operation", "error"), [("unlink", StorageError), ("sync_dir", DiskFull)])
+def test_a_deletion_that_fails_when_its_topic_is_made_anew_takes_nothing_of_the_new_one(
+    operation: str, error: type[StorageError]
+) -> None:
+    """What was left to be deleted had the names of the new files."""
+    shelf = shelf_with_topic()
+    deletion = shelf.store.delete_topics(["Topic"])
+    deletion.note()
+    shelf.send(*NEW)
+    shelf.store.flush()
+    shelf.disk.fault = lambda done, path: error("bad") if done == operation and "Topic/0" in path else None
+    with contextlib.suppress(StorageError):
+        shelf.store.reput()
+    shelf.disk.fault = None
+    shelf.store.reput()
+    deletion.unlink()
+    shelf.settle()
+    assert shelf.disk.sizes(f"{ROOT}/consumequeue/Topic/0")
+    shelf.disk.power_loss()
+    shelf.open()
+    assert (shelf.bodies(), shelf.store.rebuilding) == (NEW, False)
+    consistent(shelf)

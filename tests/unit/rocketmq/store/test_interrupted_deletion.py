@@ -12,6 +12,7 @@ from tallystick.codec.checksum import crc32c
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.queue_state import read_queue_state
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.disk import read_file
 from tallystick.sim.disk import Crashed, SimDisk
 
@@ -181,3 +182,17 @@ def test_the_file_of_another_version_is_read(change: Callable[[list[object]], li
     (opened,) = told(shelf, "store opened")
     assert (opened["dispatched_again"], opened["queues_read"]) == (0, False)
     assert shelf.bodies() == SENT
+
+
+def test_files_of_a_queue_that_could_not_be_deleted_go_with_the_next_ones() -> None:
+    shelf = filled()
+    shelf.disk.fault = lambda operation, path: DiskFull() if (operation, path) == ("sync_dir", QUEUE) else None
+    with pytest.raises(DiskFull):
+        shelf.expire()
+    shelf.disk.fault = None
+    shelf.send(*SENT)
+    shelf.settle()
+    shelf.expire()
+    low, _ = shelf.store.queue_range("Topic", 0)
+    in_file = SMALL.consume_queue_file_units
+    assert first_names(shelf.disk)[1] == f"{(low - 1) // in_file * in_file * UNIT.size:020}"
