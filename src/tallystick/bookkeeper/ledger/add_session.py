@@ -144,7 +144,7 @@ class AddSession:
 
     async def room(self) -> None:
         """Wait for bytes to be confirmed, and taken by bookies that are behind. Then append, and ``wake`` the next."""
-        if self._is_full():
+        if self._room or self._is_full():
             if self._room is None:
                 self._room = Room(self._writers.loop, self._is_full)
             await self._room.wait()

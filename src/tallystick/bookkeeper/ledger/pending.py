@@ -63,7 +63,10 @@ class PendingAppends:
 
 
 class Room:
-    """A queue of callers that wait while ``is_full``. One is woken at a time, and must wake the next."""
+    """A queue of callers that wait while ``is_full``. One is woken at a time, and must wake the next.
+
+    Who waits stays in the queue until it runs: nobody overtakes it, though there may be room by then.
+    """
 
     __slots__ = ("_is_full", "_loop", "_waiters")
 
@@ -75,27 +78,31 @@ class Room:
         return len(self._waiters)
 
     async def wait(self) -> None:
-        """Wait until there is room. Call ``wake`` afterwards, whatever comes of the append."""
-        while self._is_full():
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiters.append(waiter)
-            try:
+        """Wait until there is room, and nobody waits who came before. Call ``wake`` afterwards, whatever comes of the
+        append."""
+        if not self._waiters and not self._is_full():
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+            while self._is_full():  # again: it stays the first
+                before, waiter = waiter, self._loop.create_future()
+                self._waiters[self._waiters.index(before)] = waiter
                 await waiter
-            except asyncio.CancelledError:
-                self.wake()
-                raise
+        except asyncio.CancelledError:
+            self._waiters.remove(waiter)
+            self.wake()
+            raise
+        self._waiters.remove(waiter)
 
     def wake(self) -> None:
-        """Wake a caller if there is room now."""
-        while self._waiters and not self._is_full():
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        """Wake the first caller if there is room now."""
+        if self._waiters and not self._is_full() and not self._waiters[0].done():
+            self._waiters[0].set_result(None)
 
     def wake_all(self) -> None:
         """Wake all callers, since nothing is taken any more."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -181,7 +181,7 @@ class AppendFlow:
 
     async def room(self) -> None:
         """Wait until there is room for an append. Then append, and ``wake`` the next."""
-        if self._is_full():
+        if self._room or self._is_full():
             if self._room is None:
                 self._room = Room(self._loop, self._is_full)
             await self._room.wait()

@@ -45,3 +45,51 @@ async def test_room_is_given_to_one_at_a_time_and_to_all_at_the_end() -> None:
     room.wake_all()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert not room
+
+
+async def test_nobody_overtakes_who_waits_for_room() -> None:
+    """The room that there is belongs to who waited longest, also while that one is woken and does not run yet."""
+    full, order = True, list[str]()
+    room = Room(asyncio.get_running_loop(), lambda: full)
+
+    async def enter(name: str) -> None:
+        await room.wait()
+        order.append(name)
+
+    waiting = [asyncio.create_task(enter(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    full = False
+    room.wake()
+    waiting.append(asyncio.create_task(enter("newcomer")))
+    waiting[1].cancel()
+    await asyncio.sleep(0)
+    full = True
+    await asyncio.sleep(0)
+    full = False
+    for _ in range(3):
+        room.wake()
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == ["a", "c", "newcomer"] and not room
+
+
+async def test_who_was_woken_and_finds_no_room_stays_the_first() -> None:
+    full, order = True, list[str]()
+    room = Room(asyncio.get_running_loop(), lambda: full)
+
+    async def enter(name: str) -> None:
+        await room.wait()
+        order.append(name)
+
+    waiting = [asyncio.create_task(enter(name)) for name in "ab"]
+    await asyncio.sleep(0)
+    full = False
+    room.wake()
+    full = True
+    await asyncio.sleep(0)
+    full = False
+    for _ in range(2):
+        room.wake()
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    assert order == ["a", "b"]

@@ -67,6 +67,20 @@ async def test_nothing_overtakes_what_waits_for_the_numbers(cluster: SmallCluste
     assert await messages(bk) == [b"1", b"2", b"3"]
 
 
+async def test_numbered_appends_do_not_overtake_each_other_while_they_wait_for_room(cluster: SmallCluster) -> None:
+    """A higher number that is stored first makes a lower one look like a repeat: nobody would store it."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=StreamSettings(max_pending_bytes=10)) as stream:
+        await stream.append(b"0", producer="p", sequence=0)
+        full = stream.append_nowait(b"full")
+        appends = [stream.append(b"%d" % number, producer="p", sequence=number) for number in (1, 2, 3)]
+        waiting = [asyncio.create_task(append) for append in appends]
+        await asyncio.sleep(0)
+        full.add_done_callback(lambda _: stream.append_nowait(b"full again"))  # as number 1 is woken
+        assert EARLIEST not in await asyncio.gather(*waiting)
+    assert await messages(bk) == [b"0", b"full", b"full again", b"1", b"2", b"3"]
+
+
 async def test_it_holds_across_roll_overs_and_owners_that_close_or_die(cluster: SmallCluster) -> None:
     first, second = cluster.client(1), cluster.client(2)
     stream = await first.open_stream(NAME, settings=SMALL)
