@@ -16,16 +16,16 @@ from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.expired import expired_in, last_before, with_expired
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
-from tallystick.bookkeeper.stream.trim import cursor_marks
+from tallystick.bookkeeper.stream.trim import GiveWay, cursor_marks
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import NoSuchCursor, StreamFenced, StreamOwned, TallyError
 
 
 async def expire_messages(
-    context: StreamContext, stream: str, stored_list: OwnedList, settings: StreamSettings
+    context: StreamContext, stream: str, stored_list: OwnedList, settings: StreamSettings, give_way: GiveWay
 ) -> None:
     """Let messages expire that were published longer ago than the settings say. Raises StreamFenced, MetadataError,
-    Unavailable, CorruptEntry."""
+    Unavailable, CorruptEntry, and as ``give_way``."""
     if settings.ttl_s == UNLIMITED:
         return
     before_ms = context.context.clock.wall_ms() - int(settings.ttl_s * 1000)
@@ -33,7 +33,8 @@ async def expire_messages(
         return
     async with context.readers.open(stream) as reader:
         first_kept = await reader.position_at(before_ms)
-    await pass_over(context, stream, stored_list, last_before(stored_list.info, first_kept), settings, reason="ttl")
+    up_to = last_before(stored_list.info, first_kept)
+    await pass_over(context, stream, stored_list, up_to, settings, reason="ttl", give_way=give_way)
 
 
 async def pass_over(
@@ -44,10 +45,11 @@ async def pass_over(
     settings: StreamSettings,
     *,
     reason: str,
+    give_way: GiveWay,
 ) -> None:
     """Let all messages expire up to this position that a cursor has not acknowledged. Raises StreamFenced,
-    MetadataError, Unavailable."""
-    behind = [cursor for cursor, mark in (await cursor_marks(context, stream)).items() if mark < up_to]
+    MetadataError, Unavailable, and as ``give_way``."""
+    behind = [cursor for cursor, mark in (await cursor_marks(context, stream, give_way)).items() if mark < up_to]
     if not behind:
         return
     if up_to > expired_in(stored_list.info):
@@ -57,6 +59,7 @@ async def pass_over(
         )
     cursors = Cursors(context, context.readers)
     for cursor in behind:
+        await give_way()
         try:
             async with cursors.open(stream, cursor, create=False, entry_format=settings.entry_format):
                 pass  # which moves it

@@ -42,11 +42,7 @@ from tallystick.bookkeeper.stream.state import StreamCounts, StreamState
 from tallystick.bookkeeper.stream.trim import Keep, trim_stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
-from tallystick.errors import (
-    StreamError,
-    StreamFenced,
-    TallyError,
-)
+from tallystick.errors import StreamClosed, StreamError, StreamFenced, TallyError
 from tallystick.runtime.tasks import watch
 
 AGE_SPREAD = 0.05  # of its age a ledger may get older, so that not all streams roll over at one time
@@ -96,7 +92,14 @@ class StreamOwner:
         self._quota: BacklogQuota | None = None
         if settings.backlog_quota_bytes != UNLIMITED:
             self._quota = BacklogQuota(
-                context, stream, settings, self.stored_list, self.flow, counted=self._counted, wake=self._wake
+                context,
+                stream,
+                settings,
+                self.stored_list,
+                self.flow,
+                counted=self._counted,
+                wake=self._wake,
+                give_way=self._give_way,
             )
         self._steps = LedgerSteps(context, stream, settings, self._core, self.lease, self.stored_list)
         self._looks = self._trims = False  # what is to be done beside actions of the core
@@ -157,8 +160,8 @@ class StreamOwner:
 
     async def _work(self) -> None:
         try:
-            async with self._turn:
-                while self._todo or self._looks or self._trims or self._has_to_measure():
+            while self._todo or self._looks or self._trims or self._has_to_measure():
+                async with self._turn:  # for each, so that who waits to be alone has a turn between
                     await self._drain()
                     if self._looks:
                         await self._look_at_list()
@@ -363,15 +366,26 @@ class StreamOwner:
     async def trim(self) -> list[LedgerId]:
         """Let messages expire, and drop ledgers, as the settings say: for ``work`` that is ``alone``. Returns the
         ledgers that left the list."""
-        await expire_messages(self._context, self.stream, self.stored_list, self._settings)
+        context, stored_list, settings, give_way = self._context, self.stored_list, self._settings, self._give_way
+        await expire_messages(context, self.stream, stored_list, settings, give_way)
         if self._quota is not None:
             await self._quota.measure()
-        return await trim_stream(self._context, self.stream, self.stored_list, self._settings, self.keep)
+        return await trim_stream(context, self.stream, stored_list, settings, keep=self.keep, give_way=give_way)
+
+    async def _give_way(self) -> None:
+        """For upkeep that takes long: do first what appends wait for. Raises StreamClosed, StreamFenced: nothing more
+        is to be done here."""
+        await self._drain()
+        if isinstance(self.flow.refusal, StreamClosed | StreamFenced):
+            raise copy.copy(self.flow.refusal)
 
     async def _trim(self) -> None:
-        self._trims = False
+        planned_at, self._trims, self._upkeep_at = self._upkeep_at, False, math.inf
         if self._core.is_open:  # else the next ledger brings it up again
             await self._do_upkeep(self.trim)
+        now = self._now()
+        self._upkeep_at = planned_at if planned_at > now else now + TRIM_EVERY_S  # it may have taken longer than that
+        self._set_due()
 
     def _has_to_measure(self) -> bool:
         return self._quota is not None and self._quota.is_due and self.flow.refusal is None
@@ -403,6 +417,8 @@ class StreamOwner:
         except StreamFenced as error:
             self._steps.why = error
             self._todo.extend(self._core.failed(Failure.FENCED, self._now()))
+        except StreamClosed:
+            pass  # the next owner does it
         except TallyError as error:
             self._emit("stream not trimmed", reason=error)
 

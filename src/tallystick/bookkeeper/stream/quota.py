@@ -16,9 +16,9 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.expiry import pass_over
 from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.bookkeeper.stream.trim import cursor_marks
+from tallystick.bookkeeper.stream.trim import GiveWay, cursor_marks
 from tallystick.bookkeeper.wire.stream_values import StreamInfo
-from tallystick.errors import BacklogFull, StreamFenced, TallyError
+from tallystick.errors import BacklogFull, StreamClosed, StreamFenced, TallyError
 
 EVERY_S = 1.0  # it is measured, at most
 EVICTED_TO = 90  # per cent of the quota: so that not every append evicts
@@ -26,9 +26,10 @@ EVICTED_TO = 90  # per cent of the quota: so that not every append evicts
 
 class BacklogQuota:
     """Measures the backlog for the owner of a stream that has a quota. ``counted`` returns the list with what the open
-    ledger has; ``wake`` is called when there is something to measure, at ``due_at``."""
+    ledger has; ``wake`` is called when there is something to measure, at ``due_at``; ``give_way`` as in ``trim``."""
 
-    __slots__ = ("_context", "_counted", "_flow", "_list", "_measured_at", "_settings", "_stream", "_wake", "due_at")
+    __slots__ = ("_context", "_counted", "_flow", "_give_way", "_list", "_measured_at", "_settings", "_stream", "_wake",
+                 "due_at")  # fmt: skip
 
     def __init__(
         self,
@@ -40,9 +41,10 @@ class BacklogQuota:
         *,
         counted: Callable[[], StreamInfo],
         wake: Callable[[], None],
+        give_way: GiveWay,
     ) -> None:
         self._context, self._stream, self._settings, self._list = context, stream, settings, stored_list
-        self._flow, self._counted, self._wake = flow, counted, wake
+        self._flow, self._counted, self._wake, self._give_way = flow, counted, wake, give_way
         self._measured_at = -math.inf
         self.due_at = math.inf
         flow.watch_quota(self.exceeded, waits=settings.backlog_policy == "producer_request_hold")
@@ -62,7 +64,7 @@ class BacklogQuota:
         self._measured_at, self.due_at = self._now(), math.inf
         try:
             await self._measure()
-        except StreamFenced:
+        except (StreamFenced, StreamClosed):
             raise
         except TallyError as error:
             self._emit("backlog not measured", reason=error)
@@ -71,7 +73,8 @@ class BacklogQuota:
 
     async def _measure(self) -> None:
         settings, flow = self._settings, self._flow
-        marks, info = await cursor_marks(self._context, self._stream), self._counted()
+        marks = await cursor_marks(self._context, self._stream, self._give_way)
+        info = self._counted()
         backlog = max([backlog_bytes(info, mark) for mark in marks.values()], default=0)
         left = settings.backlog_quota_bytes - backlog
         flow.allow(left)
@@ -81,7 +84,15 @@ class BacklogQuota:
                 self._emit("backlog within its quota", bytes=backlog)
         elif settings.backlog_policy == "consumer_backlog_eviction":
             up_to = last_beyond(info, settings.backlog_quota_bytes * EVICTED_TO // 100)
-            await pass_over(self._context, self._stream, self._list, up_to, settings, reason="backlog quota")
+            await pass_over(
+                self._context,
+                self._stream,
+                self._list,
+                up_to,
+                settings,
+                reason="backlog quota",
+                give_way=self._give_way,
+            )
         elif flow.full is None:
             slowest = min(marks, key=lambda cursor: marks[cursor])
             flow.full = BacklogFull(

@@ -22,29 +22,37 @@ from tallystick.errors import NoSuchCursor, NoSuchLedger
 from tallystick.runtime.turn_steps import in_turns
 
 Keep = Callable[[Position], Awaitable[None]]
+GiveWay = Callable[[], Awaitable[None]]  # lets come first what appends wait for; raises if the work is to end
 
 ATTEMPTS = 5  # to drop ledgers, while cursors are moved back or made
 MOST_DROPPED = 500  # ledgers in one change: ZooKeeper takes a megabyte
 
 
 async def trim_stream(
-    context: StreamContext, stream: str, stored_list: OwnedList, settings: StreamSettings, keep: Keep
+    context: StreamContext,
+    stream: str,
+    stored_list: OwnedList,
+    settings: StreamSettings,
+    *,
+    keep: Keep,
+    give_way: GiveWay,
 ) -> list[LedgerId]:
     """Drop what retention does not keep. Returns the ledgers that left the list: they are deleted soon.
 
     ``keep`` saves before what entries up to a position say and nothing else does. Raises StreamFenced, MetadataError,
-    Unavailable.
+    Unavailable, and as ``give_way``.
     """
     dropped: list[LedgerId] = []
     overtaken = 0
     while settings.has_retention and overtaken < ATTEMPTS:
-        part = await _droppable(context, stream, stored_list.info, settings)
+        part = await _droppable(context, stream, stored_list, settings, give_way)
         if not part:
             break
         last = next(each for each in stored_list.info.ledgers if each.ledger == part[-1])
         await keep(Position(last.ledger, last.entries - 1))
         begun = await stored_list.begin()
-        part = (await _droppable(context, stream, stored_list.info, settings))[: len(part)]  # as cursors may have moved
+        again = await _droppable(context, stream, stored_list, settings, give_way)  # as cursors may have moved
+        part = again[: len(part)]
         try:
             await stored_list.change(without(part), begun)
         except ChangeOvertaken:
@@ -57,17 +65,25 @@ async def trim_stream(
     return dropped
 
 
-async def _droppable(context: StreamContext, stream: str, info: StreamInfo, settings: StreamSettings) -> list[LedgerId]:
+async def _droppable(
+    context: StreamContext, stream: str, stored_list: OwnedList, settings: StreamSettings, give_way: GiveWay
+) -> list[LedgerId]:
     """Returns the ledgers that can leave the list now, in one change."""
-    marks = await cursor_marks(context, stream)
-    return trimmable(info, marks.values(), settings, context.context.clock.wall_ms())[:MOST_DROPPED]
+    marks = await cursor_marks(context, stream, give_way)
+    return trimmable(stored_list.info, marks.values(), settings, context.context.clock.wall_ms())[:MOST_DROPPED]
 
 
-async def cursor_marks(context: StreamContext, stream: str) -> dict[str, Position]:
-    """Returns up to where each durable cursor has acknowledged everything, as it is stored now."""
+async def cursor_marks(context: StreamContext, stream: str, give_way: GiveWay | None = None) -> dict[str, Position]:
+    """Returns up to where each durable cursor has acknowledged everything, as it is stored now.
+
+    A stream may have 10,000 of them, whose ledgers may be at a bookie that hangs: for whoever keeps others from their
+    work meanwhile there is ``give_way``, before each.
+    """
     marks = {}
     for cursor in await context.catalog.cursors(stream):
         if cursor != DEDUPLICATION:
+            if give_way is not None:
+                await give_way()
             try:
                 marks[cursor] = (await stored_state(context, stream, cursor)).mark
             except NoSuchCursor:

@@ -12,13 +12,15 @@ import pytest
 from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_all, read_list
 from tallystick.bookkeeper.metadata.store import Update, Version
+from tallystick.bookkeeper.stream import trim
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, CursorInfo, CursorState, Position
-from tallystick.errors import MetadataUnavailable, NoSuchLedger, PositionTrimmed, StreamFenced
+from tallystick.errors import MetadataUnavailable, NoSuchLedger, PositionTrimmed, StreamClosed, StreamFenced
 
 KEEPS_NOTHING = StreamSettings(entry_format="raw", max_entries_per_ledger=2, retention_s=0)
 KEEPS_ALL = replace(KEEPS_NOTHING, retention_s=-1)
@@ -316,3 +318,59 @@ async def test_who_was_paused_changes_nothing_of_another_stream_of_the_name(
     await made[0].close()
     assert (await read_all(cluster))[-1][1] == b"newest"
     stream.abort()
+
+
+@pytest.mark.parametrize("work", ["trim", "expire", "measure"])
+async def test_a_roll_over_waits_for_one_cursor_at_most_and_not_for_all(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """A stream may have 10,000 cursors, whose ledgers may be on a bookie that hangs: nothing is appended meanwhile."""
+    looks, looked = 0, trim.stored_state
+
+    async def slow(context: StreamContext, stream: str, cursor: str) -> CursorState:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(10)
+        return await looked(context, stream, cursor)
+
+    monkeypatch.setattr(trim, "stored_state", slow)
+    few = replace(KEEPS_ALL, max_entries_per_ledger=2)
+    settings = {
+        "trim": replace(few, retention_s=0),
+        "expire": replace(few, entry_format="pulsar", ttl_s=1),
+        "measure": replace(few, backlog_quota_bytes=1 << 40),
+    }[work]
+    async with cluster.client().open_stream(NAME, settings=settings) as stream:
+        await fill(stream, 3)
+        for number in range(20):
+            await put_cursor(cluster, f"c{number}", CursorInfo(NO_LEDGER, CursorState(Position(0, -1))))
+        upkeep = asyncio.create_task(stream.trim())
+        await asyncio.sleep(5)
+        before = looks
+        await fill(stream, 5)
+        assert looks - before <= 4
+        await upkeep
+    assert looks >= 20
+
+
+async def test_a_stream_is_closed_without_waiting_for_all_cursors(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await cluster.client().open_stream(NAME, settings=KEEPS_NOTHING)
+    await fill(stream, 3)
+    looked = []
+
+    async def slow(context: StreamContext, stream: str, cursor: str) -> CursorState:
+        looked.append(cursor)
+        await asyncio.sleep(10)
+        return CursorState(Position(0, -1))
+
+    monkeypatch.setattr(trim, "stored_state", slow)
+    for number in range(20):
+        await put_cursor(cluster, f"c{number}", CursorInfo(NO_LEDGER, CursorState(Position(0, -1))))
+    upkeep = asyncio.create_task(stream.trim())
+    await asyncio.sleep(5)
+    await stream.close()
+    assert len(looked) == 1
+    with pytest.raises(StreamClosed):
+        await upkeep
