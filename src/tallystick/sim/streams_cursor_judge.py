@@ -56,6 +56,7 @@ class CursorHandle:
     done: Acks  # durable when it was opened
     last: Position | None
     is_of_deleted: bool = False  # which is another cursor than the one of this name now
+    is_left: bool = False  # another one moved the cursor since: this one has no place in it any more
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class CursorHistory:
         handle.last = _before(position)
         if (ask.moves, ask.openings) == (self._moves, len(self._handles)) and not handle.is_of_deleted:
             self.asked, self.done = Acks(handle.last), Acks(handle.last)
+            for each in self._handles:
+                each.is_left = each is not handle
 
     def needs(self, ledger: LedgerId, last: EntryId, now: float) -> Position | None:
         """Returns the first entry of a ledger that nobody acknowledged. Returns None if all are, or none must be."""
@@ -161,7 +164,7 @@ class CursorHistory:
         if handle.last is not None:
             if position <= handle.last:
                 self._fail("S6", text)
-            if not handle.is_of_deleted:
+            if not (handle.is_of_deleted or handle.is_left):
                 self._check_skipped(handle.last, position, text)
         handle.last = position
 
@@ -173,7 +176,7 @@ class CursorHistory:
 
     def ended(self, handle: CursorHandle) -> None:
         """A handle has delivered all that it has, when nothing is done any more."""
-        if handle.last is not None:
+        if handle.last is not None and not handle.is_left:
             self._check_skipped(handle.last, _BEHIND, f"cursor {self.name}.{handle.number} ends after {handle.last}")
 
 
