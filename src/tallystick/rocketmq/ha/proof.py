@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tallystick.codec.checksum import crc32c
 from tallystick.codec.records import SMALLEST, V1, V2
+from tallystick.codec.steps import Steps
 from tallystick.rocketmq.ha.log import ReplicatedLog
 from tallystick.rocketmq.wire.ha import SlaveHello, Span
 
@@ -25,9 +26,10 @@ _SEARCH_BYTES = 1 << 16  # at a time: offsets of such a piece have their first b
 WIPE = "stop the slave, keep its store directory aside, start it with an empty one"
 
 
-def spans_of(log: ReplicatedLog) -> tuple[Span, ...]:
+def spans_of(log: ReplicatedLog) -> Steps[tuple[Span, ...]]:
     """Returns the spans of the last pieces of a log, one for each file that they reach into, and before them that of
-    the head of the record that is there or ends there."""
+    the head of the record that is there or ends there. A step is some milliseconds at most: a producer may have filled
+    a long message with what looks like heads."""
     spans: list[Span] = []
     offset = max(log.first, log.end - (PROOF_BYTES - _HEAD_BYTES))
     while offset < log.end:
@@ -37,11 +39,11 @@ def spans_of(log: ReplicatedLog) -> tuple[Span, ...]:
         spans.append(Span(offset, len(piece), crc32c(piece)))
         offset += len(piece)
     spans = spans[-(MAX_SPANS - 1) :]
-    head = _head_before(log, spans[0].offset) if spans else None
+    head = (yield from _head_before(log, spans[0].offset)) if spans else None
     return tuple(spans) if head is None else (head, *spans)
 
 
-def _head_before(log: ReplicatedLog, offset: int) -> Span | None:
+def _head_before(log: ReplicatedLog, offset: int) -> Steps[Span | None]:
     """Returns the span of the last record's head that begins before ``offset``; None if there is none."""
     stop = offset
     while stop > log.first:
@@ -54,6 +56,7 @@ def _head_before(log: ReplicatedLog, offset: int) -> Span | None:
         if at >= 0:
             return Span(start + at, _HEAD_BYTES, crc32c(piece[at : at + _HEAD_BYTES]))
         stop = start
+        yield
     return None
 
 

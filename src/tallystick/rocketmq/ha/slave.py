@@ -14,9 +14,11 @@ from tallystick.rocketmq.ha.log import ReplicatedLog, place_of
 from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import FollowStatus, Speed
+from tallystick.rocketmq.wire.ha import Span
 from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
+from tallystick.runtime.turn_steps import in_turns
 
 ARENA_BYTES = 1024 * 1024
 CONNECT_S = 5.0
@@ -117,7 +119,8 @@ class HaSlave:
     async def _stay(self, master: str) -> float:
         """Connect and follow until the link ends. Returns how long to wait before the next attempt."""
         host, _, port = master.rpartition(":")
-        link = MasterConnection(self, master)
+        spans = await in_turns(spans_of(self.log))
+        link = MasterConnection(self, master, spans)
         try:
             await self._network.connect(host.strip("[]"), int(port), lambda: link, CONNECT_S)
         except (OSError, ValueError, OverflowError) as error:
@@ -156,8 +159,9 @@ class HaSlave:
 class MasterConnection(asyncio.BufferedProtocol):
     """The shell of a ``FollowCore``. ``closed`` is done when the connection has ended, with the reason."""
 
-    def __init__(self, slave: HaSlave, master: str) -> None:
-        self._slave, self._master = slave, master
+    def __init__(self, slave: HaSlave, master: str, spans: tuple[Span, ...]) -> None:
+        """``spans`` are those of the log's end, which nothing but such a connection moves."""
+        self._slave, self._master, self._spans = slave, master, spans
         self.closed: asyncio.Future[Reconnect] = asyncio.get_running_loop().create_future()
         self._close: Reconnect | None = None
 
@@ -165,7 +169,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         slave, now = self._slave, self._slave.clock.now()
         self._transport = cast("asyncio.Transport", transport)
         self._alarm = Alarm(slave.clock, self._tick)
-        self.core = FollowCore(slave.settings, place_of(slave.log), spans_of(slave.log), now)
+        self.core = FollowCore(slave.settings, place_of(slave.log), self._spans, now)
         slave.opened(self)
         self._do(self.core.connected(now))
         if self.core.stage is Stage.SETTLING:

@@ -6,6 +6,7 @@ import pytest
 
 from support.ha_log import MemoryLog
 from tallystick.codec.records import SMALLEST, Row, encode_blank, encode_records
+from tallystick.codec.steps import finished
 from tallystick.rocketmq.ha.proof import MAX_SPANS, PROOF_BYTES, objection, spans_of
 from tallystick.rocketmq.wire.ha import SlaveHello, Span
 
@@ -18,7 +19,7 @@ def master(data: bytes = DATA) -> MemoryLog:
 
 
 def hello(log: MemoryLog) -> SlaveHello:
-    return SlaveHello("b", log.first, log.end, log.end or None, spans=spans_of(log))
+    return SlaveHello("b", log.first, log.end, log.end or None, spans=finished(spans_of(log)))
 
 
 @pytest.mark.parametrize("end", [1, 499, FILE, FILE + 1, 3 * FILE, len(DATA)])
@@ -31,7 +32,7 @@ def test_the_files_of_the_two_may_have_other_sizes() -> None:
 
 
 def test_nothing_is_compared_with_an_empty_slave() -> None:
-    assert spans_of(MemoryLog()) == ()
+    assert finished(spans_of(MemoryLog())) == ()
     assert objection(master(), hello(MemoryLog())) is None
 
 
@@ -41,9 +42,24 @@ def test_a_log_with_a_place_and_no_bytes_has_nothing_to_prove() -> None:
 
 
 def test_the_proof_is_the_end_of_the_log_and_bounded() -> None:
-    spans = spans_of(master())
+    spans = finished(spans_of(master()))
     assert sum(span.size for span in spans) == PROOF_BYTES - SMALLEST, "there is no record in it"
     assert spans[-1].offset + spans[-1].size == len(DATA)
+
+
+def test_a_proof_has_no_more_spans_than_a_master_takes() -> None:
+    data = stored(*[b"short"] * 200, at_ms=1)
+    small = MemoryLog(data, file_bytes=len(data) // 50)
+    spans = finished(spans_of(small))
+    assert len(spans) == MAX_SPANS and objection(MemoryLog(data), hello(small)) is None
+
+
+def test_a_head_is_looked_for_in_steps() -> None:
+    """A message may be as long as its producer likes, and be full of what looks like heads."""
+    pieces = [bytes((at >> 16).to_bytes(6, "big") * 10_922 + b"\0\0\0\0") for at in range(0, 16 << 16, 1 << 16)]
+    steps = spans_of(MemoryLog(b"".join(pieces), file_bytes=1 << 24))
+    count = sum(1 for _ in steps)
+    assert count >= 12
 
 
 def stored(*bodies: bytes, at_ms: int, blank: int = 0) -> bytes:
@@ -86,11 +102,13 @@ def test_the_head_before_the_last_pieces_is_found_wherever_it_is(shift: int) -> 
     data = stored(bytes(len(first) - SMALLEST - 5), first[:SMALLEST] + LONG, at_ms=1)
     head = len(first)
     for file_bytes in (1 << 24, head):
-        spans = spans_of(MemoryLog(data, file_bytes=file_bytes))
+        spans = finished(spans_of(MemoryLog(data, file_bytes=file_bytes)))
         assert (spans[0].offset, spans[0].size) == (head, SMALLEST)
         assert len(spans) <= MAX_SPANS and sum(span.size for span in spans) <= PROOF_BYTES
         assert [span for span in spans if span.offset == spans[-1].offset] == [spans[-1]]
-    assert spans_of(MemoryLog(data[head:], start=head + 1))[0].offset > head + SMALLEST, "it is in another place"
+    assert finished(spans_of(MemoryLog(data[head:], start=head + 1)))[0].offset > head + SMALLEST, (
+        "it is in another place"
+    )
 
 
 @pytest.mark.parametrize("place", [0, 1, FILE - 1, FILE, 2 * FILE - 1])
