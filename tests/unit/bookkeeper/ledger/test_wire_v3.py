@@ -154,7 +154,7 @@ async def test_adds_to_several_bookies_are_encoded_once() -> None:
 
 @pytest.mark.parametrize(("left", "count", "number"), [(10, 20, 0), (1, 2, 0), (2, 2, MOST_AT_ONCE - 2)])
 async def test_the_numbers_of_adds_stay_in_their_lane(left: int, count: int, number: int) -> None:
-    wire, first = Connection().wire, 3 * MOST_AT_ONCE - left
+    wire, first = Connection().wire, 4 * MOST_AT_ONCE - left
     ids = request_ids(wire.adds(wire.adds_name(7, 3), range(first, first + count), small_adds(first, count)))
     assert ids == [(3 << 20) + number + at for at in range(count)]
 

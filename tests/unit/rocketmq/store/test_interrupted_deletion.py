@@ -196,3 +196,15 @@ def test_files_of_a_queue_that_could_not_be_deleted_go_with_the_next_ones() -> N
     low, _ = shelf.store.queue_range("Topic", 0)
     in_file = SMALL.consume_queue_file_units
     assert first_names(shelf.disk)[1] == f"{(low - 1) // in_file * in_file * UNIT.size:020}"
+
+
+def test_a_topic_whose_expired_files_could_not_be_deleted_leaves_none_of_them() -> None:
+    shelf = filled()
+    shelf.disk.fault = lambda operation, path: DiskFull() if operation == "unlink" and QUEUE in path else None
+    with pytest.raises(DiskFull):
+        shelf.expire()
+    shelf.disk.fault = None
+    deletion = shelf.store.delete_topics(["Topic"])
+    deletion.note()
+    deletion.unlink()
+    assert not shelf.disk.sizes(QUEUE)
