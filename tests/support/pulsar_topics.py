@@ -6,6 +6,7 @@ import asyncio
 import json
 import queue
 import random
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from tallystick.bookkeeper.wire.stream_values import Position
 KEPT = "tally/kept/persistent"  # of a namespace that ours made: retention without limits
 DEFAULT = "public/default/persistent"  # of Pulsar's own: what no subscription holds is deleted
 PATIENCE_MS = 60_000
+DELETE_ATTEMPTS = 5
 RECEIPT_S = 90.0  # longer than that: the client says why by then
 LEDGER_ENTRIES = 100  # of the broker's ledgers
 # As a broker has them by default but for short ledgers: what nobody uses is deleted.
@@ -86,7 +88,11 @@ class PulsarTopics:
         request.add_header("Content-Type", "application/json")
         if body is not None:
             request.data = json.dumps(body).encode()
-        answered = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=60).read())
+        try:
+            answered = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=60).read())
+        except urllib.error.HTTPError as error:
+            error.add_note(f"{method} {path}: {error.read(4096)!r}")
+            raise
         return json.loads(answered) if answered else None
 
     async def internal_stats(self, stream: str) -> dict[str, Any]:
@@ -97,7 +103,18 @@ class PulsarTopics:
         await self.admin("PUT", f"{_path(stream)}/unload")
 
     async def delete(self, stream: str) -> None:
-        await self.admin("DELETE", f"{_path(stream)}?force=true")
+        """Delete a topic, with all that its clients have open. A broker that is busy may fail to: it is asked again."""
+        for attempt in range(DELETE_ATTEMPTS):
+            try:
+                await self.admin("DELETE", f"{_path(stream)}?force=true")
+            except urllib.error.HTTPError as error:
+                if attempt and error.code == 404:  # the broker did it all the same
+                    return
+                if error.code != 500 or attempt == DELETE_ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(2)
+            else:
+                return
 
     async def topics(self, namespace: str) -> list[str]:
         """The streams of a namespace that the broker lists as topics."""
