@@ -38,8 +38,8 @@ QUEUE_MUTANTS = (
     Mutant(
         "a topic made anew shares files with the one that is going",
         STORE + "consume_queues.py",
-        "if (old := self._take_leaving(topic, queue_id)) is not None:",
-        "if (old := self._take_leaving(topic, -1)) is not None:",
+        "if (old := self._leaving.get(topic, {}).get(queue_id)) is not None:",
+        "if (old := self._leaving.get(topic, {}).get(-1)) is not None:",
         "tests/unit/rocketmq/store/test_deletion.py",
     ),
     Mutant(
