@@ -245,7 +245,7 @@ STREAM_MUTANTS = (
         "        self._appends.send_on()\n",
         "",
         "S9",
-        124,
+        125,
     ),
     _planted(
         "a stream is terminated before its last entry (S3)",
@@ -253,7 +253,7 @@ STREAM_MUTANTS = (
         "replace(info, terminated=last)",
         "replace(info, terminated=last._replace(entry=last.entry - 1))",
         "S3",
-        115,
+        73,
     ),
     _planted(
         "a cursor that was moved is not stored (S6)",
@@ -261,7 +261,7 @@ STREAM_MUTANTS = (
         ("        await self._reading.set(place.position)\n        await self._save()\n"),
         "        await self._reading.set(place.position)\n",
         "S6",
-        431,
+        83,
     ),
     _planted(
         "of a batch only the first number is known (S1)",
@@ -277,7 +277,7 @@ STREAM_MUTANTS = (
         '            await self.store.change(Update(self.paths.going(stream, ledger), b"condemned", 0))\n',
         "            await self.store.sync()\n",
         "",
-        106,
+        228,
     ),
     _planted(
         "a deletion forgets the ledgers of cursors (S8)",
@@ -293,7 +293,7 @@ STREAM_MUTANTS = (
         "cursor=cursor), 0) for ledger in settled]",
         "cursor=cursor)) for ledger in settled]",
         "",
-        78,
+        228,
     ),
     _planted(
         "a cursor's deletion forgets what was made for it (S8)",
@@ -310,5 +310,13 @@ STREAM_MUTANTS = (
         ("            pass\n        except BaseException:\n"),
         "S6",
         77,
+    ),
+    _planted(
+        "what is sent on is sent in reverse (S2)",
+        "appends.py",
+        "self._waiting.extendleft(reversed(self._sent))",
+        "self._waiting.extendleft(self._sent)",
+        "S2",
+        67,
     ),
 )

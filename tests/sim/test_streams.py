@@ -13,7 +13,7 @@ from tallystick.sim import series, streams
 MET = (
     "stream opened", "stream rolled over", "stream fenced", "stream trimmed", "stream closed", "lease lost", "strikes",
     "session expired", "recovery began", "cursor opened", "delivered follower", "delivered consumer", "failed",
-    "trimmed follower", "pulsar.dedup", "stream deleted", "sought",
+    "trimmed follower", "pulsar.dedup", "stream deleted", "sought", "the ack quorum could not be met",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,13 +21,14 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST
 from tallystick.errors import StreamFenced, StreamOwned
 from tallystick.sim.budgets import Budgets
 from tallystick.sim.cluster_budgets import BUDGETS, counts
-from tallystick.sim.cluster_hosts import BookieHost
+from tallystick.sim.cluster_hosts import CLIENT, BookieHost
 from tallystick.sim.invariants import Violation
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
 from tallystick.sim.store_service import StoreFaults, StoreService
 from tallystick.sim.streams_chaos import StreamsChaos
 from tallystick.sim.streams_consumer import consume, drain
+from tallystick.sim.streams_crossings import crossed
 from tallystick.sim.streams_hosts import StreamClientHost, StreamsMetadata, StreamsWorld
 from tallystick.sim.streams_judge import StreamsJudge
 from tallystick.sim.streams_list_judge import NAME
@@ -60,7 +62,7 @@ STREAM_BUDGETS = {  # many ledgers are open one after another, and read while th
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    plan = StreamsPlan.draw(rng, Rich(seed))
+    plan = crossed(StreamsPlan.draw(rng, Rich(seed)), seed)
     loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
@@ -163,8 +165,9 @@ class StreamsLife:
         wire = self._random.choice(plan.wires)
         if needs_v3 and wire == "v2":
             wire = "auto"
+        client = replace(CLIENT, wire=wire, no_quorum_s=plan.no_quorum_s)
         settings = StreamClientSettings(plan.lease_s, max_entries_per_cursor_ledger=plan.max_cursor_entries)
-        self._clients.append(StreamClientHost(self._world, number, name, wire=wire, streams=settings))
+        self._clients.append(StreamClientHost(self._world, number, name, client=client, streams=settings))
         return self._clients[-1]
 
     async def _run(self, name: str, program: Program) -> None:

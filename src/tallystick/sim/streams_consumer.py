@@ -136,6 +136,8 @@ class Consumer:
         self._history.moved(self._handle, ask, at, clock.time())
 
     async def _ack(self, position: Position) -> None:
+        if self._plan.lag_s > 0.0:
+            await asyncio.sleep(self._plan.lag_s * self._random.random())
         ask = self._history.asking(self._handle, position, up_to=False)
         await self._cursor.ack(position)
         self._history.acknowledged(ask)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
-from tallystick.sim.cluster_hosts import CLIENT, BookieWorld
+from tallystick.sim.cluster_hosts import BookieWorld
 from tallystick.sim.hosts import ClientHost
 from tallystick.sim.remote_store import SESSION_S, RemoteStore
 from tallystick.sim.store_service import StoreService
@@ -37,12 +36,12 @@ class StreamClientHost(ClientHost[StreamsWorld, BookKeeper]):
     """A machine on which one program uses streams, by this wire (``ClientSettings.wire``)."""
 
     def __init__(
-        self, world: StreamsWorld, number: int, name: str, *, wire: str, streams: StreamClientSettings
+        self, world: StreamsWorld, number: int, name: str, *, client: ClientSettings, streams: StreamClientSettings
     ) -> None:
         super().__init__(world, number, name)
-        self.wire, self._streams = wire, streams
-        world.trace.note(name, "speaks", wire, "from", self.address)
+        self.wire, self._settings, self._streams = client.wire, client, streams
+        world.trace.note(name, "speaks", client.wire, "from", self.address)
 
     def _client(self) -> BookKeeper:
         driver = self._world.service.connect(self.process)
-        return BookKeeper(driver, self.outside(), replace(CLIENT, wire=self.wire), self._streams)
+        return BookKeeper(driver, self.outside(), self._settings, self._streams)

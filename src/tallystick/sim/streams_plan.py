@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tallystick.sim.cluster_hosts import CLIENT
 from tallystick.sim.store_service import StoreFaults
 from tallystick.sim.virtual.network import LinkFaults
 
@@ -69,6 +70,7 @@ class CursorPlan:
     takes_over: float
     leaves: float  # after a step, so that somebody else has the cursor
     deletes: float  # then it is deleted, and begins anew
+    lag_s: float  # until a message is acknowledged, at most: others are while that is saved
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class StreamsPlan:
     lookers: int
     chaos: tuple[tuple[float, str], ...]  # when, and what
     lease_s: float
+    no_quorum_s: float  # a writer waits so long for bookies
     max_entries: int  # of a ledger
     max_age_s: float
     max_cursor_entries: int  # of a cursor ledger
@@ -118,6 +121,7 @@ class StreamsPlan:
             lookers=rng.choice((0, 0, 1)),
             chaos=_chaos(rng, storm_s, is_duel),
             lease_s=rng.choice((0.5, 1.0, 2.0)),
+            no_quorum_s=CLIENT.no_quorum_s,
             max_entries=rng.choice((1, 2, 3, 5, 10, 100)),
             max_age_s=rng.choice((0.5, 3.0, 1000.0, 1000.0)),
             max_cursor_entries=rich.choice(50_000, 1, 2, 5),
@@ -192,6 +196,7 @@ def _cursor(rng: random.Random, rich: Rich, storm_s: float, name: str, entry_for
         takes_over=rng.choice((0.0, 0.1, 1.0)),
         leaves=rich.choice(0.02, 0.1, 0.3),
         deletes=rich.choice(0.0, 0.0, 0.3),
+        lag_s=0.0,
     )
 
 
