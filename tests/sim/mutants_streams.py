@@ -319,4 +319,12 @@ STREAM_MUTANTS = (
         "S2",
         67,
     ),
+    _planted(
+        "a save covers what is acknowledged meanwhile (S6)",
+        "cursor_saves.py",
+        "            self._saved = save.covers\n",
+        "            self._saved = core.changes\n",
+        "S6",
+        123,
+    ),
 )
