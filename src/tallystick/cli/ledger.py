@@ -122,10 +122,11 @@ def tail(
     """
     import asyncio
 
-    from tallystick.cli import entries
+    from tallystick.cli import entries, following
 
     show = entries.printer(ids=ids, hex_=hex_, json=json)
-    asyncio.run(entries.tail(service.resolve(), ledger, password.read(), first, show, explain=explain))
+    work = entries.tail(service.resolve(), ledger, password.read(), first, show, explain=explain)
+    asyncio.run(following.while_read(work))
 
 
 @app.command(name="entries")

@@ -78,7 +78,7 @@ def read(
     """
     import asyncio
 
-    from tallystick.cli import messages
+    from tallystick.cli import following, messages
     from tallystick.errors import UsageError
 
     if sum(start is not None for start in (first, since, last)) > 1:
@@ -88,4 +88,4 @@ def read(
             raise UsageError(f"{option} is a number from 0", given=number)
     selection = messages.MessageSelection(topic, queue, first, since, last, count, tags, follow)
     show = messages.printer(ids=ids, hex_=hex_, json=json)
-    asyncio.run(messages.read(servers.resolve(), selection, show))
+    asyncio.run(following.while_read(messages.read(servers.resolve(), selection, show)))

@@ -74,12 +74,13 @@ def read(
     """
     import asyncio
 
-    from tallystick.cli import stream_read
+    from tallystick.cli import following, stream_read
 
     selection = stream_read.selection(reading, from_ or "beginning", to, follow=False)
     stream_read.require_one_place(reading.cursor, from_, to)
     show = stream_read.printer(name, reading, json=json)
-    asyncio.run(stream_read.run(service.resolve(), name, reading, selection, show, explain=explain))
+    work = stream_read.run(service.resolve(), name, reading, selection, show, explain=explain)
+    asyncio.run(following.while_read(work))
 
 
 def tail(
@@ -101,9 +102,10 @@ def tail(
     """
     import asyncio
 
-    from tallystick.cli import stream_read
+    from tallystick.cli import following, stream_read
 
     selection = stream_read.selection(reading, from_ or "-10", None, follow=True)
     stream_read.require_one_place(reading.cursor, from_, None)
     show = stream_read.printer(name, reading, json=json)
-    asyncio.run(stream_read.run(service.resolve(), name, reading, selection, show, explain=explain))
+    work = stream_read.run(service.resolve(), name, reading, selection, show, explain=explain)
+    asyncio.run(following.while_read(work))
