@@ -194,7 +194,8 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
 
         Raises HandOverRefused if that is anything, or its clients cannot read the entries, unless ``force``;
         StreamOwned while another client owns the stream, or anybody one of its cursors, unless ``takeover``; NotFound
-        if no broker could load it; NoSuchStream, StreamFenced, RecoveryIncomplete, Unavailable, MetadataError.
+        if no broker could load it, UsageError if none takes such a name; NoSuchStream, StreamFenced,
+        RecoveryIncomplete, Unavailable, MetadataError.
         """
         loop, bk = self._client()
         return loop.run(bk.hand_over(name, force=force, takeover=takeover))

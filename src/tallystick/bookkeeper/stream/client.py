@@ -21,7 +21,7 @@ from tallystick.bookkeeper.stream.deletions import Deletions
 from tallystick.bookkeeper.stream.due_times import DueTimes
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions
 from tallystick.bookkeeper.stream.leases import Leases
-from tallystick.bookkeeper.stream.names import StreamPaths, stream_name
+from tallystick.bookkeeper.stream.names import StreamPaths, broker_stream_name, stream_name
 from tallystick.bookkeeper.stream.opening import open_owned
 from tallystick.bookkeeper.stream.pulsar import create_for_pulsar, hand_over, take_back
 from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
@@ -144,7 +144,7 @@ class BookKeeper(LedgerClient):
         ``cluster``: the name of Pulsar's, where there are several. Raises UsageError, MetadataError.
         """
         self._require_open()
-        stream = stream_name(name)
+        stream = broker_stream_name(name)
         return await create_for_pulsar(self._stream_context, stream, cluster=optional(cluster, str, "cluster"))
 
     async def hand_over(self, name: str, *, force: bool = False, takeover: bool = False) -> BrokerDeletions:
@@ -153,10 +153,11 @@ class BookKeeper(LedgerClient):
 
         Raises HandOverRefused if that is anything, or its clients cannot read the entries, unless ``force``;
         StreamOwned while another client owns the stream, or anybody one of its cursors, unless ``takeover``; NotFound
-        if no broker could load it; NoSuchStream, StreamFenced, RecoveryIncomplete, Unavailable, MetadataError.
+        if no broker could load it, UsageError if none takes such a name; NoSuchStream, StreamFenced,
+        RecoveryIncomplete, Unavailable, MetadataError.
         """
         self._require_open()
-        stream = stream_name(name)
+        stream = broker_stream_name(name)
         return await hand_over(
             self._stream_context,
             stream,

@@ -27,6 +27,7 @@ from tallystick.runtime.arguments import text
 LONGEST_PART = 255
 
 _PART = re.compile(r"[^/\0\x01-\x1f\x7f]+")
+_BROKER_PART = re.compile(r"[-=:.\w]+", re.ASCII)  # of a tenant and a namespace; a topic may have any signs
 
 
 def stream_name(name: str) -> str:
@@ -48,6 +49,16 @@ def stream_name(name: str) -> str:
             name=name,
         )
     return "/".join(parts)
+
+
+def broker_stream_name(name: str) -> str:
+    """Returns the name as ``stream_name`` does. Raises UsageError also where Pulsar refuses the tenant or namespace."""
+    written = stream_name(name)
+    if not all(map(_BROKER_PART.fullmatch, written.split("/")[:2])):
+        raise UsageError(
+            "a Pulsar broker takes tenants and namespaces of ASCII letters, digits and any of _ - = : . only", name=name
+        )
+    return written
 
 
 def cursor_name(name: str) -> str:

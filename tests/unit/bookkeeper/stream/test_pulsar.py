@@ -72,6 +72,23 @@ async def test_create_asks_for_the_cluster_where_it_cannot_know_it(cluster: Smal
     assert NAMESPACE in await bk.create_for_pulsar(NAME, cluster="west")
 
 
+@pytest.mark.parametrize(
+    "name", ["t t/n/persistent/s", "t/n,n/persistent/s", "persistent://t/n\u00e4/s", "t%20/n/persistent/s"]
+)
+async def test_a_name_that_no_broker_takes_is_refused(cluster: SmallCluster, bk: BookKeeper, name: str) -> None:
+    with pytest.raises(UsageError, match="a Pulsar broker takes"):
+        await bk.create_for_pulsar(name)
+    assert await cluster.store.children("/admin/policies") in (None, [])
+    async with bk.open_stream(name):
+        pass
+    with pytest.raises(UsageError, match="a Pulsar broker takes"):
+        await bk.hand_over(name, force=True)
+
+
+async def test_a_name_with_all_signs_that_a_broker_takes(bk: BookKeeper) -> None:
+    assert len(await bk.create_for_pulsar("persistent://A-z_0=/n:1.x/any thing, at all")) == 3
+
+
 async def test_where_there_is_no_pulsar_it_says_so(cluster: SmallCluster, bk: BookKeeper) -> None:
     for name in await cluster.store.children("/admin/clusters") or []:
         await cluster.store.change(Delete(f"/admin/clusters/{name}"))
