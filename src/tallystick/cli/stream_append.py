@@ -20,13 +20,17 @@ from tallystick.cli.options import pairs
 from tallystick.cli.stream_formats import unescape
 from tallystick.cli.stream_options import OutMessages, OwnerOptions, RollOver
 from tallystick.errors import StreamFull, TallyError, UsageError
+from tallystick.runtime import arguments
 
 STORED_BEFORE = "stored before"  # of a message whose number is not above its producer's highest: nobody knows where
 LONGEST_LINE = 5 << 20  # more than any entry has
 
 
 def settings(owner: OwnerOptions, roll_over: RollOver, messages: OutMessages) -> StreamSettings:
-    """Raises UsageError."""
+    """Raises UsageError, by the names that the options have here."""
+    arguments.whole(roll_over.max_entries, "--max-entries", least=1)
+    arguments.whole(roll_over.max_bytes, "--max-bytes", least=1)
+    arguments.number(roll_over.max_age_s, "--max-age-s", above=0)
     return StreamSettings(
         ensemble=owner.ensemble,
         write_quorum=owner.write_quorum,
