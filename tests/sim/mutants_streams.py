@@ -59,8 +59,8 @@ STREAM_MUTANTS = (
     _planted(
         "a trim asks no cursor (S7)",
         "trim.py",
-        "return trimmable(info, marks.values(), settings,",
-        "return trimmable(info, [], settings,",
+        "return trimmable(stored_list.info, marks.values(), settings,",
+        "return trimmable(stored_list.info, [], settings,",
         "S7",
         38,
     ),
@@ -309,7 +309,7 @@ STREAM_MUTANTS = (
         ("            await writer.append(core.encoded())\n        except BaseException:\n"),
         ("            pass\n        except BaseException:\n"),
         "S6",
-        77,
+        473,
     ),
     _planted(
         "what is sent on is sent in reverse (S2)",
