@@ -12,6 +12,7 @@ from tallystick.bookkeeper.wire.stream_values import AckedRange, Position
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
 BATCH_BYTES = 100  # of memory for a batch, beside its bitmap
+WORDS_OF_ONE = 256  # of a batch's bitmap, which take as long to encode as a short batch
 
 
 class LedgerAcks:
@@ -108,14 +109,17 @@ class LedgerAcks:
 
     def prepare(self, most: int) -> int:
         """Encode some batches, ``most`` at once, and then the bitmap, before they are asked for. Returns how many it
-        were."""
-        stale = [*islice(self._stale, most)]
-        for entry in stale:
+        were; a long one counts as several."""
+        done = 0
+        for entry in [*islice(self._stale, most)]:
+            done += 1 + word_count(self.batches[entry]) // WORDS_OF_ONE
             self._encode(entry)
-        if len(stale) == most or self._bitmap is not None or self.bitmap_words(self.entries.runs) > MOST_WORDS:
-            return len(stale)
+            if done >= most:
+                return done
+        if self._bitmap is not None or self.bitmap_words(self.entries.runs) > MOST_WORDS:
+            return done
         self._bitmap = self._encode_bitmap(self.entries.end())
-        return len(stale) + 1
+        return done + 1
 
     def _encode(self, entry: EntryId) -> None:
         self._encoded[entry] = batch_part(Position(self.ledger, entry), self.batches[entry])

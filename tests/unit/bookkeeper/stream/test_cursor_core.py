@@ -12,6 +12,7 @@ from support.cursor_bytes import decode_cursor_state
 from tallystick.bookkeeper.stream import cursor_core, ledger_acks
 from tallystick.bookkeeper.stream.cursor_core import STEP_PARTS, STEP_RESTORED, CursorCore
 from tallystick.bookkeeper.stream.entry_counts import EntryCounts
+from tallystick.bookkeeper.stream.ledger_acks import WORDS_OF_ONE
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.stream_values import AckedRange, CursorState, Position, StreamInfo, StreamLedger
 from tallystick.codec.steps import finished
@@ -295,6 +296,14 @@ def test_much_is_restored_and_encoded_in_steps() -> None:
         patch.delattr(ledger_acks.LedgerAcks, "_encode")
         prepared = core.encoded()
     assert decode_cursor_state(prepared, where="") == core.state()
+
+
+def test_long_batches_are_encoded_in_steps() -> None:
+    """Of a batch of a million messages one may be acknowledged: its bitmap has 15,625 words."""
+    core = cursor((1, 500))
+    ack(core, *(f"1:{entry}:1" for entry in range(1, 101)), size=1_000_000)
+    assert sum(1 for _ in core.prepare()) >= 100 * 15_625 // WORDS_OF_ONE // STEP_PARTS // 2
+    assert decode_cursor_state(core.encoded(), where="") == core.state()
 
 
 def test_one_range_over_very_many_ledgers_is_restored_in_steps() -> None:
