@@ -21,6 +21,7 @@ from tallystick.errors import StreamFenced, StreamFull, TallyError, UsageError
 from tallystick.runtime.clock import Clock
 
 MOST_TOGETHER = 1024  # entries that are confirmed together
+APPEND_COST_BYTES = 256  # what an append takes of the memory beside its entry, however short that is
 
 Append = tuple[bytes, asyncio.Future[Position]]
 
@@ -88,8 +89,8 @@ class AppendFlow:
         if size > self._max_entry_bytes:
             raise UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)
         appends = self._appends
-        if appends.bytes >= self._max_bytes:
-            raise StreamFull(stream=self.stream, bytes=appends.bytes)
+        if self._held_bytes >= self._max_bytes:
+            raise StreamFull(stream=self.stream, bytes=self._held_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
         appends.append((entry, future), size)
         self._left -= size
@@ -160,8 +161,12 @@ class AppendFlow:
 
     # -- room and refusal ---------------------------------------------------------------------------------------------
 
+    @property
+    def _held_bytes(self) -> int:
+        return self._appends.bytes + len(self._appends) * APPEND_COST_BYTES
+
     def _is_full(self) -> bool:
-        is_full = self._appends.bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
+        is_full = self._held_bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
         return is_full and self.refusal is None
 
     def watch_quota(self, exceeded: Callable[[], None], *, waits: bool) -> None:

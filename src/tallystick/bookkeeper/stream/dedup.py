@@ -21,6 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
@@ -131,8 +132,8 @@ class Deduplication:
         if self._waiting_bytes >= self._max_waiting_bytes:
             raise StreamFull(stream=self._stream, bytes=self._waiting_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
-        self._waiting.append(_Waiting(push, future, size, is_numbered))
-        self._waiting_bytes += size
+        self._waiting.append(_Waiting(push, future, size + APPEND_COST_BYTES, is_numbered))
+        self._waiting_bytes += size + APPEND_COST_BYTES
         return future
 
     def position_of(self, producer: str, number: int) -> Position:

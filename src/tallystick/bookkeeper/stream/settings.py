@@ -26,7 +26,8 @@ class StreamSettings:
     max_entries_per_ledger: int = 50_000  # a ledger is full with these (maxEntriesPerLedger)
     max_ledger_bytes: int = 100 * 1024 * 1024  # or with these (maxSizePerLedgerMb)
     max_ledger_age_s: float = 4 * 3600.0  # or when it is so old and not empty (maximumRolloverTime)
-    max_pending_bytes: int = 32 * 1024 * 1024  # not stored yet: beyond them append() waits, append_nowait() refuses
+    # Not stored yet, and 256 more for each append: beyond them append() waits, append_nowait() refuses.
+    max_pending_bytes: int = 32 * 1024 * 1024
     max_pending_s: float = 60.0  # appends fail that no ledger could take for so long (metadataOperationsTimeout)
     retention_s: Seconds = UNLIMITED  # a ledger that no cursor needs is deleted so long after it was closed; -1: never
     retention_bytes: Bytes = UNLIMITED  # or when those after it have so many bytes; -1: never

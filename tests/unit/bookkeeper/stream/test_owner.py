@@ -22,6 +22,7 @@ from support.streams import (
     payloads,
     read_all,
 )
+from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
@@ -208,7 +209,7 @@ async def test_a_late_failure_of_an_older_ledger_does_nothing_to_the_newer(clust
 
 
 async def test_pending_bytes_are_bounded(cluster: SmallCluster) -> None:
-    settings = StreamSettings(entry_format="raw", max_pending_bytes=100)
+    settings = StreamSettings(entry_format="raw", max_pending_bytes=100 + APPEND_COST_BYTES)
     async with cluster.client().open_stream(NAME, settings=settings) as stream:
         futures = [stream.append_nowait(bytes(50)), stream.append_nowait(bytes(50))]
         with pytest.raises(StreamFull):
@@ -216,6 +217,15 @@ async def test_pending_bytes_are_bounded(cluster: SmallCluster) -> None:
         await asyncio.gather(*(stream.append(bytes(50)) for _ in range(20)))
         await asyncio.gather(*futures)
     assert len(await payloads(cluster)) == 22
+
+
+async def test_pending_appends_without_a_byte_are_bounded(cluster: SmallCluster) -> None:
+    settings = StreamSettings(entry_format="raw", max_pending_bytes=10 * APPEND_COST_BYTES)
+    async with cluster.client().open_stream(NAME, settings=settings) as stream:
+        futures = [stream.append_nowait(b"") for _ in range(10)]
+        with pytest.raises(StreamFull):
+            stream.append_nowait(b"")
+        await asyncio.gather(*futures)
 
 
 async def test_an_old_ledger_rolls_over_unless_it_is_empty(cluster: SmallCluster) -> None:
