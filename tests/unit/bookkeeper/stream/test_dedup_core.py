@@ -93,3 +93,11 @@ def test_positions_are_bounded_also_those_of_one_long_batch() -> None:
     assert core.position_of("p", 1_000_000_000) == Position(1, 0, 1_000_000_000)
     assert core.position_of("p", 5) == EARLIEST
     assert core.check("p", 5) is AppendStatus.STORED
+
+
+def test_a_number_of_a_producer_that_was_forgotten_is_new_and_awaited_by_nobody() -> None:
+    core = DedupCore(most_producers=1)
+    for producer in ("silent", "p"):
+        core.pushed(producer, 5)
+        core.stored(producer, 5, 5, Position(1, 0))
+    assert core.check("silent", 5) is AppendStatus.NEW
