@@ -175,6 +175,13 @@ def test_all_up_to_a_message_of_a_batch() -> None:
     assert core.mark == Position(5, 4)
 
 
+def test_all_up_to_a_message_behind_which_the_rest_of_its_batch_is_acknowledged() -> None:
+    core = cursor((5, 10))
+    ack(core, "5:3:3", size=4)
+    core.ack_up_to(Position(5, 3, 2), 4)
+    assert (core.mark, core.is_acked(Position(5, 3)), core.state().batches) == (Position(5, 3), True, {})
+
+
 def test_all_up_to_the_beginning_of_a_ledger() -> None:
     core = cursor((5, 4), (7, None), known=2)
     core.ack_up_to(Position(7, -1))

@@ -61,6 +61,14 @@ async def test_the_first_message_of_this_time_or_later(owner: ListedStream, read
     assert await times(reader, start_time=61) == []
 
 
+async def test_one_time_in_several_ledgers_is_found_where_it_begins(
+    owner: ListedStream, readers: StreamReaders
+) -> None:
+    await owner.create(timed(10, 20), timed(20, 20), timed(20, 30))
+    reader = await readers.open(NAME)
+    assert await reader.position_at(20) == Position(owner.info.ledgers[0].ledger, 1)
+
+
 async def test_of_the_open_ledger_what_is_confirmed(owner: ListedStream, readers: StreamReaders) -> None:
     await owner.create(timed(10))
     reader, newest = await readers.open(NAME), owner.info.ledgers[-1].ledger

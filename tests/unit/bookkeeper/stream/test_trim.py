@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_all, read_list
 from tallystick.bookkeeper.metadata.store import Update, Version
 from tallystick.bookkeeper.stream import trim
-from tallystick.bookkeeper.stream.catalog import MISSING
+from tallystick.bookkeeper.stream.catalog import MISSING, ChangeOvertaken
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
@@ -374,3 +376,46 @@ async def test_a_stream_is_closed_without_waiting_for_all_cursors(
     assert len(looked) == 1
     with pytest.raises(StreamClosed):
         await upkeep
+
+
+async def test_a_trim_that_is_overtaken_again_and_again_ends(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes and moves cursors all the time keeps nobody from anything else."""
+    attempts = []
+
+    async def overtaken(stored_list: OwnedList, edit: Edit, begun: str | None = None) -> ListChange:
+        attempts.append(begun)
+        assert len(attempts) <= trim.ATTEMPTS
+        raise ChangeOvertaken
+
+    async with cluster.client().open_stream(NAME, settings=KEEPS_ALL) as stream:
+        await fill(stream)
+    async with cluster.client().open_stream(NAME, settings=KEEPS_NOTHING) as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(OwnedList, "change", overtaken)
+            assert await stream.trim() == []
+        assert len(attempts) == trim.ATTEMPTS
+        assert await stream.trim()
+
+
+async def test_upkeep_that_took_longer_than_its_time_is_not_begun_again_at_once(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    async def slow(context: StreamContext, stream: str, cursor: str) -> CursorState:
+        looked.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(10)
+        return CursorState(Position(0, -1))
+
+    async with cluster.client().open_stream(NAME, settings=KEEPS_NOTHING) as stream:
+        await fill(stream, 3)
+        await asyncio.sleep(1)
+        monkeypatch.setattr(trim, "stored_state", slow)
+        for number in range(20):
+            await put_cursor(cluster, f"c{number}", CursorInfo(NO_LEDGER, CursorState(Position(0, -1))))
+        await asyncio.sleep(1000)
+        pauses = [later - earlier for earlier, later in pairwise(looked)]
+        assert max(pauses) > 60
+        await stream.close()
