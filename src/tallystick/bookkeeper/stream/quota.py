@@ -93,12 +93,13 @@ class BacklogQuota:
                 reason="backlog quota",
                 give_way=self._give_way,
             )
-        elif flow.full is None:
-            slowest = min(marks, key=lambda cursor: marks[cursor])
+        else:
+            is_new, slowest = flow.full is None, min(marks, key=lambda cursor: marks[cursor])
             flow.full = BacklogFull(
                 stream=self._stream, cursor=slowest, bytes=backlog, quota_bytes=settings.backlog_quota_bytes
             )
-            self._emit("backlog exceeds its quota", bytes=backlog, cursor=slowest, policy=settings.backlog_policy)
+            if is_new:
+                self._emit("backlog exceeds its quota", bytes=backlog, cursor=slowest, policy=settings.backlog_policy)
 
     def _now(self) -> float:
         return self._context.context.clock.now()

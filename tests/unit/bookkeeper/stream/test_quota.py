@@ -55,6 +55,31 @@ async def test_appends_wait_until_the_slowest_cursor_is_nearer(cluster: SmallClu
     assert kinds == ["backlog exceeds its quota", "backlog within its quota"]
 
 
+async def test_a_backlog_of_just_the_quota_is_within_it(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=REFUSES) as stream:
+        await over(cluster, stream)
+        await ack(cluster, Position(0, 0))  # of 21 entries 20 are left
+        await asyncio.sleep(2)
+        assert await stream.append(b"y") == Position(2, 1)
+
+
+async def test_the_cursor_is_named_that_is_slowest_now(cluster: SmallCluster) -> None:
+    """Not the one that was when appends began to fail: that may be at the end by now."""
+    async with cluster.client().open_stream(NAME, settings=REFUSES) as stream:
+        await (await cluster.client(7).cursor(NAME, "audit", entry_format="raw")).close()
+        await (await cluster.client(7).cursor(NAME, "billing", entry_format="raw")).close()
+        await fill(stream, 25)
+        await ack(cluster, Position(0, 0))
+        for named, behind in (("audit", 25), ("billing", 24)):
+            await asyncio.sleep(2)
+            with pytest.raises(BacklogFull) as full:
+                stream.append_nowait(b"x")
+            assert (full.value.cursor, full.value.fields["bytes"]) == (named, behind * SIZE)
+            async with cluster.client(8).cursor(NAME, "audit", entry_format="raw") as audit:
+                await audit.ack_up_to(stream.last_confirmed)
+    assert cluster.kinds().count("backlog exceeds its quota") == 1
+
+
 async def test_or_they_fail_at_once(cluster: SmallCluster) -> None:
     async with cluster.client().open_stream(NAME, settings=REFUSES) as stream:
         await over(cluster, stream)
