@@ -73,8 +73,16 @@ if TYPE_CHECKING:
 
 
 def encode_stream(info: StreamInfo, *, compression: Compression = Compression.ZLIB) -> bytes:
-    """Raises UsageError for what the format cannot hold."""
-    return _compressed(plain_stream(info), compression)
+    """Raises UsageError for what the format cannot hold, and for a list that nobody would read."""
+    return _compressed(readable(plain_stream(info)), compression)
+
+
+def readable(plain: bytes) -> bytes:
+    """Returns a plain list. Raises UsageError for one that is too long to be read again."""
+    if len(plain) > LONGEST:
+        reason = "the list of ledgers cannot be stored, as it is too long to be read again: trim the stream"
+        raise UsageError(reason, bytes=len(plain), max_bytes=LONGEST)
+    return plain
 
 
 def plain_stream(info: StreamInfo) -> bytes:

@@ -24,6 +24,7 @@ from tallystick.bookkeeper.wire.managed_ledgers import (
     no_list,
     plain_bytes,
     plain_stream,
+    readable,
 )
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -116,7 +117,7 @@ class ListCodec:
             runs.append(run)
             at += len(run.ledgers)
         self._runs = tuple(runs)
-        plain = b"".join([*(run.data for run in runs), plain_stream(replace(info, ledgers=()))])
+        plain = readable(b"".join([*(run.data for run in runs), plain_stream(replace(info, ledgers=()))]))
         if len(plain) <= COMPRESSED_BEYOND:
             return plain
         return compressed_front(len(plain), Compression.ZLIB) + (yield from _deflated(plain))

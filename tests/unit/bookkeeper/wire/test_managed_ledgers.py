@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.compression import Compression, compress
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import (
     AckedRange,
     CursorInfo,
@@ -21,6 +22,7 @@ from tallystick.bookkeeper.wire.stream_values import (
     StreamLedger,
 )
 from tallystick.bookkeeper.wire.streams_pb2 import ManagedLedgerInfo, NestedPositionInfo, PositionInfo
+from tallystick.codec.steps import finished
 from tallystick.errors import MetadataError, UsageError
 
 ID = st.integers(0, 2**63 - 1)
@@ -105,6 +107,25 @@ def test_a_list_is_compressed_beyond_16_384_bytes_as_in_pulsar() -> None:
     longest = 16_000 + 16_384 - len(data)
     assert len(wire.encode_stream(StreamInfo(properties={"k": "v" * longest}))) == 16_384
     assert len(wire.encode_stream(StreamInfo(properties={"k": "v" * (longest + 1)}))) < 100
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
+def test_the_longest_list_is_read_and_none_that_is_longer_is_written(
+    compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody can read again would be the end of its stream."""
+    info = StreamInfo(tuple(StreamLedger(ledger, 1, 1, 1) for ledger in range(3_000)))
+    monkeypatch.setattr(wire, "LONGEST", len(wire.plain_stream(info)))
+    data = wire.encode_stream(info, compression=compression)
+    assert wire.decode_stream(data, where="") == info
+    assert finished(ListCodec().encoding(info)) == wire.encode_stream(info)
+    monkeypatch.setattr(wire, "LONGEST", wire.LONGEST - 1)
+    with pytest.raises(MetadataError, match=f"{wire.LONGEST} "):
+        wire.decode_stream(data, where="")
+    with pytest.raises(UsageError, match="too long to be read again"):
+        wire.encode_stream(info, compression=compression)
+    with pytest.raises(UsageError, match="too long to be read again"):
+        finished(ListCodec().encoding(info))
 
 
 def test_an_offload_is_kept_as_it_is() -> None:
