@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tallystick.cli import times
 from tallystick.errors import UsageError
@@ -21,6 +23,13 @@ def test_a_time_is_shown_with_three_digits_of_its_second(milliseconds: int, writ
 @pytest.mark.parametrize("written", ["1792000000050", "2026-10-14T17:46:40.050Z", "2026-10-14T19:46:40.050+02:00"])
 def test_the_same_time_typed_in_several_ways(written: str) -> None:
     assert times.parse(written, "-o") == 1_792_000_000_050
+
+
+@example(541_528_830_407)
+@example(1_084_278_731_929)
+@given(st.integers(0, 4 * 10**12))
+def test_each_time_that_is_shown_is_typed_as_the_same_one(milliseconds: int) -> None:
+    assert times.parse(times.shown(milliseconds), "-o") == milliseconds
 
 
 @pytest.mark.parametrize("written", ["yesterday", "", "٣", "9" * 30, "-5"])
