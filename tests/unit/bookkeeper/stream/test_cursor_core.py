@@ -86,6 +86,13 @@ def test_the_mark_moves_over_what_is_trimmed_and_what_was_acknowledged_there_is_
     assert (core.mark, core.backlog) == (Position(9, -1), 1)
 
 
+def test_what_was_acknowledged_in_a_ledger_that_is_gone_counts_no_more() -> None:
+    core = cursor((5, 4), (6, 3), (7, 2))
+    ack(core, "6:1")
+    core.listed(counts((5, 4), (7, 2)))
+    assert (core.mark, core.ranges, core.backlog) == (Position(5, -1), 0, 6)
+
+
 def test_a_ledger_that_was_dropped_at_the_end_leaves_the_mark_where_it_is() -> None:
     core = cursor((5, 1), (6, None))
     core.ack_up_to(Position(6, -1))
@@ -206,6 +213,9 @@ def test_too_many_batches_in_part_are_refused(monkeypatch: pytest.MonkeyPatch) -
     ack(core, "5:10:1", size=64)
     ack(core, "5:10", "5:20")
     ack(core, "5:40:0", size=64)
+    ack(core, "5:40")
+    with pytest.raises(StreamFull):
+        ack(core, "5:50:0", size=64 * 64)  # its bitmap alone is more than that
 
 
 # -- where to read -----------------------------------------------------------------------------------------------------
@@ -227,7 +237,7 @@ ENTRIES = [Position(ledger, entry) for ledger, entries in LEDGERS for entry in r
 SIZE = 3
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["ack", "ack", "ack", "part", "part", "up_to", "up_to_part", "reset", "restore"]),
+        st.sampled_from(["ack", "ack", "ack", "part", "part", "up_to", "up_to_part", "reset", "restore", "save"]),
         st.integers(0, len(ENTRIES) - 1),
         st.integers(0, SIZE - 1),
     ),
@@ -265,6 +275,8 @@ def test_it_is_a_set_of_messages(steps: list[tuple[str, int, int]]) -> None:
         elif step == "reset":
             core.reset(message, SIZE)
             unacked = {each for each in messages if each >= message}
+        elif step == "save":  # what is kept of that is written again later, unless it has changed
+            assert decode_cursor_state(core.encoded(), where="") == core.state()
         else:
             core = restored(core.counts, {}, core.state())
         assert step == "reset" or core.mark >= mark

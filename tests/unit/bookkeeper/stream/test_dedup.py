@@ -177,6 +177,25 @@ async def test_numbers_are_saved_before_the_entries_that_have_them_are_deleted(
     assert b"again" not in await messages(cluster.client(4))
 
 
+async def test_the_number_of_the_last_entry_that_is_deleted_is_saved(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before it were saved already."""
+    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 2)
+    keep_nothing = StreamSettings(max_entries_per_ledger=3, retention_s=0, retention_bytes=0)
+    stream = await cluster.client().open_stream(NAME, settings=keep_nothing)
+    for number in range(3):
+        if number == 2:
+            await asyncio.sleep(1)  # so the first two are saved
+        await stream.append(b"%d" % number, producer="p", sequence=number)
+    await asyncio.sleep(1)
+    assert len((await cluster.client(5).stream_context.catalog.read(NAME)).value.ledgers) == 1, "it was trimmed"
+    stream.abort()
+    second = await cluster.client(2).open_stream(NAME, takeover=True, settings=keep_nothing)
+    assert await second.append(b"again", producer="p", sequence=2) == EARLIEST
+    await second.close()
+
+
 @pytest.mark.parametrize("is_stored", [False, True])
 async def test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, is_stored: bool

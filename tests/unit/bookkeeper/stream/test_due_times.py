@@ -20,16 +20,18 @@ class One:
 
 async def test_each_is_told_once_at_its_last_time() -> None:
     times, told = DueTimes(machine().clock), list[tuple[str, float]]()
-    a, b, c = (One(told, name) for name in "abc")
+    a, b, c, d = (One(told, name) for name in "abcd")
     began = asyncio.get_running_loop().time()
+    times.set(d, began + 15)
+    times.set(d, began + 40)
     times.set(a, began + 30)
     times.set(b, began + 10)
     times.set(c, began + 20)
     times.set(a, began + 5)
     times.forget(c)
     await asyncio.sleep(100)
-    assert [name for name, _ in told] == ["a", "b"]
-    assert [at - began for _, at in told] == pytest.approx([5, 10], abs=0.01)
+    assert [name for name, _ in told] == ["a", "b", "d"]
+    assert [at - began for _, at in told] == pytest.approx([5, 10, 40], abs=0.01)
 
 
 async def test_many_that_are_due_together_leave_others_their_turn() -> None:

@@ -211,3 +211,10 @@ def test_up_to_where_messages_expired() -> None:
     assert last_before(info, Position(5, 0)) == last_before(info, Position(4, 0)) == Position(3, 3)
     assert last_before(info, Position(5, 7)) == Position(5, 6)
     assert last_before(info, Position(3, 0)) == EARLIEST
+    with_empty = StreamInfo((StreamLedger(3, 4, timestamp_ms=1), StreamLedger(4, timestamp_ms=1), StreamLedger(5)))
+    assert last_before(with_empty, Position(5, 0)) == Position(3, 3), "a ledger without entries has no last one"
+
+
+def test_what_expires_leaves_the_other_properties_of_a_stream() -> None:
+    info = StreamInfo(properties={"team": "billing", EXPIRED_KEY: "3:0"})
+    assert with_expired(info, Position(3, 2)).properties == {"team": "billing", EXPIRED_KEY: "3:2"}

@@ -152,6 +152,15 @@ def test_a_repairer_has_so_long() -> None:
     assert one.looked(LedgerLook.OPEN, -1, 0, REPAIR_S) == FENCED
 
 
+def test_a_repairer_has_as_long_after_the_next_fence() -> None:
+    one = core()
+    one.failed(Failure.FENCED, 0.0)
+    one.looked(LedgerLook.CLOSED, 3, 9, 1.0)
+    rolled(one)
+    assert one.failed(Failure.FENCED, 500.0) == [Look(8)]
+    assert isinstance(one.looked(LedgerLook.OPEN, -1, 0, 501.0)[0], Wait)
+
+
 def test_a_repairer_is_believed_once_in_a_while() -> None:
     one = core()
     for now, is_believed in ((0.0, True), (GRACE_S - 1, False)):

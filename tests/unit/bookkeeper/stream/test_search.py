@@ -15,6 +15,7 @@ from support.machines import virtual_loop
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.stream import search
+from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import CorruptEntry, NoSuchLedger
@@ -67,6 +68,8 @@ async def test_one_time_in_several_ledgers_is_found_where_it_begins(
     await owner.create(timed(10, 20), timed(20, 20), timed(20, 30))
     reader = await readers.open(NAME)
     assert await reader.position_at(20) == Position(owner.info.ledgers[0].ledger, 1)
+    assert await times(reader, start_time=20) == [20, 20, 20, 20, 30]
+    assert await times(reader, end_time=20) == [10]
 
 
 async def test_of_the_open_ledger_what_is_confirmed(owner: ListedStream, readers: StreamReaders) -> None:
@@ -127,6 +130,39 @@ async def test_a_stream_of_other_entries(owner: ListedStream, readers: StreamRea
     await owner.create([b"junk"] * (search.MOST_DAMAGED + 2))
     with pytest.raises(CorruptEntry, match="when they were published"):
         await (await readers.open(NAME)).position_at(5)
+
+
+@pytest.mark.parametrize(("damaged", "is_found"), [(3, True), (4, False)])
+async def test_so_many_entries_that_say_no_time_are_passed_over(
+    owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch, damaged: int, is_found: bool
+) -> None:
+    monkeypatch.setattr(search, "MOST_DAMAGED", 3)
+    await owner.create([b"junk"] * damaged + timed(10))
+    looking = (await readers.open(NAME)).position_at(5)
+    if is_found:
+        assert await looking == Position(owner.info.ledgers[0].ledger, 0)
+    else:
+        with pytest.raises(CorruptEntry, match="3 entries one behind the other"):
+            await looking
+
+
+async def test_a_search_keeps_no_ledger_open(
+    owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who follows a stream from some time on would hold them as long as it reads."""
+    await owner.create(*(timed(100 * ledger) for ledger in range(8)))
+    inner, most_open = EntryWalk.reader, [0]
+
+    async def opened(walk: EntryWalk, ledger: int) -> LedgerReader:
+        found = await inner(walk, ledger)
+        most_open.append(len(walk._open_readers))
+        return found
+
+    monkeypatch.setattr(EntryWalk, "reader", opened)
+    following = (await readers.open(NAME)).read(start_time=350, follow=True)
+    assert (await anext(following)).publish_time == 400
+    assert max(most_open) == 2, "that of the newest ledger, whose end is asked for, and the one that is looked at"
+    await following.aclose()
 
 
 async def test_a_ledger_that_is_trimmed_during_the_search(owner: ListedStream, readers: StreamReaders) -> None:

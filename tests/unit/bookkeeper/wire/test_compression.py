@@ -25,6 +25,13 @@ def test_bytes_come_back(compression: Compression, data: bytes) -> None:
     assert decompress(memoryview(b"--" + packed)[2:], compression, size=len(data)) == data
 
 
+def test_zstd_works_no_harder_than_pulsar_does() -> None:
+    """A level more makes fewer bytes, and takes several times as long."""
+    cramjam = pytest.importorskip("cramjam")
+    data = b"".join(b"%d" % (at * at) for at in range(20_000))
+    assert compress(data, Compression.ZSTD) == bytes(cramjam.zstd.compress(data, level=3))
+
+
 @EVERY
 @pytest.mark.parametrize("size", [0, 99, 101, 5000])
 def test_another_size_than_was_announced_is_refused(compression: Compression, size: int) -> None:

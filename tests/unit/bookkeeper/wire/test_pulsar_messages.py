@@ -195,6 +195,13 @@ def test_what_a_batch_of_others_may_have() -> None:
     assert {(each.batch_size, each.schema_version, each.key) for each in found} == {(3, b"s", None)}
 
 
+def test_what_a_message_of_others_may_have() -> None:
+    (found,) = decode(entry(b"", null_value=True, ordering_key=b"o", schema_version=b"s", event_time=0))
+    assert (found.is_null, found.ordering_key, found.schema_version, found.event_time_ms) == (True, b"o", b"s", 0)
+    (found,) = decode(entry(b""))
+    assert (found.is_null, found.ordering_key, found.schema_version, found.event_time_ms) == (False, b"", b"", None)
+
+
 def test_a_batch_of_one() -> None:
     found = decode(entry(batch(single(b"one")), num_messages_in_batch=1))
     assert [(each.position, each.batch_size) for each in found] == [(Position(7, 3, 0), 1)]
@@ -205,6 +212,8 @@ def test_the_last_number_of_a_batch_is_what_a_broker_takes_for_it() -> None:
     of_cpp = wire.open_entry(entry(alone, num_messages_in_batch=2), position=HERE)
     of_java = wire.open_entry(entry(alone, num_messages_in_batch=2, highest_sequence_id=2), position=HERE)
     assert (of_cpp.last_sequence, of_java.last_sequence) == (1, 2)
+    wrong = wire.open_entry(entry(sequence_id=9, highest_sequence_id=3), position=HERE)
+    assert wrong.last_sequence == 9
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -272,6 +281,33 @@ def test_a_batch_that_nobody_could_read() -> None:
         encode()
     with pytest.raises(UsageError, match="cannot be stored"):
         encode(OutMessage(b""), sequence=-1)
+
+
+def test_the_greatest_batch_that_is_written_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_FIELDS", 5)
+    assert len(decode(encode(*[OutMessage(b"")] * 5))) == 5
+    with pytest.raises(UsageError, match="a batch has more than 5"):
+        encode(*[OutMessage(b"")] * 6)
+
+
+def test_the_longest_metadata_that_are_written_are_read() -> None:
+    """Of the entry, or of a message of a batch."""
+    for others in ([], [OutMessage(b"")]):
+        length = next(
+            length
+            for length in range(wire.LONGEST_METADATA, 0, -1)
+            if _is_written([*others, OutMessage(b"", event_time_ms=0, properties={"k": "x" * length})])
+        )
+        messages = [*others, OutMessage(b"", event_time_ms=0, properties={"k": "x" * length})]
+        assert decode(encode(*messages))[-1].properties["k"] == "x" * length
+
+
+def _is_written(messages: list[OutMessage]) -> bool:
+    try:
+        encode(*messages)
+    except UsageError:
+        return False
+    return True
 
 
 def test_what_is_too_long_when_it_is_decompressed_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
