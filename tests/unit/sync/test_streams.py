@@ -42,6 +42,27 @@ def test_append_and_read(bk: sync.BookKeeper) -> None:
         bk.read_stream(NAME)
 
 
+def test_each_option_reaches_the_stream_the_reader_and_the_cursor(bk: sync.BookKeeper) -> None:
+    with bk.open_stream(NAME) as stream:
+        fields = {"a": "b"}
+        stream.append_nowait(b"one", key=b"\xff", event_time=5, properties=fields, producer="p", sequence=7).result()
+        time.sleep(0.005)
+        batch = stream.append_batch([b"two", b"three"], producer="p", sequence=8)
+        time.sleep(0.005)
+        last = stream.append(b"four", producer="p", sequence=10)
+        assert stream.append_batch([b"again", b"again"], producer="p", sequence=8) == batch
+    with bk.read_stream(NAME) as reader:
+        one, two, three, four = reader.read()
+        assert (one.key, one.event_time, one.properties, one.producer) == (b"\xff", 5, fields, "p")
+        assert [message.sequence for message in (one, two, three, four)] == [7, 8, 9, 10]
+        between = reader.read(start_time=two.publish_time, end_time=four.publish_time)
+        assert [message.data for message in between] == [b"two", b"three"]
+    with bk.cursor(NAME, "billing") as cursor:
+        assert [message.data for message in cursor.read(2, max_bytes=3)] == [b"one"]
+        cursor.seek(time=four.publish_time)
+        assert [message.position for message in cursor.read(wait=False)] == [last]
+
+
 def test_a_thread_follows_while_another_appends(bk: sync.BookKeeper) -> None:
     heard: list[bytes] = []
 
