@@ -162,3 +162,15 @@ async def test_entries_that_are_no_messages(cluster: SmallCluster, capsys: pytes
     assert await read(cluster, "-2", skip=True) == "9"
     assert "tally: entry left out" in capsys.readouterr().err
     assert await read(cluster, "-1", raw=True) == "raw"
+
+
+async def test_a_cursor_takes_so_many_and_no_more(cluster: SmallCluster) -> None:
+    """What is not shown is not acknowledged."""
+    async with cluster.client(3).cursor(NAME, "billing"):
+        pass
+    shown: list[StreamMessage] = []
+    for _ in range(2):
+        selection = StreamSelection(Place(), None, 3, False, False, False)
+        uri = f"memory://{cluster.name}"
+        await stream_read.consume(uri, NAME, "billing", selection, shown.append, takeover=False, explain=False)
+    assert [message.data for message in shown] == [b"%d" % number for number in range(6)]

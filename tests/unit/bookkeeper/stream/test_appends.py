@@ -25,6 +25,8 @@ def test_the_item_that_fills_a_ledger_still_goes_to_it() -> None:
     for item in "abc":
         appends.append(item, 10)
     assert appends.take(9, 15) == (["a", "b"], 20) and appends.waiting_count == 1
+    appends.append("d", 10)
+    assert appends.take(9, 10) == (["c"], 10), "it is full with just that"
 
 
 def test_all_that_is_left_by_whether_it_was_sent() -> None:

@@ -434,3 +434,11 @@ async def test_a_cursor_goes_on_behind_what_is_trimmed(cluster: SmallCluster, cu
         with pytest.raises(PositionTrimmed) as caught:
             await cursor.seek(first.position)
         assert caught.value.first == Position(owner.info.ledgers[0].ledger, 0)
+
+
+async def test_of_several_none_is_acknowledged_if_one_does_not_exist(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing") as cursor:
+        good = (await cursor.read(1))[0]
+        with pytest.raises(NoSuchPosition):
+            await cursor.ack_batch([good, stream.last_confirmed._replace(entry=99)])
+        assert cursor.backlog == 7

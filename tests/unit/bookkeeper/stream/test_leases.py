@@ -294,3 +294,10 @@ async def test_a_lease_that_was_given_back_can_be_taken_again_at_once(cluster: S
         await asyncio.sleep(0.1)
         assert lease.is_held and await cluster.store.get(PATH) is not None
         leases.give_back_soon(lease)
+
+
+async def test_a_lease_that_is_taken_over_says_whose_it_was(cluster: SmallCluster, leases: Leases) -> None:
+    await leases.take(PATH)
+    second = await leases_of(client(cluster, "second", 2)).take(PATH, takeover=True)
+    assert second.taken_from == "first"
+    assert (await leases.take(PATH + "2")).taken_from is None

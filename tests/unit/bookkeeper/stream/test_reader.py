@@ -13,7 +13,7 @@ from support.listed_streams import NAME, ListedStream, pulsar_entry, readers_of
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.errors import (
     CorruptEntry,
     NoSuchEntry,
@@ -398,3 +398,31 @@ async def test_ten_thousand_messages_of_one_entry_leave_turns_to_others(
     assert len([message async for message in messages]) == 9_999
     running.cancel()
     assert turns >= 15
+
+
+async def test_the_first_entry_is_not_in_a_ledger_without_any(owner: ListedStream, readers: StreamReaders) -> None:
+    await owner.create([one("a")])
+    ledger, newest = owner.info.ledgers
+    empty = StreamLedger(ledger.ledger, timestamp_ms=1)
+    await owner.write(StreamInfo((empty, newest)))
+    assert await (await readers.open(NAME)).first() == Position(newest.ledger, 0)
+
+
+async def test_a_list_that_nobody_reads_is_not_watched(owner: ListedStream, readers: StreamReaders) -> None:
+    await owner.create([one("a")])
+    one_reader, other = await readers.open(NAME), await readers.open(NAME)
+    await one_reader.close()
+    await one_reader.close()
+    assert NAME in readers.lists._lists
+    await other.close()
+    assert not readers.lists._lists
+
+
+async def test_a_follower_to_the_first_message_of_an_entry_does_not_wait_for_it(
+    owner: ListedStream, readers: StreamReaders
+) -> None:
+    await owner.create()
+    (last,) = await owner.append(one("a"))
+    end = Position(last.ledger, last.entry + 1, 0)
+    async with asyncio.timeout(60):
+        assert await texts(await readers.open(NAME), end=end, follow=True) == "a"

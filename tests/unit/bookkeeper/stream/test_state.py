@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.stream.state import (
+    CursorCounts,
     Stored,
     StreamCounts,
     StreamState,
@@ -76,3 +77,19 @@ def test_properties_are_shown_where_there_are_some() -> None:
         },
         "properties": {"index": "3"},
     }
+
+
+def test_a_cursor_behind_its_readers() -> None:
+    cursor = CursorCounts(Position(3, 0), Position(9, 1), is_waiting=True)
+    (shown,) = stream_state(StreamCounts(INFO, StreamState.LEDGER_OPENED, Position(9, 1), 0, cursors={"c": cursor}))[
+        "cursors"
+    ].values()
+    assert shown["numberOfEntriesSinceFirstNotAckedMessage"] == 5
+    assert shown["subscriptionHavePendingRead"] is shown["waitingReadOp"] is True
+    assert shown["pendingReadOps"] == 0
+
+
+def test_an_open_ledger_has_the_time_of_now_in_the_internal_info() -> None:
+    info = StreamInfo((StreamLedger(1, 2, 3, 4), StreamLedger(2, has_counts=False)))
+    ledgers = internal_info(info, Stored(0), {}, now_ms=99)["ledgers"]
+    assert [each["timestamp"] for each in ledgers] == [4, 99]
