@@ -242,3 +242,12 @@ async def test_a_cursor_that_is_made_anew_is_not_written_by_an_owner_of_the_one_
     stored = await catalog.read_cursor(NAME, "billing")
     assert (stored.value, stored.version) == (beginning, before.version)
     assert await ledgers(cursors) == set() and await notes(cursors) == []
+
+
+async def test_a_cursor_says_when_it_was_stored_last(stream: Stream, cursors: Cursors) -> None:
+    async with cursors.open(NAME, "billing"):
+        opened_ms = (await node(cursors)).last_active_ms
+        await asyncio.sleep(60)
+    async with cursors.open(NAME, "billing") as cursor:
+        await acked(cursor, 0)
+    assert (await node(cursors)).last_active_ms >= opened_ms + 60_000

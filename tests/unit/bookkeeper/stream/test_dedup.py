@@ -302,3 +302,27 @@ async def test_producer_and_sequence_come_together(cluster: SmallCluster) -> Non
         ):
             with pytest.raises(UsageError):
                 await stream.append(b"x", **wrong)
+
+
+async def test_a_number_that_was_refused_for_good_is_new_again(cluster: SmallCluster) -> None:
+    """Nothing of it was sent: nothing is read, and the next try stores it."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        await stream.append(b"0", producer="p", sequence=0)
+        with pytest.raises(UsageError, match="too long"):
+            await stream.append(bytes(6 << 20), producer="p", sequence=1)
+        assert (await stream.append(b"1", producer="p", sequence=1)).entry == 1
+    assert await messages(bk) == [b"0", b"1"]
+
+
+async def test_names_that_owners_give_themselves_are_no_producers(cluster: SmallCluster) -> None:
+    """Each owner has its own, which nobody repeats: they would push out the others."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        await stream.append(b"plain")
+        await stream.append(b"0", producer="p", sequence=0)
+    async with cluster.client(2).open_stream(NAME) as stream:
+        await stream.append(b"plain")
+        await stream.append(b"1", producer="p", sequence=1)
+    state = (await bk.stream_context.catalog.read_cursor(NAME, "pulsar.dedup")).value.state
+    assert state is not None and dict(state.properties) == {"p": 1}

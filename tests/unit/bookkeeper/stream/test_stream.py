@@ -144,3 +144,13 @@ async def test_a_standby_waits_for_the_owner_to_go(cluster: SmallCluster) -> Non
     assert not waiting.done()
     await stream.close()
     assert await waiting == Position(1, 0)
+
+
+async def test_the_state_says_when_the_newest_ledger_was_made(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME) as stream:
+        before = stream.state()["lastLedgerCreatedTimestamp"]
+        await stream.append(b"x")
+        await asyncio.sleep(60)
+        assert stream.state()["lastLedgerCreatedTimestamp"] == before
+        await stream.roll_over()
+        assert stream.state()["lastLedgerCreatedTimestamp"] > before
