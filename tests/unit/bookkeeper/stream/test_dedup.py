@@ -318,11 +318,11 @@ async def test_a_number_that_was_refused_for_good_is_new_again(cluster: SmallClu
 async def test_names_that_owners_give_themselves_are_no_producers(cluster: SmallCluster) -> None:
     """Each owner has its own, which nobody repeats: they would push out the others."""
     bk = cluster.client()
-    async with bk.open_stream(NAME) as stream:
-        await stream.append(b"plain")
-        await stream.append(b"0", producer="p", sequence=0)
-    async with cluster.client(2).open_stream(NAME) as stream:
-        await stream.append(b"plain")
-        await stream.append(b"1", producer="p", sequence=1)
+    stream = await bk.open_stream(NAME)
+    await stream.append(b"plain")
+    await stream.append(b"0", producer="p", sequence=0)
+    stream.abort()  # so the next owner reads both
+    async with cluster.client(2).open_stream(NAME, takeover=True) as second:
+        await second.append(b"1", producer="p", sequence=1)
     state = (await bk.stream_context.catalog.read_cursor(NAME, "pulsar.dedup")).value.state
     assert state is not None and dict(state.properties) == {"p": 1}
