@@ -42,12 +42,12 @@ class Joined:
 
 
 class ChunksCore:
-    """Joins the chunks of one reading; ``max_bytes`` are those of all messages that are begun."""
+    """Joins the chunks of one reading; ``max_bytes`` are those of all messages that are begun, and as many of names."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._begun: dict[_Name, _Begun] = {}  # the oldest first
-        self._bytes = self._chunks = 0
+        self._bytes = self._chunks = self._letters = 0  # ``letters``: of the names, which may be as long as an entry
         self._entries = 0  # that were read
         self._stale_at = 0  # the entry at which one may be given up; it may be an earlier one
         self._dropped: list[tuple[Position, ...]] = []
@@ -76,6 +76,7 @@ class ChunksCore:
             positions = [] if begun is None else begun.positions
             begun = self._begun[name] = _Begun(chunk.count, chunk.total_bytes, positions)
             self._chunks += len(positions)
+            self._letters += _letters(name)
         if begun is None:
             self._strays.append(message.position)
             return None
@@ -110,7 +111,11 @@ class ChunksCore:
         return strays
 
     def _make_room(self) -> None:
-        while self._bytes > self._max_bytes or self._chunks > MOST_CHUNKS or len(self._begun) > MOST_MESSAGES:
+        while (
+            max(self._bytes, self._letters) > self._max_bytes
+            or self._chunks > MOST_CHUNKS
+            or len(self._begun) > MOST_MESSAGES
+        ):
             self._drop(next(iter(self._begun)))
 
     def _drop(self, name: _Name) -> None:
@@ -120,4 +125,9 @@ class ChunksCore:
     def _forget(self, name: _Name) -> None:
         if (begun := self._begun.pop(name, None)) is not None:
             self._bytes -= begun.bytes
+            self._letters -= _letters(name)
             self._chunks -= len(begun.positions)
+
+
+def _letters(name: _Name) -> int:
+    return sum(map(len, name))

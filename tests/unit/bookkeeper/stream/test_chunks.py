@@ -99,6 +99,20 @@ def test_what_is_begun_is_bounded_by_bytes() -> None:
     assert arriving.core._bytes == arriving.core._chunks == 0 and arriving.core.first is None
 
 
+def test_what_is_begun_is_bounded_by_names() -> None:
+    """A name may be as long as an entry, and its chunk empty."""
+    arriving = Arriving(max_bytes=20)
+    arriving.all(("a" * 9, 0), ("b" * 9, 0), data=b"")
+    assert arriving.core.take_dropped() == []
+    arriving("c" * 9, 0, data=b"")
+    assert arriving.core.take_dropped() == [places(0)]
+    arriving("d", 0, data=b"", producer="p" * 9)
+    assert arriving.core.take_dropped() == [places(1)]
+    arriving.all(*[("c" * 9, index) for index in (0, 1, 2)])
+    arriving.all(*[("d", index) for index in (1, 2)], producer="p" * 9)
+    assert arriving.core._letters == 0 and arriving.core.first is None
+
+
 def test_what_is_begun_is_bounded_by_number(arriving: Arriving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MOST_MESSAGES", 2)
     arriving.all(("a", 0), ("b", 0), ("c", 0), ("d", 0))
