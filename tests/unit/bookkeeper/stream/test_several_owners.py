@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,18 @@ async def test_entries_that_the_repairer_found_count_as_stored(cluster: SmallClu
     assert positions == [Position(0, 0), Position(0, 1), Position(0, 2), Position(1, 0)]
     await stream.close()
     assert await payloads(cluster) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_who_closed_it_is_no_repairer_where_a_stored_entry_is_missing(cluster: SmallCluster) -> None:
+    """An append was told that the last entry is stored: an end before it is nothing to go on from."""
+    stream = await cluster.client().open_stream(NAME, settings=RAW)
+    await asyncio.gather(*(stream.append(b"%d" % n) for n in range(3)))
+    await recovered_by_a_repairer(cluster, 0)
+    found = await cluster.driver.read_ledger(0)
+    await cluster.driver.write_ledger(0, replace(found.value, last_entry=1, length=2), found.version)
+    with pytest.raises(StreamFenced):
+        await stream.append(b"3")
+    assert await ledgers(cluster) == [0]
 
 
 async def test_who_closed_it_is_no_repairer_where_another_has_the_lease(cluster: SmallCluster) -> None:
