@@ -188,6 +188,7 @@ class Link(asyncio.BufferedProtocol):
         self.alive = False
         self._read_or_not()
         self._drop_queued()
+        self._drop_read()
         asyncio.get_running_loop().call_soon(self._around.condemned, self, reason)
 
     def flush(self) -> None:
@@ -245,6 +246,11 @@ class Link(asyncio.BufferedProtocol):
     def _drop_queued(self) -> None:
         self._queued_commands = []
         self._out_wire_bytes = self._out_memory_bytes = 0
+
+    def _drop_read(self) -> None:
+        """Free what came of requests: the memory does not count it any more, and of thousands that end at once the
+        last ones are there for long."""
+        self._reader = FrameReader()
 
     def _tell_unfinished(self, *, progress: bool) -> None:
         memory, size = self._around.memory, self._reader.buffered_bytes
@@ -329,6 +335,7 @@ class Link(asyncio.BufferedProtocol):
             self._ended, self.alive = True, False
             self._drop_queued()
             if self._around.memory is not None:
+                self._drop_read()
                 self._around.memory.forget(self)
             self._around.closed(self, reason)
 

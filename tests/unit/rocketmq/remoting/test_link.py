@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -58,6 +60,9 @@ class MemoryCalls:
 
     def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
         self.unfinished_bytes = size
+
+    def forget(self, link: Link) -> None:
+        self.unfinished_bytes = 0
 
 
 @pytest.fixture
@@ -182,6 +187,25 @@ async def test_a_link_that_is_to_be_closed_is_not_read(link: Link) -> None:
     link.connection_made(transport)
     link.condemn("too much")
     assert not transport.reads
+
+
+@pytest.mark.parametrize("end", [lambda link: link.condemn("too much"), lambda link: link.connection_lost(None)])
+async def test_what_came_of_a_request_is_freed_with_its_place_in_the_memory(
+    link: Link, end: Callable[[Link], None]
+) -> None:
+    """Thousands that go at once are closed and forgotten in many turns: their bytes were there till then."""
+    link.connection_made(Transport())
+    tracemalloc.start()
+    try:
+        size = len(link.get_buffer(-1))
+        link.get_buffer(-1)[:4] = (2 * size).to_bytes(4, "big")
+        link.buffer_updated(size)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        end(link)
+        freed_bytes = held_bytes - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert freed_bytes > size * 0.9
 
 
 async def test_a_link_is_not_read_on_in_a_turn_in_which_much_came(link: Link, memory: MemoryCalls) -> None:
