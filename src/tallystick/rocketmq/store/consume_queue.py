@@ -181,12 +181,15 @@ class ConsumeQueue:
         if self.last_physical < physical:
             return physical
         again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical
+        first = self.first
         if self.has_hole:  # the file with ``first`` may be lost, and what is before it
             self._units.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
         else:
             self.first = self._units.first
         self._units.filled = self._units.search(physical, self.first)
         self._settle(self._files.close)
+        if not self._files.files:  # messages before the first are gone for good, and nobody gets their offsets again
+            self.first = self.end = first
         return again
 
     def blank_behind(self) -> None:

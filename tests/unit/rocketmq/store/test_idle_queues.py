@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf
+from tallystick.rocketmq.store.check import check_store
 
 HOURS_MS = 3_600_000
 IDLE = 24  # messages: more than a file of a queue has units
@@ -57,3 +58,31 @@ def test_files_that_nothing_needs_are_not_missed_by_retention(last: int, files: 
     assert shelf.send(b"new", topic="Idle")[0].queue_offset == IDLE
     shelf.settle()
     assert shelf.bodies("Idle") == [b"new"]
+
+
+@pytest.mark.parametrize("count", [10, 20])
+@pytest.mark.parametrize("unsynced", [1, 20])
+def test_a_queue_without_its_first_file_gives_no_offset_again_after_its_log_lost_its_end(
+    count: int, unsynced: int
+) -> None:
+    """Nothing was left of its units, and it began at 0: offsets of messages that had expired were given out again."""
+    shelf = Shelf()
+    shelf.send(*[b"expired"] * count)
+    shelf.send(*[b"x" * 200] * 100, topic="Other")
+    for _ in range(2):
+        shelf.settle()
+    shelf.expire()
+    shelf.settle()
+    shelf.send(*[b"unsynced"] * unsynced)
+    shelf.store.reput()
+    shelf.store._upkeep.save()
+    shelf.disk.power_loss()
+    folder = f"{ROOT}/consumequeue/Topic/0"
+    shelf.disk.unlink(f"{folder}/{min(shelf.disk.sizes(folder))}")
+    shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    assert shelf.send(b"next")[0].queue_offset >= count
+    shelf.settle()
+    assert shelf.bodies()[-1] == b"next"
+    assert check_store(shelf.disk, ROOT, SMALL).findings == []
