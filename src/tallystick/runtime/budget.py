@@ -130,13 +130,15 @@ class Budget(Generic[Peer]):
         if size:
             self._kept_sizes[peer] = size
 
-    def forget(self, peer: Peer) -> None:
-        """Its connection is closed; nothing is held for it."""
+    def forget(self, peer: Peer) -> int:
+        """Its connection is closed; nothing is held for it. Returns how many bytes were."""
+        held_bytes = self.held_bytes
         self.kept(peer, 0)
         if (unfinished := self._unfinished.pop(peer, None)) is not None:
             self.unfinished_bytes -= unfinished.size
         if (unsent := self._unsent.pop(peer, None)) is not None:
             self.unsent_bytes -= unsent.size
+        return held_bytes - self.held_bytes
 
     def takers(self) -> tuple[Peer, ...]:
         """The peers that have responses to take, in the order in which these began to wait."""

@@ -1,12 +1,17 @@
-"""Memory that a process frees stays with it, where the C library can be told so."""
+"""Memory that a process frees stays with it, but for that of a crowd which left; where the C library can be told so."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
+
+from support.machines import virtual_loop
+from tallystick.runtime.memory import GIVE_BACK_BYTES, FreedMemory
 
 # Pages that a buffer of 200 KB touches when it is taken and freed again and again: all of them each time, or none.
 PROGRAM = """
@@ -22,7 +27,64 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library: nothing to tell it")
+# Buffers of a crowd that grew side by side, each second of which goes: how many MB the process has less then.
+CROWD = """
+import asyncio, os
+from pathlib import Path
+from tallystick.runtime.memory import FreedMemory, keep_freed_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+async def crowd():
+    freed, buffers = FreedMemory(), [bytearray() for _ in range(400)]
+    for _ in range(25):
+        for buffer in buffers:
+            buffer += bytes(10_000)
+    before = resident()
+    del buffers[::2]
+    freed.freed(50_000_000)
+    for _ in range(300):
+        await asyncio.sleep(0.1)
+        if resident() < before - 30:
+            break
+    print(before - resident())
+
+keep_freed_memory()
+asyncio.run(crowd())
+"""
+
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library: nothing to tell it")
+
+
+@needs_glibc
 def test_freed_buffers_are_used_again() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     assert int(done.stdout) < 2000, "200 rounds of 10 buffers are 98,000 pages"
+
+
+@needs_glibc
+def test_what_a_crowd_had_goes_back_to_the_system() -> None:
+    """Half a gigabyte stayed for ever behind peers whose frames had been bounded to half of that."""
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) >= 30, "200 buffers of 250 kB were freed"
+
+
+def test_memory_is_given_back_once_in_a_while_and_for_little_never() -> None:
+    given_at = list[float]()
+
+    async def crowds() -> None:
+        freed = FreedMemory(lambda: given_at.append(asyncio.get_running_loop().time() - began))
+        began = asyncio.get_running_loop().time()
+        freed.freed(GIVE_BACK_BYTES - 1)
+        await asyncio.sleep(20)
+        assert not given_at
+        for _ in range(20):
+            freed.freed(GIVE_BACK_BYTES)
+            await asyncio.sleep(1)
+        freed.close()
+        await asyncio.sleep(20)
+
+    with closing(virtual_loop()) as loop:
+        loop.run_until_complete(crowds())
+    assert given_at == pytest.approx([21.0, 31.0])

@@ -22,6 +22,7 @@ from tallystick.runtime.arena import Arena
 from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.events import Events
+from tallystick.runtime.memory import FreedMemory
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.places import Places
@@ -72,6 +73,7 @@ class BookieServer:
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
+        self._freed = FreedMemory()
         self._turns: TurnsCore[Session] = TurnsCore(TURN_S)
         self._around = SessionContext(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
@@ -109,6 +111,7 @@ class BookieServer:
         for session in tuple(self._sessions):
             session.abort()
         self._ended.forget_all()
+        self._freed.close()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -174,7 +177,7 @@ class BookieServer:
         self._changed()
 
     def forget(self, session: Session) -> None:
-        self._budget.forget(session)
+        self._freed.freed(self._budget.forget(session))
         self._turns.leave(session)
         self._polls.forget(session)
         self._lists.forget(session)
@@ -241,3 +244,4 @@ class BookieServer:
             if self._reports.is_new((host, reason)):  # who is closed connects again and does the same
                 self._events.emit("connection closed", peer=host, bytes=excess.bytes, reason=reason)
             excess.peer.abort()
+            self._freed.freed(excess.bytes)

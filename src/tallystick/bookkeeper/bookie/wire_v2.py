@@ -141,7 +141,7 @@ class WireV2:
                 return False
             self._answer(v2.decode_request(body), result)
         except RemoteProtocolError as error:
-            result.refusal = error
+            result.refusal = error.with_traceback(None)  # which has all that came, until cycles are collected
             return False
         result.position = start + LENGTH_BYTES + len(body)
         return True

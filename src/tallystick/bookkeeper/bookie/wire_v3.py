@@ -193,7 +193,7 @@ class WireV3:
                 return False
             self._answer(request, result)
         except RemoteProtocolError as error:
-            result.refusal = error
+            result.refusal = error.with_traceback(None)  # which has all that came, until cycles are collected
             return False
         result.position = start + LENGTH_BYTES + len(body)
         return True

@@ -14,6 +14,7 @@ from typing import Protocol
 from tallystick.runtime.budget import Budget, CloseReason
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+from tallystick.runtime.memory import FreedMemory
 from tallystick.runtime.once import Once
 
 LOOK_S = 1.0
@@ -40,6 +41,7 @@ class Memory:
         self.dropped_connections = 0  # connections that had to go
         self._clock, self._events = clock, events
         self._budget: Budget[Holder] = Budget(limit_bytes, stalled_after_s)
+        self._freed = FreedMemory()
         self._reports = Once()
         self._look_handle: asyncio.TimerHandle | None = None
 
@@ -77,9 +79,10 @@ class Memory:
 
     def forget(self, holder: Holder) -> None:
         """A connection ended."""
-        self._budget.forget(holder)
+        self._freed.freed(self._budget.forget(holder))
 
     def close(self) -> None:
+        self._freed.close()
         if self._look_handle is not None:
             self._look_handle.cancel()
             self._look_handle = None
@@ -100,6 +103,7 @@ class Memory:
             self.dropped_connections += 1
             self._tell(offender.peer, offender.reason, offender.bytes)
             offender.peer.condemn(str(offender.reason))
+            self._freed.freed(offender.bytes)
 
     def _tell(self, holder: Holder, reason: CloseReason, size: int) -> None:
         """Log a close once for each host and reason: a peer that is closed connects again and does the same."""

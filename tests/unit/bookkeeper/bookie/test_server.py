@@ -201,6 +201,7 @@ async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
         assert bookie.counts.unfinished_bytes == 3 * len(half)
         assert [peer.reader.at_eof() for peer in greedy].count(True) <= 1
         assert len(home.heard("connection closed")) == 1
+        assert bookie._server._freed._freed_bytes >= len(half)
     assert bookie.counts.unfinished_bytes == 0
 
 

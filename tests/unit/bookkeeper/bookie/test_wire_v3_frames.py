@@ -111,6 +111,7 @@ def test_the_frame_limit_counts_the_length_field(room: Room) -> None:
         refused = room.wire.serve(beginning).refusal
         assert isinstance(refused, RemoteProtocolError)
         assert "nettyMaxFrameSizeBytes" in str(refused)
+        assert refused.__traceback__ is None, "it has frames that have all that came"
 
 
 def test_an_unfinished_frame_says_how_much_it_needs(room: Room) -> None:

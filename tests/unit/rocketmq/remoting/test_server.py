@@ -316,6 +316,7 @@ async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Bench)
         await peer.writer.drain()
     await until(lambda: bench.server.memory.dropped_connections >= 8)
     assert bench.server.memory.unfinished_bytes <= 4 * MIB
+    assert bench.server.memory._freed._freed_bytes >= 8 * MIB
     good.send(asked(1))
     await good.answers(1)
     peers[-1].writer.write(b"x")
