@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.stream.messages import StreamMessage
     from tallystick.bookkeeper.stream.reader import StreamReader
     from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+    from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
+    from tallystick.bookkeeper.stream.splice.sink import Committed, StreamSink
     from tallystick.bookkeeper.stream.stream import Stream
     from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
     from tallystick.bookkeeper.wire.stream_values import Position
@@ -50,6 +52,7 @@ __all__ = [
     "BookKeeper",
     "BrokerClientSettings",
     "ClientSettings",
+    "Committed",
     "Consumer",
     "ConsumerLag",
     "Cursor",
@@ -69,11 +72,14 @@ __all__ = [
     "RocketMQ",
     "SendResult",
     "SendStatus",
+    "SinkAttempt",
+    "SinkTicket",
     "Stream",
     "StreamClientSettings",
     "StreamMessage",
     "StreamReader",
     "StreamSettings",
+    "StreamSink",
     "TallyError",
     "connect",
     "find_cluster",
@@ -84,6 +90,7 @@ _HOMES = {
     "BookKeeper": "tallystick.bookkeeper.stream.client",
     "BrokerClientSettings": "tallystick.rocketmq.client.settings",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
+    "Committed": "tallystick.bookkeeper.stream.splice.sink",
     "Consumer": "tallystick.rocketmq.client.consumer",
     "ConsumerLag": "tallystick.rocketmq.client.consumer",
     "Cursor": "tallystick.bookkeeper.stream.cursor",
@@ -103,11 +110,14 @@ _HOMES = {
     "RocketMQ": "tallystick.rocketmq.client.client",
     "SendResult": "tallystick.rocketmq.client.sending",
     "SendStatus": "tallystick.rocketmq.client.sending",
+    "SinkAttempt": "tallystick.bookkeeper.stream.splice.attempt",
+    "SinkTicket": "tallystick.bookkeeper.stream.splice.attempt",
     "Stream": "tallystick.bookkeeper.stream.stream",
     "StreamClientSettings": "tallystick.bookkeeper.stream.settings",
     "StreamMessage": "tallystick.bookkeeper.stream.messages",
     "StreamReader": "tallystick.bookkeeper.stream.reader",
     "StreamSettings": "tallystick.bookkeeper.stream.settings",
+    "StreamSink": "tallystick.bookkeeper.stream.splice.sink",
     "TallyError": "tallystick.errors",
     "connect": "tallystick.bookkeeper.stream.client",
     "find_cluster": "tallystick.admin.dev_lookup",

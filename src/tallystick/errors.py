@@ -37,6 +37,7 @@
     │   │   └── BacklogFull            the slowest cursor is further behind than the backlog quota allows
     │   ├── NoSuchPosition             the stream has no such position
     │   │   └── PositionTrimmed        it had one: retention has deleted what was there
+    │   ├── CheckpointLost             an application began again without its checkpoint: nothing was committed
     │   ├── HandOverRefused            a Pulsar broker would delete something of this stream: nothing was done
     │   └── CorruptEntry               an entry's bytes are no messages
     ├── MetadataError
@@ -265,6 +266,7 @@ class StreamError(TallyError):
     stream: str | None = None
     cursor: str | None = None
     position: Any = None  # a ``Position``
+    application: str | None = None  # a sink's
 
 
 class NoSuchStream(StreamError):
@@ -317,6 +319,13 @@ class PositionTrimmed(NoSuchPosition):
     """What was at this position has been deleted by retention."""
 
     first: Any = None  # the first ``Position`` that there is
+
+
+class CheckpointLost(StreamError):
+    """The application has committed under another query: it began again without its checkpoint."""
+
+    query: str | None = None  # that is recorded
+    batch: int | None = None  # the last one that it committed
 
 
 class HandOverRefused(StreamError):

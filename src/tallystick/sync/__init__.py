@@ -7,6 +7,7 @@ one connection (a writer, a stream, a cursor, a reader, a producer, a consumer) 
 
 from tallystick.sync.brokers import Consumer, Producer, RocketMQ, topics
 from tallystick.sync.ledgers import BookKeeper, LedgerReader, LedgerWriter, connect
+from tallystick.sync.sinks import SinkAttempt, StreamSink
 from tallystick.sync.streams import Cursor, Stream, StreamReader
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "LedgerWriter",
     "Producer",
     "RocketMQ",
+    "SinkAttempt",
     "Stream",
     "StreamReader",
+    "StreamSink",
     "connect",
     "topics",
 ]

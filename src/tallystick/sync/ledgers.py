@@ -15,6 +15,7 @@ from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.stream import client
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
@@ -22,6 +23,7 @@ from tallystick.runtime.arguments import payload_bytes
 from tallystick.runtime.events import Events
 from tallystick.sync.connection import BlockingClient
 from tallystick.sync.loop import LoopThread, alone
+from tallystick.sync.sinks import SinkAttempt, StreamSink
 from tallystick.sync.streams import Cursor, Stream, StreamReader
 
 if TYPE_CHECKING:
@@ -219,6 +221,30 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         """
         loop, bk = self._client()
         loop.run(bk.delete_stream(name, takeover=takeover))
+
+    def open_sink(
+        self, name: str, application: str, query: str, *, switch: bool = False, settings: StreamSettings | None = None
+    ) -> StreamSink:
+        """Write a stream in batches, each exactly once, of which any number of processes write parts.
+
+        ``application`` is a name that is kept for good. ``query`` says who it is: what comes back without its memory is
+        another. The stream is made where there is none. Raises StreamOwned for one that an owner writes, unless
+        ``switch``, and then while it is open; CheckpointLost if another query has committed under the application's
+        name; UsageError, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError.
+        """
+        loop, bk = self._client()
+        return StreamSink(loop, loop.run(bk.open_sink(name, application, query, switch=switch, settings=settings)))
+
+    def sink_attempt(self, ticket: SinkTicket, batch: int, partition: int, attempt: int = 0) -> SinkAttempt:
+        """Write a part of a batch for the sink that gave the ticket, in whatever process that is. Raises UsageError."""
+        loop, bk = self._client()
+        return SinkAttempt(loop, loop.call(lambda: bk.sink_attempt(ticket, batch, partition, attempt)))
+
+    def sweep_sinks(self, name: str) -> list[LedgerId]:
+        """Delete the ledgers of a stream that sinks wrote and no commit can list any more; applications that run go on.
+        Returns them. Raises NoSuchStream, Unavailable, MetadataError."""
+        loop, bk = self._client()
+        return loop.run(bk.sweep_sinks(name))
 
     def streams(self, prefix: str = "") -> Iterator[str]:
         """The names of all streams that begin so. Raises MetadataError rather than leaving any out."""

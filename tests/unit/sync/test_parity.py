@@ -17,6 +17,8 @@ PAIRS: list[tuple[Any, Any]] = [
     (tallystick.Stream, sync.Stream),
     (tallystick.StreamReader, sync.StreamReader),
     (tallystick.Cursor, sync.Cursor),
+    (tallystick.StreamSink, sync.StreamSink),
+    (tallystick.SinkAttempt, sync.SinkAttempt),
     (tallystick.RocketMQ, sync.RocketMQ),
     (tallystick.Producer, sync.Producer),
     (tallystick.Consumer, sync.Consumer),

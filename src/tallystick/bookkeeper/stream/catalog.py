@@ -21,7 +21,17 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from urllib.parse import quote
 
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.store import Change, Check, Create, Creation, Delete, MetadataStore, Update, Version
+from tallystick.bookkeeper.metadata.store import (
+    Change,
+    Check,
+    Create,
+    Creation,
+    Delete,
+    MetadataStore,
+    Update,
+    Version,
+    Znode,
+)
 from tallystick.bookkeeper.stream.names import StreamPaths
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
@@ -40,6 +50,8 @@ from tallystick.errors import (
 from tallystick.runtime.turn_steps import in_turns
 
 MISSING: Version = -1  # of a node that is to be made
+CONDEMNED = b"condemned"  # what the note of a ledger says that no list may get any more
+NOTES_AT_ONCE = 1000
 
 _BEGUN = "change-"  # how the nodes of changes begin that are under way
 
@@ -277,19 +289,28 @@ class StreamCatalog:
 
     # -- notes --------------------------------------------------------------------------------------------------------
 
-    def note(self, stream: str, ledger: LedgerId, cursor: str | None = None) -> Create:
-        """Returns the change that notes a ledger which is made for the stream, or for a cursor."""
-        return Create(self.paths.going(stream, ledger, cursor=cursor))
+    def note(self, stream: str, ledger: LedgerId, cursor: str | None = None, data: bytes = b"") -> Create:
+        """Returns the change that notes a ledger which is made for the stream, or for a cursor. ``data`` says whose it
+        is, where more than one make ledgers."""
+        return Create(self.paths.going(stream, ledger, cursor=cursor), data)
 
     async def going(self, stream: str, cursor: str | None = None) -> list[LedgerId]:
         """Returns the ledgers that are noted for the stream, or for a cursor, ascending."""
         names = await self.store.children(self.paths.going(stream, cursor=cursor)) or []
         return sorted(int(name) for name in names if name.isdecimal())
 
+    async def notes(self, stream: str) -> list[tuple[LedgerId, bytes]]:
+        """Returns the ledgers that are noted for the stream, ascending, with what their notes say now."""
+        ledgers, nodes = await self.going(stream), dict[str, Znode]()
+        paths = [self.paths.going(stream, ledger) for ledger in ledgers]
+        for start in range(0, len(paths), NOTES_AT_ONCE):
+            nodes |= await self.store.get_many(paths[start : start + NOTES_AT_ONCE])
+        return [(ledger, nodes[path].data) for ledger, path in zip(ledgers, paths, strict=True) if path in nodes]
+
     async def condemn(self, stream: str, ledger: LedgerId) -> bool:
         """Let no list get this ledger any more. Returns False if it has no note: it is listed, or deleted."""
         try:
-            await self.store.change(Update(self.paths.going(stream, ledger), b"condemned", 0))
+            await self.store.change(Update(self.paths.going(stream, ledger), CONDEMNED, 0))
         except ZnodeChanged:
             pass  # it is condemned
         except NoSuchZnode:

@@ -26,8 +26,14 @@ from tallystick.bookkeeper.stream.opening import open_owned
 from tallystick.bookkeeper.stream.pulsar import create_for_pulsar, hand_over, take_back
 from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
+from tallystick.bookkeeper.stream.splice.opening import open_sink
+from tallystick.bookkeeper.stream.splice.record import application_name
+from tallystick.bookkeeper.stream.splice.sink import StreamSink, open_attempt
+from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.runtime.arguments import instance, number, optional, text
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
@@ -194,6 +200,38 @@ class BookKeeper(LedgerClient):
         self._require_open()
         stream = stream_name(name)
         await delete_stream(self._stream_context, stream, takeover=instance(takeover, bool, "takeover"))
+
+    async def open_sink(
+        self, name: str, application: str, query: str, *, switch: bool = False, settings: StreamSettings | None = None
+    ) -> StreamSink:
+        """Write a stream in batches, each exactly once, of which any number of processes write parts.
+
+        ``application`` is a name that is kept for good. ``query`` says who it is: what comes back without its memory is
+        another. The stream is made where there is none. Raises StreamOwned for one that an owner writes, unless
+        ``switch``, and then while it is open; CheckpointLost if another query has committed under the application's
+        name; UsageError, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError.
+        """
+        self._require_open()
+        chosen = optional(settings, StreamSettings, "settings") or self._stream_context.settings.stream
+        return await open_sink(
+            self._stream_context,
+            stream_name(name),
+            application_name(application),
+            text(query, "query"),
+            chosen,
+            switch=instance(switch, bool, "switch"),
+        )
+
+    def sink_attempt(self, ticket: SinkTicket, batch: int, partition: int, attempt: int = 0) -> SinkAttempt:
+        """Write a part of a batch for the sink that gave the ticket, in whatever process that is. Raises UsageError."""
+        self._require_open()
+        return open_attempt(self._stream_context, instance(ticket, SinkTicket, "ticket"), batch, partition, attempt)
+
+    async def sweep_sinks(self, name: str) -> list[LedgerId]:
+        """Delete the ledgers of a stream that sinks wrote and no commit can list any more; applications that run go on.
+        Returns them. Raises NoSuchStream, Unavailable, MetadataError."""
+        self._require_open()
+        return await sweep(self._stream_context, stream_name(name))
 
     def streams(self, prefix: str = "") -> AsyncIterator[str]:
         """List the names of all streams that begin so. Raises MetadataError rather than leaving any out."""

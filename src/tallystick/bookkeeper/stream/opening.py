@@ -24,6 +24,7 @@ from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.marks import make_ledger, owner_in
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList, closed
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.record import applications, as_owned, is_sink
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -65,14 +66,15 @@ async def _open(
 ) -> OpenedStream:
     codec = ListCodec()
     stored = await read_or_create(context, stream, codec)
+    require_no_sink(stored.value, stream, takeover=takeover)
     if not takeover:
         await require_ours(context, stream, stored.value)
     lease.before = await _owner_before(context, stored.value, lease)
     ended = await recover_ledgers(context, stream, stored.value)
     if (last := stored.value.terminated) is not None:
-        counted = replace(stored.value, ledgers=_with_ends(stored.value, ended))  # as Pulsar, not stored so by itself
+        counted = replace(stored.value, ledgers=with_ends(stored.value, ended))  # as Pulsar, not stored so by itself
         stored_list = OwnedList(context.catalog, stream, replace(stored, value=counted), codec)
-        dead_ledgers = _unlisted(await context.catalog.going(stream), stored.value)  # it gets no more ledgers
+        dead_ledgers = unlisted(await context.catalog.going(stream), stored.value)  # it gets no more ledgers
         return OpenedStream(lease, stored_list, None, last, dead_ledgers)
     stored_list = OwnedList(context.catalog, stream, stored, codec)
     owner = context.leases.owner
@@ -86,21 +88,22 @@ async def _open(
     except StreamFenced:
         context.deletions.add(stream, [writer.id])  # no list can have it any more
         raise
-    dead_ledgers = _unlisted(sorted({*noted, *_dropped(stored.value, stored_list.info)}), stored_list.info)
+    dead_ledgers = unlisted(sorted({*noted, *_dropped(stored.value, stored_list.info)}), stored_list.info)
     context.context.events.emit("stream opened", stream=stream, ledger=writer.id, takeover=takeover)
     closed_ledgers = stored_list.info.ledgers[:-1]
     last = Position(closed_ledgers[-1].ledger, closed_ledgers[-1].entries - 1) if closed_ledgers else EARLIEST
     return OpenedStream(lease, stored_list, writer, last, dead_ledgers)
 
 
-def _unlisted(ledgers: Iterable[LedgerId], info: StreamInfo) -> list[LedgerId]:
+def unlisted(ledgers: Iterable[LedgerId], info: StreamInfo) -> list[LedgerId]:
+    """Returns those that the list does not have."""
     listed = {each.ledger for each in info.ledgers}
     return [ledger for ledger in ledgers if ledger not in listed]
 
 
 def _dropped(before: StreamInfo, after: StreamInfo) -> list[LedgerId]:
     """Returns the ledgers that left the list."""
-    return _unlisted([each.ledger for each in before.ledgers], after)
+    return unlisted([each.ledger for each in before.ledgers], after)
 
 
 async def read_or_create(context: StreamContext, stream: str, codec: ListCodec) -> Versioned[StreamInfo]:
@@ -178,14 +181,26 @@ def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId) -> Callable[[Stre
     def edit(info: StreamInfo) -> ListChange:
         if info.ledgers and info.ledgers[-1].ledger == ledger:
             return ListChange(info)  # the response was lost
-        kept = _with_ends(info, ended)
+        kept = with_ends(info, ended)
         dropped = tuple([each.ledger for each in kept if not each.entries])
         ledgers = (*[each for each in kept if each.entries], StreamLedger(ledger, has_counts=False))
-        return ListChange(replace(info, ledgers=ledgers), dropped, (ledger,))
+        return ListChange(as_owned(replace(info, ledgers=ledgers)), dropped, (ledger,))
 
     return edit
 
 
-def _with_ends(info: StreamInfo, ended: tuple[StreamLedger, ...]) -> tuple[StreamLedger, ...]:
+def require_no_sink(info: StreamInfo, stream: str, *, takeover: bool) -> None:
+    """Raises StreamOwned if sinks write the stream: an owner may take it over, and ends their commits by that."""
+    if is_sink(info) and not takeover:
+        names = ", ".join(applications(info)) or "none has committed yet"
+        raise StreamOwned(
+            f"sinks write this stream, of these applications: {names}. To append to it, and to end their commits, take "
+            "it over (takeover=True)",
+            stream=stream,
+        )
+
+
+def with_ends(info: StreamInfo, ended: tuple[StreamLedger, ...]) -> tuple[StreamLedger, ...]:
+    """Returns the ledgers of the list, some of them as they ended."""
     ends = {each.ledger: each for each in ended}
     return tuple([ends.get(each.ledger, each) for each in info.ledgers])

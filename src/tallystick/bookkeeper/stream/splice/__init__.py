@@ -1,0 +1,1 @@
+"""Streams that sinks write: in each commit whole ledgers are spliced into the list, exactly once."""

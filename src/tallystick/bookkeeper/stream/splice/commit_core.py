@@ -1,0 +1,102 @@
+"""What a commit makes of the list of a stream: the ledgers of a batch are in it and the record says so, or neither.
+
+The record alone says whether a batch is stored: a repeated one changes nothing, whatever its attempts wrote this time.
+Ids ascend in the list, as Pulsar sorts by them, so a ledger whose id is not above the last one is copied before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, is_sink, record_of, with_record
+from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, StreamInfo, StreamLedger
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import CheckpointLost, StreamFenced, StreamOwned, StreamTerminated
+
+
+@dataclass(frozen=True, order=True)
+class WrittenLedger:
+    """A ledger that an attempt wrote and closed."""
+
+    ledger: LedgerId
+    entries: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is to be committed. Rows keep their order inside a ledger; the list has the ledgers by id."""
+
+    application: str
+    query: str
+    epoch: int
+    number: int
+    ledgers: tuple[WrittenLedger, ...]
+
+
+def require_sink(info: StreamInfo, stream: str) -> None:
+    """Raises StreamOwned if an owner of ours, or a Pulsar broker, writes the stream; StreamTerminated."""
+    if not is_sink(info):
+        raise StreamOwned(
+            "an owner writes this stream: no sink commits to it before it was switched (switch=True)", stream=stream
+        )
+    if info.terminated is not None:
+        raise StreamTerminated(stream=stream)
+    if info.ledgers and not info.ledgers[-1].is_closed:
+        raise StreamOwned(
+            "its newest ledger is open, and sinks have none: a Pulsar broker writes it. Unload the topic there",
+            stream=stream,
+            ledger=info.ledgers[-1].ledger,
+        )
+
+
+def require_same_query(record: SinkRecord, query: str, application: str, stream: str) -> None:
+    """Raises CheckpointLost if another query has committed under the name of the application."""
+    if record.query != query:
+        raise CheckpointLost(
+            f"application {application} has committed batch {record.batch} under query {record.query}, and this is "
+            f"query {query}: it began again without its checkpoint, and would store its rows a second time. Restore "
+            "the checkpoint, or give it the name of another application if the rows are to be stored again",
+            stream=stream,
+            application=application,
+            query=record.query,
+            batch=record.batch,
+        )
+
+
+def is_stored(info: StreamInfo, batch: Batch, stream: str) -> bool:
+    """Whether the batch was committed before, with these rows or others. Raises CheckpointLost; StreamFenced if a later
+    start of the application goes on, StreamOwned, StreamTerminated."""
+    record = record_of(info, batch.application)
+    if record is None:
+        raise StreamFenced(
+            "nothing is known of this application any more: the stream was made anew",
+            stream=stream,
+            application=batch.application,
+        )
+    require_same_query(record, batch.query, batch.application, stream)
+    if batch.number <= record.batch:
+        return True
+    if batch.epoch < record.epoch:
+        raise StreamFenced(
+            f"application {batch.application} was started again, and goes on in epoch {record.epoch}",
+            stream=stream,
+            application=batch.application,
+        )
+    require_sink(info, stream)
+    return False
+
+
+def to_copy(info: StreamInfo, ledgers: Sequence[WrittenLedger]) -> list[WrittenLedger]:
+    """Returns those that the list cannot have behind its last one: they are not above it."""
+    last = info.ledgers[-1].ledger if info.ledgers else NO_LEDGER
+    return [each for each in ledgers if each.ledger <= last]
+
+
+def spliced(info: StreamInfo, batch: Batch, now_ms: int) -> StreamInfo:
+    """Returns the list with the batch: its ledgers, by id, and the record."""
+    assert not to_copy(info, batch.ledgers), "they are above the last one"
+    added = [StreamLedger(each.ledger, each.entries, each.size, now_ms) for each in sorted(batch.ledgers)]
+    record = SinkRecord(batch.query, batch.epoch, batch.number)
+    return with_record(replace(info, ledgers=(*info.ledgers, *added)), batch.application, record)

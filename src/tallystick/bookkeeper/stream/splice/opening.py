@@ -1,0 +1,85 @@
+"""How an application begins to write a stream: it records its epoch, and whoever it was before commits no more.
+
+1. Read the list, as of now; make an empty one where there is none.
+2. An owner's stream stays an owner's, unless it is to be switched: then take the lease, close what is open.
+3. The record must be of the same query: another one has lost its checkpoint.
+4. Compare-and-set the list: sinks write it, and the application is in its next epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
+from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
+from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_sink
+from tallystick.bookkeeper.stream.splice.record import NO_BATCH, SinkRecord, as_sink, is_sink, record_of, with_record
+from tallystick.bookkeeper.stream.splice.sink import StreamSink
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.stream_values import StreamInfo
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import MetadataUncertain, StreamFenced
+
+
+async def open_sink(
+    context: StreamContext, stream: str, application: str, query: str, settings: StreamSettings, *, switch: bool
+) -> StreamSink:
+    """Begin an epoch of an application. Raises StreamOwned for an owner's stream, also while it is open if it is to be
+    switched; CheckpointLost, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError."""
+    while True:
+        stored = await read_or_create(context, stream, ListCodec())
+        if switch and stored.value.ledgers and not is_sink(stored.value):
+            await _switch(context, stream)
+            continue
+        info = as_sink(stored.value) if not stored.value.ledgers else stored.value
+        require_sink(info, stream)
+        record = record_of(info, application) or SinkRecord(query, 0, NO_BATCH)
+        require_same_query(record, query, application, stream)
+        begun = replace(record, epoch=record.epoch + 1)
+        if await _stored(context, stream, with_record(info, application, begun), stored):
+            context.context.events.emit("sink opened", stream=stream, application=application, epoch=begun.epoch)
+            ticket = SinkTicket(stream, application, query, begun.epoch, settings)
+            return StreamSink(context, ticket, begun.batch, stored.creation)
+
+
+async def _switch(context: StreamContext, stream: str) -> None:
+    """Let sinks write a stream that nobody owns now. Raises StreamOwned if somebody does."""
+    lease = await context.leases.take(context.catalog.paths.owner(stream), stream=stream)
+    try:
+        stored = await context.catalog.read(stream, synced=True)
+        if is_sink(stored.value):
+            return
+        await require_ours(context, stream, stored.value)
+        noted = await context.catalog.going(stream)
+        ended = with_ends(stored.value, await recover_ledgers(context, stream, stored.value))
+        dropped = [each.ledger for each in ended if not each.entries]
+        info = as_sink(replace(stored.value, ledgers=tuple(each for each in ended if each.entries)))
+        if await _stored(context, stream, info, stored, noted=dropped):
+            context.deletions.add(stream, unlisted([*noted, *dropped], info))
+    finally:
+        await context.leases.give_back(lease)
+
+
+async def _stored(
+    context: StreamContext,
+    stream: str,
+    info: StreamInfo,
+    before: Versioned[StreamInfo],
+    *,
+    noted: Sequence[LedgerId] = (),
+) -> bool:
+    """Replace the list. Returns False if nobody knows whether it was, or others wrote it: read it again."""
+    catalog = context.catalog
+    begun = await catalog.begin(stream, catalog.change_name())
+    if await catalog.creation(stream) != before.creation:
+        return False  # another stream of this name
+    try:
+        await catalog.write(stream, info, before.version, noted=noted, begun=begun)
+    except (ChangeOvertaken, MetadataUncertain, StreamFenced):
+        return False
+    return True

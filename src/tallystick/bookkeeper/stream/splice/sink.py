@@ -1,0 +1,231 @@
+"""The commits of one application into a stream, exactly once (design: splicing ledgers).
+
+One process of the application has the ``StreamSink``: it begins an epoch, which ends those of its earlier lives.
+Attempts write anywhere, with its ``ticket``. A commit is one compare-and-set of the list: the ledgers of the batch are
+in it and the record says so, or neither. A list that others wrote meanwhile, other applications or retention, is read
+again; a response that was lost is found there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
+from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.owned_list import OwnedList
+from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket, make_attempt_ledger
+from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote
+from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced, to_copy
+from tallystick.bookkeeper.stream.splice.sweep import sweep
+from tallystick.bookkeeper.stream.trim import trim_stream
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import LedgerClosed, LedgerError, MetadataUncertain, NoSuchLedger, StreamFenced, UsageError
+from tallystick.runtime.arguments import whole
+from tallystick.runtime.turn_steps import in_turns
+
+MOST_LIST_BYTES = 768 * 1024  # as it is stored: ZooKeeper takes a megabyte, and Pulsar needs room for its own change
+LONG_LIST_BYTES = MOST_LIST_BYTES // 2  # from here on each commit says so
+
+_COPIED = -1  # the partition of a copy
+_COPY_BYTES = 4 * 1024 * 1024  # that are read and not yet stored
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit did. ``was_stored``: the batch had been committed before, and what was written now is not used."""
+
+    ledgers: tuple[LedgerId, ...]
+    was_stored: bool
+
+
+class StreamSink:
+    """See the module; ``open_sink`` makes it. On one event loop."""
+
+    def __init__(self, context: StreamContext, ticket: SinkTicket, batch: int, creation: object) -> None:
+        """``batch``: the last one that was committed; ``creation``: which of all streams of the name it is."""
+        self._ticket, self._batch = ticket, batch
+        self._context, self._creation = context, creation
+        self._codec = ListCodec()
+
+    def __repr__(self) -> str:
+        ticket = self.ticket
+        return f"<StreamSink {ticket.stream} application={ticket.application} epoch={ticket.epoch} batch={self.batch}>"
+
+    @property
+    def ticket(self) -> SinkTicket:
+        """What whoever writes parts of its batches has to know; it can be sent to other processes."""
+        return self._ticket
+
+    @property
+    def batch(self) -> int:
+        """The last batch that is known to be committed; -1 when there is none."""
+        return self._batch
+
+    @property
+    def stream(self) -> str:
+        """The stream's name, as the metadata has it."""
+        return self.ticket.stream
+
+    def attempt(self, batch: int, partition: int = 0, attempt: int = 0) -> SinkAttempt:
+        """Write a part of a batch from here."""
+        return open_attempt(self._context, self.ticket, batch, partition, attempt)
+
+    async def commit(self, batch: int, ledgers: Iterable[WrittenLedger | None] = ()) -> Committed:
+        """Store a batch: what ``SinkAttempt.close`` returned for each of its parts. One that is stored stays as it is.
+
+        Raises StreamFenced if a later start of the application goes on, CheckpointLost if another query does;
+        StreamOwned if an owner or a broker writes the stream by now, LedgerError if a ledger is not what its attempt
+        said, UsageError for a list that is too long to be stored, NoSuchStream, Unavailable, MetadataError. After any
+        of these nothing of the batch is in the stream, or all of it: commit it again.
+        """
+        number = whole(batch, "batch")
+        written = tuple(each for each in ledgers if each is not None)
+        if len({each.ledger for each in written}) < len(written):
+            raise UsageError("a ledger is committed twice in one batch", stream=self.stream, ledgers=written)
+        ticket = self.ticket
+        wanted = Batch(ticket.application, ticket.query, ticket.epoch, number, written)
+        while True:
+            stored = await self._read()
+            if is_stored(stored.value, wanted, self.stream):
+                self._batch = max(self._batch, number)
+                return _found(stored.value, wanted)
+            for each in wanted.ledgers:
+                await self._require_closed(each)
+            wanted = await self._above_the_last(stored.value, wanted)
+            if await self._splice(stored, wanted):
+                self._batch = number
+                return Committed(tuple(sorted(each.ledger for each in wanted.ledgers)), was_stored=False)
+
+    async def sweep(self) -> list[LedgerId]:
+        """Delete what no commit can list any more, of whatever application. Returns it. Raises as ``commit``."""
+        return await sweep(self._context, self.stream)
+
+    async def trim(self) -> list[LedgerId]:
+        """Drop what retention does not keep and no cursor needs. Returns it. Raises as ``commit``."""
+        settings = self.ticket.settings
+        if not settings.has_retention:
+            return []
+        stored_list = OwnedList(self._context.catalog, self.stream, await self._read(), self._codec)
+        try:
+            return await trim_stream(
+                self._context, self.stream, stored_list, settings, keep=_keeps_nothing, give_way=_gives_way_to_nobody
+            )
+        except StreamFenced:
+            return []  # another application committed just now: there is a next time
+
+    async def _read(self) -> Versioned[StreamInfo]:
+        stored = await self._context.catalog.read(self.stream, synced=True, codec=self._codec)
+        if stored.creation != self._creation:
+            raise StreamFenced("this stream was deleted, and made anew", stream=self.stream)
+        return stored
+
+    async def _require_closed(self, written: WrittenLedger) -> None:
+        """Raises LedgerError if the ledger is not what its attempt said: then its rows would be lost."""
+        metadata = await self._context.ledgers.ledger_metadata(written.ledger)
+        if not metadata.is_closed:
+            raise LedgerClosed("the ledger of an attempt is not closed: nobody knows its end", ledger=written.ledger)
+        if (metadata.last_entry + 1, metadata.length) != (written.entries, written.size):
+            raise LedgerError(
+                "the ledger of an attempt has another end than the attempt said: commit what the attempt returned",
+                ledger=written.ledger,
+                entries=metadata.last_entry + 1,
+                expected=written.entries,
+            )
+
+    async def _above_the_last(self, info: StreamInfo, batch: Batch) -> Batch:
+        """Copy ledgers that are not above the last one of the list: another application's commit was faster."""
+        copies = {each: await self._copy(each, batch.number) for each in to_copy(info, batch.ledgers)}
+        return replace(batch, ledgers=tuple(copies.get(each, each) for each in batch.ledgers))
+
+    async def _copy(self, written: WrittenLedger, batch: int) -> WrittenLedger:
+        note = AttemptNote(self.ticket.application, self.ticket.epoch, batch, _COPIED, 0)
+        writer = await make_attempt_ledger(self._context, self.ticket, note)
+        async with writer, self._context.ledgers.open_ledger(written.ledger) as reader:
+            size = 0
+            async for entry in reader.read(0, written.entries - 1):
+                writer.append_nowait(entry.data)
+                size += len(entry.data)
+                if size >= _COPY_BYTES:
+                    await writer.drain()
+                    size = 0
+            await writer.drain()
+        return WrittenLedger(writer.id, writer.lac + 1, writer.length)
+
+    async def _splice(self, stored: Versioned[StreamInfo], batch: Batch) -> bool:
+        """Store the list with the batch. Returns False if that must be decided again, on the list as it is then."""
+        catalog, stream = self._context.catalog, self.stream
+        info = spliced(stored.value, batch, self._context.context.clock.wall_ms())
+        await self._require_short(info)
+        # A batch without a ledger depends on that there is no other stream of the name by now; with one its note does.
+        begun = None
+        if not batch.ledgers:
+            begun = await catalog.begin(stream, catalog.change_name())
+            if await catalog.creation(stream) != self._creation:
+                return False
+        settled = [each.ledger for each in batch.ledgers]
+        try:
+            await catalog.write(stream, info, stored.version, settled=settled, begun=begun, codec=self._codec)
+        except (ChangeOvertaken, MetadataUncertain):
+            return False
+        except StreamFenced:
+            if (await self._read()).version == stored.version:
+                await self._require_noted(batch)
+            return False
+        self._context.context.events.emit(
+            "sink committed", stream=stream, application=batch.application, batch=batch.number, ledgers=len(settled)
+        )
+        return True
+
+    async def _require_short(self, info: StreamInfo) -> None:
+        size = len(await in_turns(ListCodec().encoding(info)))
+        if size > MOST_LIST_BYTES:
+            raise UsageError(
+                "the list of this stream is too long for another commit: let retention delete what is old, commit "
+                "less often (a longer trigger), or give up exactly-once (an owner appends to one ledger for hours)",
+                stream=self.stream,
+                ledgers=len(info.ledgers),
+                bytes=size,
+                max_bytes=MOST_LIST_BYTES,
+            )
+        if size > LONG_LIST_BYTES:
+            self._context.context.events.emit(
+                "stream list long", stream=self.stream, ledgers=len(info.ledgers), bytes=size, max_bytes=MOST_LIST_BYTES
+            )
+
+    async def _require_noted(self, batch: Batch) -> None:
+        """Raises NoSuchLedger for a ledger that a sweep has condemned."""
+        noted = dict(await self._context.catalog.notes(self.stream))
+        for each in batch.ledgers:
+            if not noted.get(each.ledger, b"").startswith(b"{"):
+                raise NoSuchLedger("the ledger of an attempt was swept: write the batch again", ledger=each.ledger)
+
+
+def open_attempt(context: StreamContext, ticket: SinkTicket, batch: int, partition: int, attempt: int) -> SinkAttempt:
+    """Begin an attempt at a part of a batch, in any process. Raises UsageError."""
+    note = AttemptNote(
+        ticket.application,
+        ticket.epoch,
+        whole(batch, "batch"),
+        whole(partition, "partition"),
+        whole(attempt, "attempt"),
+    )
+    return SinkAttempt(context, ticket, note)
+
+
+def _found(info: StreamInfo, batch: Batch) -> Committed:
+    """Returns what a commit of a stored batch did: the response of its write may have been lost."""
+    ledgers, listed = tuple(sorted(each.ledger for each in batch.ledgers)), {each.ledger for each in info.ledgers}
+    is_this_one = bool(ledgers) and listed.issuperset(ledgers)
+    return Committed(ledgers if is_this_one else (), was_stored=not is_this_one)
+
+
+async def _keeps_nothing(position: Position) -> None:
+    """Entries of a sink's stream say nothing that is kept elsewhere."""
+
+
+async def _gives_way_to_nobody() -> None:
+    """No append waits for a sink's trimming."""

@@ -1,0 +1,276 @@
+"""Batches into a stream, each exactly once: whole ledgers are spliced into its list by one compare-and-set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, payloads, read_list
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, record_of
+from tallystick.bookkeeper.stream.splice.sink import StreamSink
+from tallystick.errors import (
+    CheckpointLost,
+    LedgerClosed,
+    LedgerError,
+    MetadataUnavailable,
+    NoSuchLedger,
+    StreamFenced,
+    StreamOwned,
+    UsageError,
+)
+
+RAW = StreamSettings(entry_format="raw")
+
+
+async def opened(bk: BookKeeper, *, query: str = "q", application: str = "app", switch: bool = False) -> StreamSink:
+    return await bk.open_sink(NAME, application, query, switch=switch, settings=RAW)
+
+
+async def part(
+    bk: BookKeeper, sink: StreamSink, batch: int, rows: Sequence[bytes], partition: int = 0, attempt: int = 0
+) -> WrittenLedger | None:
+    """What an attempt writes in whatever process."""
+    async with bk.sink_attempt(sink.ticket, batch, partition, attempt) as written:
+        for row in rows:
+            await written.append(row)
+        return await written.close()
+
+
+async def committed(bk: BookKeeper, sink: StreamSink, batch: int, *parts: Sequence[bytes]) -> bool:
+    """Returns whether it was stored before."""
+    written = [await part(bk, sink, batch, rows, number) for number, rows in enumerate(parts)]
+    return (await sink.commit(batch, written)).was_stored
+
+
+async def listed(cluster: SmallCluster) -> list[int]:
+    return [each.ledger for each in (await read_list(cluster)).ledgers]
+
+
+async def test_a_batch_is_there_as_a_whole_or_not_at_all(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = [
+        await part(bk, sink, 0, [b"a", b"b"]),
+        await part(bk, sink, 0, [], 1),
+        await part(bk, sink, 0, [b"c"], 2),
+    ]
+    assert await payloads(cluster) == [] and written[1] is None, "a part without rows has no ledger"
+    assert (await sink.commit(0, written)).ledgers == (0, 1)
+    assert await payloads(cluster) == [b"a", b"b", b"c"]
+    info = await read_list(cluster)
+    assert [(each.entries, each.size, each.is_closed) for each in info.ledgers] == [(2, 2, True), (1, 1, True)]
+    assert record_of(info, "app") == SinkRecord("q", 1, 0) and await notes(cluster) == []
+
+
+async def test_a_repeated_batch_changes_nothing_and_leaves_nothing(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    assert not await committed(bk, sink, 0, [b"a"])
+    assert await committed(bk, sink, 0, [b"a, written again"])
+    assert await payloads(cluster) == [b"a"]
+    assert await sink.sweep() == [1]
+    assert (await ledgers(cluster), await notes(cluster)) == ([0], [])
+
+
+async def test_another_life_of_the_query_goes_on_behind_what_is_stored(cluster: SmallCluster) -> None:
+    first, second = cluster.client(1), cluster.client(2)
+    paused = await opened(first)
+    await committed(first, paused, 0, [b"a"])
+    late = await part(first, paused, 1, [b"b, by the first"])
+    sink = await opened(second)
+    assert sink.batch == 0 and sink.ticket.epoch == 2
+    assert not await committed(second, sink, 1, [b"b"])
+    assert (await paused.commit(1, [late])).was_stored, "the batch is stored, whoever did it"
+    with pytest.raises(StreamFenced, match="epoch 2"):
+        await committed(first, paused, 2, [b"c, by the first"])
+    assert await payloads(cluster) == [b"a", b"b"]
+    assert await sink.sweep() == [1, 3]
+    assert await ledgers(cluster) == [0, 2]
+
+
+async def test_a_query_that_lost_its_checkpoint_is_refused_before_a_row_is_visible(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk, query="old")
+    await committed(bk, sink, 0, [b"a"])
+    with pytest.raises(CheckpointLost, match=r"batch 0 under query old.*Restore the checkpoint") as lost:
+        await opened(bk, query="new")
+    assert (lost.value.query, lost.value.batch, lost.value.application) == ("old", 0, "app")
+    assert not await committed(bk, sink, 1, [b"b"]), "the one that is refused ends nobody"
+
+
+async def test_applications_write_one_stream_side_by_side(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    one, two = await opened(bk), await opened(bk, application="other", query="p")
+    slow = await part(bk, one, 0, [b"a", b"b"])
+    await committed(bk, two, 0, [b"c"])
+    assert (await one.commit(0, [slow])).ledgers == (2,), "ids ascend in the list: it is a copy"
+    assert await payloads(cluster) == [b"c", b"a", b"b"]
+    assert await one.sweep() == [0] and await ledgers(cluster) == [1, 2]
+
+
+@pytest.mark.parametrize("fault", [REFUSE, LOSE])
+async def test_a_commit_whose_answer_is_lost_is_made_once(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = await part(bk, sink, 0, [b"a"])
+    faults = StoreFaults(bk, monkeypatch)
+    faults.script = once(fault, of_list)
+    if fault == REFUSE:
+        with pytest.raises(MetadataUnavailable):
+            await sink.commit(0, [written])
+        assert await payloads(cluster) == []
+    result = await sink.commit(0, [written])
+    assert (result.ledgers, result.was_stored) == ((0,), False)
+    assert await payloads(cluster) == [b"a"] and await listed(cluster) == [0]
+
+
+async def test_of_two_commits_at_once_both_are_stored_once(cluster: SmallCluster) -> None:
+    clients = [cluster.client(seed) for seed in range(4)]
+    sinks = [await opened(bk, application=f"app-{number}") for number, bk in enumerate(clients)]
+
+    async def run(bk: BookKeeper, sink: StreamSink) -> None:
+        for batch in range(5):
+            await committed(bk, sink, batch, [f"{sink.ticket.application}/{batch}".encode()])
+
+    await asyncio.gather(*(run(bk, sink) for bk, sink in zip(clients, sinks, strict=True)))
+    rows = await payloads(cluster)
+    assert sorted(rows) == sorted(f"app-{number}/{batch}".encode() for number in range(4) for batch in range(5))
+    for number in range(4):
+        own = [row for row in rows if row.startswith(b"app-%d/" % number)]
+        assert own == sorted(own), "batches of one application are in order"
+
+
+async def test_a_ledger_that_is_not_what_its_attempt_said_is_not_committed(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = await part(bk, sink, 0, [b"a", b"b"])
+    assert written is not None
+    with pytest.raises(LedgerError, match="another end"):
+        await sink.commit(0, [replace(written, entries=1)])
+    open_one = bk.sink_attempt(sink.ticket, 0, 1)
+    await open_one.append(bytes(200_000))
+    assert open_one.ledger is not None
+    with pytest.raises(LedgerClosed, match="not closed"):
+        await sink.commit(0, [WrittenLedger(open_one.ledger, 1, 200_000)])
+    with pytest.raises(NoSuchLedger):
+        await sink.commit(0, [WrittenLedger(77, 1, 1)])
+    with pytest.raises(UsageError, match="twice"):
+        await sink.commit(0, [written, written])
+    assert await payloads(cluster) == [] and sink.batch == -1
+    await sink.commit(0, [written])
+    assert await payloads(cluster) == [b"a", b"b"]
+
+
+async def test_a_sweep_leaves_what_may_still_be_committed(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = await part(bk, sink, 0, [b"a"])
+    early = await part(bk, sink, 1, [b"b"])
+    assert await bk.sweep_sinks(NAME) == []
+    await sink.commit(0, [written])
+    assert await bk.sweep_sinks(NAME) == []
+    await sink.commit(1, [early])
+    assert await payloads(cluster) == [b"a", b"b"]
+
+
+async def test_a_ledger_that_was_swept_is_not_committed(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = await part(bk, sink, 0, [b"a"])
+    assert written is not None
+    await bk.stream_context.catalog.condemn(NAME, written.ledger)
+    with pytest.raises(NoSuchLedger, match="swept"):
+        await sink.commit(0, [written])
+    assert await payloads(cluster) == []
+
+
+async def test_owners_and_sinks_do_not_write_the_same_stream(cluster: SmallCluster) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    async with bk.open_stream(NAME, settings=RAW) as stream:
+        await stream.append(b"a")
+        with pytest.raises(StreamOwned, match="switch=True"):
+            await opened(other)
+        with pytest.raises(StreamOwned):
+            await opened(other, switch=True)
+    sink = await opened(other, switch=True)
+    await committed(other, sink, 0, [b"b"])
+    with pytest.raises(StreamOwned, match="of these applications: app"):
+        await bk.open_stream(NAME, settings=RAW)
+    written = await part(other, sink, 1, [b"never"])
+    async with bk.open_stream(NAME, settings=RAW, takeover=True) as stream:
+        await stream.append(b"c")
+        with pytest.raises(StreamOwned):
+            await sink.commit(1, [written])
+    assert await payloads(cluster) == [b"a", b"b", b"c"]
+    sink = await opened(other, switch=True)
+    assert sink.batch == 0, "what was committed stays known"
+    await bk.stream_context.deletions.done()
+    await other.stream_context.deletions.done()
+    assert await sink.sweep() in ([], [written.ledger if written else None])
+    assert await notes(cluster) == []
+
+
+async def test_a_stream_whose_newest_ledger_is_a_brokers_is_refused(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    await committed(bk, sink, 0, [b"a"])
+    catalog = bk.stream_context.catalog
+    stored = await catalog.read(NAME)
+    async with bk.create_ledger() as brokers:
+        newest = stored.value.ledgers[-1]._replace(ledger=brokers.id, timestamp_ms=0, has_counts=False)
+        await catalog.write(NAME, replace(stored.value, ledgers=(*stored.value.ledgers, newest)), stored.version)
+        with pytest.raises(StreamOwned, match="Pulsar broker"):
+            await committed(bk, sink, 1, [b"b"])
+        with pytest.raises(StreamOwned, match="Pulsar broker"):
+            await opened(bk)
+
+
+async def test_a_stream_that_was_made_anew_gets_nothing_of_the_one_before(cluster: SmallCluster) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    sink = await opened(bk)
+    await committed(bk, sink, 0, [b"a"])
+    written = await part(bk, sink, 1, [b"b"])
+    await other.delete_stream(NAME)
+    again = await opened(other)
+    with pytest.raises(StreamFenced, match="made anew"):
+        await sink.commit(1, [written])
+    assert await payloads(cluster) == [] and again.batch == -1
+
+
+async def test_retention_drops_committed_ledgers(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await bk.open_sink(NAME, "app", "q", settings=replace(RAW, retention_s=120))
+    for batch in range(3):
+        await committed(bk, sink, batch, [b"%d" % batch])
+        await asyncio.sleep(50)
+    assert await sink.trim() == [0]
+    await bk.stream_context.deletions.done()
+    assert (await payloads(cluster), await ledgers(cluster)) == ([b"1", b"2"], [1, 2])
+
+
+async def test_readers_follow_what_sinks_commit(cluster: SmallCluster) -> None:
+    bk, heard = cluster.client(), list[bytes]()
+    sink = await opened(bk)
+
+    async def follow() -> None:
+        async with bk.read_stream(NAME, entry_format="raw") as reader:
+            async for message in reader.read(follow=True):
+                heard.append(message.data)
+
+    following = asyncio.create_task(follow())
+    for batch in range(3):
+        await asyncio.sleep(1)
+        assert heard == [b"%d" % number for number in range(batch)]
+        await committed(bk, sink, batch, [b"%d" % batch])
+    await asyncio.sleep(1)
+    assert heard == [b"0", b"1", b"2"]
+    following.cancel()

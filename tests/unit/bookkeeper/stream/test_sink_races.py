@@ -1,0 +1,198 @@
+"""What others do to a stream while a sink writes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from support.streams import NAME, RAW, ledgers, notes, payloads, read_list
+from tallystick.bookkeeper.stream.catalog import StreamCatalog
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, with_record
+from tallystick.bookkeeper.stream.splice.sink import StreamSink
+from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
+from tallystick.errors import CheckpointLost, LedgerFenced, NotEnoughBookies, StreamFenced, StreamOwned, UsageError
+
+
+async def opened(bk: BookKeeper) -> StreamSink:
+    return await bk.open_sink(NAME, "app", "q", settings=RAW)
+
+
+async def recreate(bk: BookKeeper) -> None:
+    """Delete the stream and make another one of its name, whose list has the version that the first one's has."""
+    await bk.delete_stream(NAME)
+    await opened(bk)
+
+
+def just_before(
+    monkeypatch: pytest.MonkeyPatch, bk: BookKeeper, name: str, other: Callable[[], Awaitable[Any]]
+) -> None:
+    """Once, somebody does that before this client's next call of its catalog."""
+    call, left = getattr(StreamCatalog, name), [other]
+
+    async def after_other(catalog: StreamCatalog, *arguments: Any, **more: Any) -> Any:
+        if catalog is bk.stream_context.catalog and left:
+            await left.pop()()
+        return await call(catalog, *arguments, **more)
+
+    monkeypatch.setattr(StreamCatalog, name, after_other)
+
+
+@pytest.mark.parametrize("call", ["begin", "write"])
+async def test_an_empty_batch_is_not_stored_in_another_stream_of_the_name(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    sink = await opened(bk)
+    just_before(monkeypatch, bk, call, lambda: recreate(other))
+    with pytest.raises(StreamFenced, match="made anew"):
+        await sink.commit(0)
+
+
+async def test_an_epoch_is_not_begun_in_another_stream_of_the_name(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    await (await opened(bk)).commit(0)
+
+    async def recreate_and_commit() -> None:
+        await other.delete_stream(NAME)
+        await (await opened(other)).commit(5)
+
+    just_before(monkeypatch, bk, "begin", recreate_and_commit)
+    assert (await opened(bk)).batch == 5
+
+
+async def test_what_retention_dropped_or_a_sweep_condemned_is_deleted_by_the_next_sweep(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    catalog = bk.stream_context.catalog
+    for is_condemned in (False, True):
+        async with bk.create_ledger(beside=lambda ledger: [catalog.note(NAME, ledger)]) as writer:
+            await writer.append(b"dropped")
+        if is_condemned:
+            await catalog.condemn(NAME, writer.id)
+    assert await sink.sweep() == [0, 1]
+    assert (await ledgers(cluster), await notes(cluster)) == ([], [])
+
+
+async def test_a_sweep_leaves_what_an_owner_notes_and_what_a_newer_version_says(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=RAW):
+        catalog = bk.stream_context.catalog
+        await catalog.store.change(catalog.note(NAME, 77))
+        assert await bk.sweep_sinks(NAME) == []
+    await bk.delete_stream(NAME)
+    sink = await opened(bk)
+    await catalog.store.change(catalog.note(NAME, 78, data=b'{"another": "form"}'))
+    assert await sink.sweep() == []
+
+
+async def test_a_stream_that_a_broker_writes_is_not_switched(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    catalog = bk.stream_context.catalog
+    stored = await catalog.create(NAME)
+    async with bk.create_ledger() as brokers:
+        await brokers.append(b"a")
+        listed = StreamInfo((StreamLedger(brokers.id, has_counts=False),))
+        await catalog.write(NAME, listed, stored.version)
+        with pytest.raises(StreamOwned, match="a Pulsar broker may write it"):
+            await bk.open_sink(NAME, "app", "q", switch=True)
+        await brokers.append(b"b")
+
+
+async def test_an_attempt_whose_ledger_was_fenced_fails_as_a_whole(cluster: SmallCluster) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    sink = await opened(bk)
+    attempt = sink.attempt(0)
+    await attempt.append(bytes(200_000))
+    assert attempt.ledger is not None
+    await asyncio.sleep(1)
+    await other.open_ledger(attempt.ledger, recover=True)
+    await attempt.append(b"a")
+    with pytest.raises(LedgerFenced):
+        await attempt.close()
+    assert await payloads(cluster) == []
+
+
+async def test_an_attempt_that_bookies_did_not_store_fails_as_a_whole(cluster: SmallCluster) -> None:
+    sink = await opened(cluster.client(no_quorum_s=1.0))
+    attempt = sink.attempt(0)
+    await attempt.append(bytes(200_000))
+    await asyncio.sleep(1)
+    await cluster.down("b0", "b1")
+    await attempt.append(b"a")
+    with pytest.raises(NotEnoughBookies):
+        await attempt.close()
+
+
+async def test_an_attempt_waits_while_bookies_do_not_take_what_it_has(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await bk.open_sink(
+        NAME, "app", "q", settings=StreamSettings(entry_format="raw", max_pending_bytes=1_000_000)
+    )
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    attempt = sink.attempt(0)
+    taken = list[int]()
+
+    async def write() -> None:
+        for number in range(20):
+            await attempt.append(bytes(200_000))
+            taken.append(number)
+
+    writing = asyncio.create_task(write())
+    await asyncio.sleep(3)
+    assert len(taken) == 5, "a megabyte"
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    await writing
+    written = await attempt.close()
+    await sink.commit(0, [written])
+    assert len(await payloads(cluster)) == 20
+
+
+async def test_an_attempt_that_is_closed_or_raw_takes_no_more_than_it_can(cluster: SmallCluster) -> None:
+    sink = await opened(cluster.client())
+    attempt = sink.attempt(0)
+    with pytest.raises(UsageError, match="raw"):
+        await attempt.append(b"a", key="k")
+    assert await attempt.close() is None
+    with pytest.raises(UsageError, match="closed"):
+        await attempt.append(b"a")
+    with pytest.raises(UsageError, match="batch"):
+        sink.attempt(-1)
+
+
+def test_ledgers_are_listed_by_their_ids_and_the_record_decides() -> None:
+    info = with_record(as_sink(StreamInfo()), "app", SinkRecord("q", 1))
+    batch = Batch("app", "q", 1, 0, (WrittenLedger(7, 1, 10), WrittenLedger(5, 2, 20)))
+    stored = spliced(info, batch, now_ms=99)
+    assert stored.ledgers == (StreamLedger(5, 2, 20, 99), StreamLedger(7, 1, 10, 99))
+    assert not is_stored(info, batch, NAME) and is_stored(stored, batch, NAME)
+    with pytest.raises(CheckpointLost):
+        is_stored(stored, Batch("app", "another", 2, 1, ()), NAME)
+
+
+async def test_a_batch_of_pulsar_messages_keeps_keys_and_times(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await bk.open_sink(NAME, "app", "q")
+    async with sink.attempt(0) as attempt:
+        await attempt.append(b"a", key="k", event_time=5, properties={"p": "v"})
+        await attempt.append_batch([b"b", b"c"])
+        written = await attempt.close()
+    await sink.commit(0, [written])
+    async with bk.read_stream(NAME) as reader:
+        messages = [message async for message in reader.read()]
+    assert [(m.data, m.key, m.event_time, dict(m.properties), m.producer) for m in messages] == [
+        (b"a", "k", 5, {"p": "v"}, "app"),
+        (b"b", None, None, {}, "app"),
+        (b"c", None, None, {}, "app"),
+    ]
+    assert len((await read_list(cluster)).ledgers) == 1 and messages[0].position.batch_index == 0
