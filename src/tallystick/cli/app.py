@@ -12,8 +12,8 @@ def _version() -> str:
 
 
 def _default(value: object) -> str | None:
-    """Not worth a word in the help: a flag is off, a list empty, and what None means the text says."""
-    return None if value is None or value is False or value == () else str(value)
+    """Not worth a word in the help: a flag is off, a list or text empty, and what None means the text says."""
+    return None if value is None or value is False or value in ((), "") else str(value)
 
 
 app = App(

@@ -22,7 +22,9 @@ Dir = Annotated[
 Node = Annotated[
     str,
     Parameter(
-        help="One or more of them: bookie-2, or 2 for short; nameserver, broker-a, broker-a-s1.", consume_multiple=True
+        name="NODE",
+        required=True,
+        help="One or more of them: bookie-2, or 2 for short; nameserver, broker-a, broker-a-s1.",
     ),
 ]
 
@@ -125,7 +127,7 @@ def kill(*nodes: Node, dir: Dir = None) -> None:
 
     Example: `tally dev kill bookie-2 broker-a`
     """
-    _print("killed", _cluster(dir).kill(_some(nodes)))
+    _print("killed", _cluster(dir).kill(_each_once(nodes)))
 
 
 @app.command
@@ -134,7 +136,7 @@ def pause(*nodes: Node, dir: Dir = None) -> None:
 
     Example: `tally dev pause 3`
     """
-    _print("paused", _cluster(dir).pause(_some(nodes)))
+    _print("paused", _cluster(dir).pause(_each_once(nodes)))
 
 
 @app.command
@@ -143,7 +145,7 @@ def resume(*nodes: Node, dir: Dir = None) -> None:
 
     Example: `tally dev resume 3`
     """
-    _print("resumed", _cluster(dir).resume(_some(nodes)))
+    _print("resumed", _cluster(dir).resume(_each_once(nodes)))
 
 
 @app.command
@@ -152,14 +154,10 @@ def restart(*nodes: Node, dir: Dir = None) -> None:
 
     Example: `tally dev restart bookie-2`
     """
-    _print("restarted", _cluster(dir).restart(_some(nodes)))
+    _print("restarted", _cluster(dir).restart(_each_once(nodes)))
 
 
-def _some(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    from tallystick.errors import UsageError
-
-    if not nodes:
-        raise UsageError("name at least one, as in: tally dev status")
+def _each_once(nodes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(nodes))
 
 

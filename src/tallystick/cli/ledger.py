@@ -37,9 +37,9 @@ def create(
         print(ledger)
 
 
-@app.command
+@app.command(usage="Usage: tally ledger append [OPTIONS] [TEXT...]")
 def append(
-    *payloads: Annotated[str, Parameter(help="Payloads; without any, each line of stdin is one.")],
+    *payloads: Annotated[str, Parameter(name="TEXT", help="Payloads; without any, each line of stdin is one.")],
     shape: Shape = SHAPE,
     keep_open: Annotated[
         bool, Parameter(help="Leave the ledger open at the end, as a writer that crashed would.")

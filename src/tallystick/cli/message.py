@@ -14,11 +14,11 @@ app = App(name="message", help="Send messages to a topic and read them.")
 Topic = Annotated[str, Parameter(help="The topic's name.")]
 
 
-@app.command
+@app.command(usage="Usage: tally message send [OPTIONS] TOPIC [BODY...]")
 def send(
     topic: Topic,
     /,
-    *bodies: Annotated[str, Parameter(help="Bodies; without any, each line of stdin is one.")],
+    *bodies: Annotated[str, Parameter(name="BODY", help="Bodies; without any, each line of stdin is one.")],
     tags: Annotated[str | None, Parameter(help="The tag of each message, which consumers can choose by.")] = None,
     key: Annotated[tuple[str, ...], Parameter(help="A key to find each message by. Repeatable.")] = (),
     property_: Annotated[

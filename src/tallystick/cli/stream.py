@@ -13,13 +13,13 @@ from tallystick.cli.stream_options import OWNER, OwnerOptions, StreamExplain, St
 app = App(name="stream", help="Append to streams, logs without an end, and read them.")
 
 for _command in (
-    stream_messages.append,
     stream_messages.read,
     stream_messages.tail,
     stream_cursors.cursors,
     stream_cursors.seek,
 ):
     app.command(_command)
+app.command(stream_messages.append, usage="Usage: tally stream append [OPTIONS] NAME [TEXT...]")
 
 
 @app.command
@@ -57,7 +57,7 @@ def create(
         print("\n".join(f"{path} created" for path in made) if made else f"stream {name} exists already")
 
 
-@app.command(name="list")
+@app.command(name="list", usage="Usage: tally stream list [OPTIONS] [PREFIX]")
 def list_(
     prefix: Annotated[str, Parameter(help="Only streams whose names begin so: tenant/namespace")] = "",
     /,

@@ -26,7 +26,7 @@ from tallystick.cli.stream_options import (
 def append(
     name: StreamName,
     /,
-    *bodies: Annotated[str, Parameter(help="Payloads; without any, each line of stdin is one.")],
+    *bodies: Annotated[str, Parameter(name="TEXT", help="Payloads; without any, each line of stdin is one.")],
     messages: OutMessages = OUT_MESSAGES,
     owner: OwnerOptions = OWNER,
     roll_over: RollOver = ROLL_OVER,

@@ -59,6 +59,21 @@ def test_the_help_of_a_command_has_an_example_that_it_takes(command: str, found:
         app.parse_args(words, exit_on_error=False, print_error=False)
 
 
+@pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
+def test_the_usage_of_a_command_names_each_of_its_arguments(command: str, found: App) -> None:
+    """cyclopts calls all that may be left out ARGS."""
+    shown = io.StringIO()
+    app.help_print(command.split(), console=Console(file=shown, width=200))
+    usage = shown.getvalue().partition("\n")[0].split()
+    words = {word.strip("[].") for word in usage}
+    assert "ARGS" not in words
+    for argument in found.assemble_argument_collection():
+        if argument.index is not None:
+            assert argument.name in words
+            assert argument.required != any(word.startswith(f"[{argument.name}") for word in usage)
+    assert "[default: ]" not in shown.getvalue()
+
+
 def test_no_command_is_documented_that_is_not_there() -> None:
     known = {command for command, _ in commands()} | {name for name in app}
     for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z-]+)?)", TEXT):

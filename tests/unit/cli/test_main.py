@@ -34,7 +34,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (["ledger", "create", "x"], "unexpected on the command line: x"),
         (["ledger", "read", "1", "--nope"], "--nope"),
         (["ledger", "list"], "which cluster?"),
-        (["dev", "kill"], "name at least one, as in: tally dev status"),
+        (["dev", "kill"], "NODE requires an argument. Try: tally dev kill --help"),
         (["topic", "list"], "which name server?"),
         (["topic", "list", "--name-server", "nowhere"], "nowhere"),
         (["message", "send", "T", "x", "--property", "p"], "--property needs name=value (given=p)"),
