@@ -19,6 +19,7 @@ from tallystick.cli.connecting import connect
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
 from tallystick.errors import NoSuchLedger, NotFound, TallyError, UsageError
+from tallystick.runtime import arguments
 from tallystick.runtime.events import Events
 
 TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
@@ -37,6 +38,7 @@ class Ending:
 
 
 async def _create(bk: BookKeeper, shape: Shape, password: bytes, *, deferred: bool = False) -> LedgerWriter:
+    shape.require()
     custom = {name: value.encode() for name, value in pairs("--custom", "name=value", shape.custom).items()}
     return await bk.create_ledger(
         ensemble=shape.ensemble,
@@ -112,6 +114,9 @@ def _print_ids(ledger: LedgerId, ids: Sequence[EntryId], *, json: bool) -> None:
 async def read(
     uri: str, ledger: LedgerId, password: bytes, first: EntryId, last: EntryId | None, show: Show, *, explain: bool
 ) -> None:
+    arguments.whole(first, "--first")
+    if last is not None:
+        arguments.whole(last, "--last")
     async with connect(uri, explain=explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         if last is None and first > reader.last_entry:
@@ -127,6 +132,8 @@ async def read(
 async def tail(
     uri: str, ledger: LedgerId, password: bytes, first: EntryId | None, show: Show, *, explain: bool
 ) -> None:
+    if first is not None:
+        arguments.whole(first, "--first")
     async with connect(uri, explain=explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         start = max(0, reader.last_entry + 1 - TAIL_ENTRIES) if first is None else first

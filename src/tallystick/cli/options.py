@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from tallystick.errors import UsageError
+from tallystick.runtime import arguments
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a line instead of text.")]
 Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
@@ -111,6 +112,20 @@ class Password:
         return password
 
 
+def require_quorums(ensemble: int, write_quorum: int, ack_quorum: int) -> None:
+    """Raises UsageError, by the names of the options, for numbers that no ledger can have."""
+    arguments.whole(ensemble, "--ensemble", least=1)
+    arguments.whole(write_quorum, "--write-quorum", least=1)
+    arguments.whole(ack_quorum, "--ack-quorum", least=1)
+    if not ensemble >= write_quorum >= ack_quorum:
+        raise UsageError(
+            "of --ensemble, --write-quorum and --ack-quorum none is more than the one before it",
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+        )
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Shape:
@@ -127,6 +142,12 @@ class Shape:
     accept_silent_bookies: Annotated[
         bool, Parameter(help="With --id: also while bookies that may hold an older ledger of it do not answer.")
     ] = False
+
+    def require(self) -> None:
+        """Raises UsageError, by the names of the options."""
+        require_quorums(self.ensemble, self.write_quorum, self.ack_quorum)
+        if self.id is not None:
+            arguments.whole(self.id, "--id", most=arguments.MAX_INT64)
 
 
 # As defaults of parameters: frozen, so one value serves all.

@@ -192,7 +192,7 @@ def terminate(
     from tallystick.cli import output, streams
 
     uri = service.resolve()
-    streams.confirm(f"End stream {name} of {uri} for good?", "ending a stream", name, yes=yes)
+    streams.confirm(f"End stream {name} of {uri} for good?", "ending a stream", yes=yes, stream=name)
     last = asyncio.run(streams.terminate(uri, name, owner, explain=explain))
     if json:
         output.json_line({"stream": name, "terminated": str(last)})
@@ -220,7 +220,7 @@ def delete(
     from tallystick.cli import output, streams
 
     uri = service.resolve()
-    streams.confirm(f"Delete stream {name} of {uri} for good?", "deleting", name, yes=yes)
+    streams.confirm(f"Delete stream {name} of {uri} for good?", "deleting", yes=yes, stream=name)
     asyncio.run(streams.delete(uri, name, takeover=takeover, explain=explain))
     if json:
         output.json_line({"stream": name, "deleted": True})

@@ -28,6 +28,7 @@ LONGEST_LINE = 5 << 20  # more than any entry has
 
 def settings(owner: OwnerOptions, roll_over: RollOver, messages: OutMessages) -> StreamSettings:
     """Raises UsageError, by the names that the options have here."""
+    owner.require()
     arguments.whole(roll_over.max_entries, "--max-entries", least=1)
     arguments.whole(roll_over.max_bytes, "--max-bytes", least=1)
     arguments.number(roll_over.max_age_s, "--max-age-s", above=0)
@@ -63,6 +64,10 @@ class MessageTemplate:
             raise UsageError("-K needs a text between key and payload, which cannot be empty")
         if (given.producer is None) != (given.sequence is None):
             raise UsageError("--producer and --sequence are given together, or neither is")
+        if given.producer == "":
+            raise UsageError("--producer needs a name")
+        if given.sequence is not None:
+            arguments.whole(given.sequence, "--sequence", most=arguments.MAX_INT64)
         return cls(
             given.key,
             None if given.key_delimiter is None else unescape(given.key_delimiter, "-K"),

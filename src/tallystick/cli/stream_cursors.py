@@ -40,6 +40,8 @@ def cursors(
         raise UsageError("--create and --delete: give one of them")
     if from_ is not None and create is None:
         raise UsageError("-o says where a new cursor begins: it goes with --create")
+    if delete is None and (takeover or yes):
+        raise UsageError(f"{'--takeover' if takeover else '--yes'} goes with --delete")
     uri = service.resolve()
     if create is not None:
         place = Place.parse("beginning" if from_ is None else from_)
@@ -47,7 +49,13 @@ def cursors(
         begin = "at the beginning" if mark.ledger < 0 else f"at {mark.ledger}:{mark.entry + 1}"
         _tell(f"cursor {create} of {name} begins {begin}", json=json, stream=name, cursor=create, mark=str(mark))
     elif delete is not None:
-        streams.confirm(f"Delete cursor {delete} of stream {name} of {uri} for good?", "deleting", name, yes=yes)
+        streams.confirm(
+            f"Delete cursor {delete} of stream {name} of {uri} for good?",
+            "deleting",
+            yes=yes,
+            stream=name,
+            cursor=delete,
+        )
         asyncio.run(streams.delete_cursor(uri, name, delete, takeover=takeover, explain=explain))
         _tell(f"cursor {delete} of {name} deleted", json=json, stream=name, cursor=delete, deleted=True)
     else:

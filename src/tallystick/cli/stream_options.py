@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tallystick.cli.options import Hex
+from tallystick.cli.options import Hex, require_quorums
+from tallystick.runtime import arguments
 
 StreamName = Annotated[
     str, Parameter(help="The stream: tenant/namespace/persistent/topic, or persistent://tenant/namespace/topic.")
@@ -39,6 +40,11 @@ class OwnerOptions:
     ensemble: Annotated[int, Parameter(help="How many bookies hold a new ledger.")] = 3
     write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
     ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
+
+    def require(self) -> None:
+        """Raises UsageError, by the names of the options."""
+        arguments.number(self.wait_s, "--wait-s")
+        require_quorums(self.ensemble, self.write_quorum, self.ack_quorum)
 
 
 @Parameter(name="*")

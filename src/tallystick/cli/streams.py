@@ -21,6 +21,7 @@ from tallystick.cli.stream_options import OwnerOptions
 from tallystick.cli.stream_places import Place
 from tallystick.cli.stream_read import resolve
 from tallystick.errors import UsageError
+from tallystick.runtime import arguments
 
 
 async def create(uri: str, name: str) -> tuple[str, ...]:
@@ -125,7 +126,16 @@ def settings(
     ttl_s: float | None = None,
     backlog_bytes: int | None = None,
 ) -> StreamSettings:
-    """Raises UsageError."""
+    """Raises UsageError, by the names that the options have here."""
+    owner.require()
+    if keep_s is not None:
+        arguments.number(keep_s, "--keep-s")
+    if keep_bytes is not None:
+        arguments.whole(keep_bytes, "--keep-bytes")
+    if ttl_s is not None:
+        arguments.number(ttl_s, "--ttl-s", above=0)
+    if backlog_bytes is not None:
+        arguments.whole(backlog_bytes, "--backlog-bytes")
     return StreamSettings(
         ensemble=owner.ensemble,
         write_quorum=owner.write_quorum,
@@ -152,8 +162,6 @@ async def trim(
     """Returns the ledgers that left the stream. They are deleted by then."""
     if keep_s is keep_bytes is ttl_s is backlog_bytes is None:
         raise UsageError("say what to keep: --keep-s 604800 for a week, --keep-bytes N, or --keep-s 0 for nothing")
-    if any(given is not None and given < 0 for given in (keep_s, keep_bytes, ttl_s, backlog_bytes)):
-        raise UsageError("what to keep is a number from 0; without the option all of it is kept")
     chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s, backlog_bytes=backlog_bytes)
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen) as stream:
         dropped = await stream.trim()
@@ -254,15 +262,18 @@ async def take_back(uri: str, name: str, owner: OwnerOptions, *, explain: bool) 
         return stream.last_confirmed
 
 
-def confirm(question: str, what: str, name: str, *, yes: bool) -> None:
-    """Ask on a terminal, before any event loop runs. Raises UsageError for a no, and where nobody can be asked."""
+def confirm(question: str, what: str, *, yes: bool, **fields: str) -> None:
+    """Ask on a terminal, before any event loop runs. ``fields`` name what it is about where that is refused.
+
+    Raises UsageError for a no, and where nobody can be asked.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{what} cannot be undone: give --yes", stream=name)
+        raise UsageError(f"{what} cannot be undone: give --yes", **fields)
     try:
         answer = input(f"{question} [y/N] ")
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise UsageError("not done", stream=name)
+        raise UsageError("not done", **fields)

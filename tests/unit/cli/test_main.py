@@ -60,6 +60,11 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (["stream", "tail", "t/n/persistent/s", "--takeover", "--uri", "sqlite:///x"], "--takeover goes with --cursor"),
         (["stream", "seek", "t/n/persistent/s", "c"], "--from requires an argument"),
         (["stream", "cursors", "t/n/persistent/s", "-o", "end"], "it goes with --create"),
+        (["stream", "cursors", "t/n/persistent/s", "--takeover"], "--takeover goes with --delete"),
+        (
+            ["stream", "cursors", "t/n/persistent/s", "--delete", "c", "--uri", "sqlite:///x"],
+            "(stream=t/n/persistent/s cursor=c)",
+        ),
         (["stream", "cursors", "t/n/persistent/s", "--create", "a", "--delete", "b"], "give one of them"),
         (["stream", "create", "t/n/persistent/s", "--cluster", "c"], "--cluster goes with --pulsar"),
         (["stream", "trim", "t/n/persistent/s", "--uri", "sqlite:///x"], "say what to keep: --keep-s"),

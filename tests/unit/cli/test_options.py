@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.cli.options import MetadataOption, Password, pairs
+from tallystick.cli.options import MetadataOption, Password, Shape, pairs
 from tallystick.errors import UsageError
 
 
@@ -49,3 +49,16 @@ def test_a_name_has_one_value() -> None:
     assert pairs("--custom", "name=value", ["k=1", "l=k=2", "m="]) == {"k": "1", "l": "k=2", "m": ""}
     with pytest.raises(UsageError, match=r"--custom has a value for k already \(given=k=2\)"):
         pairs("--custom", "name=value", ["k=1", "k=2"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (Shape(ensemble=0), "--ensemble is a whole number from 1"),
+        (Shape(write_quorum=4), "of --ensemble, --write-quorum and --ack-quorum none is more"),
+        (Shape(id=-1), "--id is a whole number from 0"),
+    ],
+)
+def test_a_shape_that_no_ledger_has_is_named_by_its_options(shape: Shape, said: str) -> None:
+    with pytest.raises(UsageError, match=f"^{said}"):
+        shape.require()

@@ -141,13 +141,6 @@ async def test_cursors_pass_over_what_is_too_much(uri: str) -> None:
     assert await consumed(uri, "c") == ""
 
 
-async def test_a_bound_that_is_none_is_refused(uri: str) -> None:
-    with pytest.raises(UsageError, match="from 0"):
-        await streams.trim(uri, NAME, OWNER, -1.0, None, explain=False)
-    with pytest.raises(UsageError, match="from 0"):
-        await streams.trim(uri, NAME, OWNER, None, None, backlog_bytes=-1, explain=False)
-
-
 async def test_a_wrong_name_makes_no_stream(uri: str) -> None:
     name = "t/n/persistent/typo"
     for work in (
@@ -261,11 +254,11 @@ def test_what_cannot_be_undone_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
     answers = iter(["y", "YES ", "n", ""])
     monkeypatch.setattr("builtins.input", lambda question: next(answers))
     for _ in range(2):
-        streams.confirm("Delete it?", "deleting", NAME, yes=False)
+        streams.confirm("Delete it?", "deleting", stream=NAME, yes=False)
     for _ in range(2):
         with pytest.raises(UsageError, match="not done"):
-            streams.confirm("Delete it?", "deleting", NAME, yes=False)
+            streams.confirm("Delete it?", "deleting", stream=NAME, yes=False)
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    streams.confirm("Delete it?", "deleting", NAME, yes=True)
+    streams.confirm("Delete it?", "deleting", stream=NAME, yes=True)
     with pytest.raises(UsageError, match="deleting cannot be undone: give --yes"):
-        streams.confirm("Delete it?", "deleting", NAME, yes=False)
+        streams.confirm("Delete it?", "deleting", stream=NAME, yes=False)
