@@ -6,7 +6,7 @@
     1    it failed; one line on stderr says why and what to do
     2    the command line or the settings are wrong; nothing was done
     3    done, but not all is well: a dead node, a slave that is not in sync, a message that is less safe than set
-    130  interrupted
+    130  interrupted; 143 by SIGTERM, 129 by SIGHUP
     141  the reader of our output went away
 
 Imports are late on purpose: ``tally --help`` loads neither the event loop nor a wire format.
@@ -18,6 +18,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+
+from tallystick.cli.stop_signals import StopSignals
 
 # Commands that change what is stored; all others may be tried again without a thought.
 _CHANGES = frozenset(
@@ -37,23 +39,24 @@ _CHANGES = frozenset(
         "trim",
     )
 )
-FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
+FAILED, WRONG_USAGE, NOT_WELL, BROKEN_PIPE = 1, 2, 3, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
     _open_streams()
-    try:
-        return _run(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        _drop_output()
-        return BROKEN_PIPE
-    except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # how rich ends, which prints our help and tables
+    with StopSignals() as stopped:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        except KeyboardInterrupt:
+            return stopped.status
+        except BrokenPipeError:
+            _drop_output()
             return BROKEN_PIPE
-        raise
+        except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):  # how rich ends, which prints our help and tables
+                return BROKEN_PIPE
+            raise
 
 
 def _run(arguments: Sequence[str]) -> int:
