@@ -282,7 +282,7 @@ CALLS: dict[str, list[Call]] = {
     "the entry of start is a whole number": [lambda d: d.stream_reader.read(Position(40, "0"))],  # type: ignore[arg-type]
     "a position is written ledger:entry": [lambda d: Position.parse("7"), lambda d: Position.parse(7)],  # type: ignore[arg-type]
     "start_time needs a time zone": [lambda d: d.stream_reader.read(start_time=datetime(2026, 1, 1))],
-    "end_time, if not a datetime, in ms since 1970": [lambda d: d.stream_reader.read(end_time="now")],
+    "end_time (a datetime, or ms since 1970) is": [lambda d: d.stream_reader.read(end_time="now")],
     "follow is of type bool": [lambda d: d.stream_reader.read(follow="yes")],
     'on_corrupt is "raise" or "skip"': [lambda d: d.stream_reader.read(on_corrupt="ignore")],
     "time is a datetime": [lambda d: d.stream_reader.position_at(None)],
@@ -290,7 +290,7 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.bk.cursor(STREAM, 5),
         lambda d: d.bk.delete_cursor(STREAM, None),
     ],
-    "a cursor needs a name": [lambda d: d.bk.cursor(STREAM, "..")],
+    "the name of a cursor is not empty": [lambda d: d.bk.cursor(STREAM, "..")],
     "durable is of type bool": [lambda d: d.bk.cursor(STREAM, "c", durable="no")],
     "create is of type bool": [lambda d: d.bk.cursor(STREAM, "c", create=None)],
     "start is of type str": [lambda d: d.bk.cursor(STREAM, "c", start=5)],

@@ -130,5 +130,7 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str, status: int) -> int:
-    print(f"tally: {message}", file=sys.stderr)
+    from tallystick.cli.output import line_text
+
+    print(f"tally: {line_text(message)}", file=sys.stderr)
     return status

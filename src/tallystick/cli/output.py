@@ -173,8 +173,16 @@ def progress(noun: str, *, is_shown: bool = True) -> Iterator[Callable[[int], No
 
 def payload_text(data: bytes) -> str:
     """For a terminal, which must not obey what somebody stored."""
-    text = data.decode(errors="backslashreplace")
-    return "".join(sign if sign.isprintable() or sign == "\t" else f"\\x{ord(sign):02x}" for sign in text)
+    return line_text(data.decode(errors="backslashreplace"))
+
+
+def line_text(text: str) -> str:
+    """The same of text, which stays one line."""
+    return "".join(sign if sign.isprintable() or sign == "\t" else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    return f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}"
 
 
 def payload_printer(*, hex_: bool) -> Callable[[str, bytes], None]:

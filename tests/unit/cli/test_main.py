@@ -89,6 +89,14 @@ def test_a_sign_that_the_locale_lacks_is_shown_by_its_number() -> None:
     assert shown.stdout == b"Z\\xfcrich\n"
 
 
+def test_a_complaint_is_one_line_that_a_terminal_does_not_obey(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was typed, or stands in the metadata, was printed as it is."""
+    assert cli.main(["stream", "\x1b[31mx\ny"]) == 2
+    complaint = capsys.readouterr().err
+    assert r"\x1b[31mx\x0ay" in complaint
+    assert complaint.count("\n") == 1 and "\x1b" not in complaint
+
+
 def test_a_failure_is_1_with_its_fields_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ from tallystick.runtime.events import Event
 
 def test_a_terminal_never_obeys_a_payload() -> None:
     assert output.payload_text(b"\x1b[2Jhi\tthere\x07\xff\n") == "\\x1b[2Jhi\tthere\\x07\\xff\\x0a"
-    assert output.payload_text("é\u202e".encode()) == "é\\x202e"
+    assert output.payload_text("é\u202e".encode()) == "é\\u202e"
 
 
 def test_json_payloads_are_text_where_they_can_be() -> None:

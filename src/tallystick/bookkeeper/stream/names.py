@@ -45,7 +45,8 @@ def stream_name(name: str) -> str:
     if len(parts) != 4 or parts[2] != "persistent" or not all(map(_is_part, parts)):
         raise UsageError(
             "the name of a stream is tenant/namespace/persistent/topic, or persistent://tenant/namespace/topic; no "
-            "part is empty, '.' or '..', and in the first form special characters are written as in a URL: my%2Ftopic",
+            f"part is empty, '.' or '..', or has control characters or more than {LONGEST_PART} characters, and in the "
+            "first form special characters are written as in a URL: my%2Ftopic",
             name=name,
         )
     return "/".join(parts)
@@ -65,7 +66,11 @@ def cursor_name(name: str) -> str:
     """Returns the name as it is in the metadata: Pulsar's subscription, written as in a URL. Raises UsageError."""
     written = quote_plus(text(name, "the name of a cursor"))
     if not _is_part(written):
-        raise UsageError("a cursor needs a name that is not '.' or '..'", name=name)
+        raise UsageError(
+            f"the name of a cursor is not empty, '.' or '..', and has at most {LONGEST_PART} characters as it is "
+            "written in a URL",
+            name=name,
+        )
     return written
 
 

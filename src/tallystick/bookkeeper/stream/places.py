@@ -50,4 +50,4 @@ def time_ms(value: datetime | int | None, what: str) -> int | None:
         if value.tzinfo is None:
             raise UsageError(f"{what} needs a time zone: datetime.now(UTC), or .astimezone()", given=str(value))
         return (value - _EPOCH) // timedelta(milliseconds=1)
-    return whole(value, f"{what}, if not a datetime, in ms since 1970:", most=MAX_INT64)
+    return whole(value, f"{what} (a datetime, or ms since 1970)", most=MAX_INT64)

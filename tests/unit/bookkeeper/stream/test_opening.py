@@ -332,7 +332,16 @@ async def test_what_a_newer_version_stored_is_kept(cluster: SmallCluster) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b/c", "t/n/persistent/..", "t/n/other/x", "/t/n/persistent/x", "t/n/persistent/"]
+    "name",
+    [
+        "",
+        "a/b/c",
+        "t/n/persistent/..",
+        "t/n/other/x",
+        "/t/n/persistent/x",
+        "t/n/persistent/",
+        f"t/n/persistent/{'x' * 256}",
+    ],
 )
 async def test_names_that_are_none(cluster: SmallCluster, name: str) -> None:
     with pytest.raises(UsageError):
