@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import Json
+from tallystick.cli.options import WHOLE, Json
 
 if TYPE_CHECKING:
     from tallystick.admin.dev import DevCluster, DevStatus
@@ -42,7 +42,7 @@ def _cluster(directory: str | None) -> DevCluster:
 @app.command
 def up(
     *,
-    bookies: Annotated[int | None, Parameter(help="How many bookies, 1 to 32.")] = None,
+    bookies: Annotated[int | None, WHOLE, Parameter(help="How many bookies, 1 to 32.")] = None,
     brokers: Annotated[
         str | None,
         Parameter(

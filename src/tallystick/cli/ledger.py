@@ -6,11 +6,11 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Hex, Json, MetadataOption, Password, Shape
+from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, WHOLE, Hex, Json, MetadataOption, Password, Shape
 
 app = App(name="ledger", help="Write, read, follow, inspect, recover and delete ledgers.")
 
-LedgerArgument = Annotated[int, Parameter(help="The ledger's id.")]
+LedgerArgument = Annotated[int, WHOLE, Parameter(help="The ledger's id.")]
 Ids = Annotated[bool, Parameter(help="Print ledger:entry and a tab in front of each payload.")]
 Explain = Annotated[bool, Parameter(help="Print each decision of the protocol with its reason.")]
 
@@ -76,8 +76,8 @@ def read(
     ledger: LedgerArgument,
     /,
     *,
-    first: Annotated[int, Parameter(help="First entry.")] = 0,
-    last: Annotated[int | None, Parameter(help="Last entry. By default the last one that is confirmed.")] = None,
+    first: Annotated[int, WHOLE, Parameter(help="First entry.")] = 0,
+    last: Annotated[int | None, WHOLE, Parameter(help="Last entry. By default the last one that is confirmed.")] = None,
     ids: Ids = False,
     hex_: Hex = False,
     explain: Explain = False,
@@ -104,7 +104,9 @@ def tail(
     ledger: LedgerArgument,
     /,
     *,
-    first: Annotated[int | None, Parameter(help="First entry. By default the tenth last that is confirmed.")] = None,
+    first: Annotated[
+        int | None, WHOLE, Parameter(help="First entry. By default the tenth last that is confirmed.")
+    ] = None,
     ids: Ids = False,
     hex_: Hex = False,
     explain: Explain = False,

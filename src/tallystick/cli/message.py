@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import NAME_SERVERS, Hex, Json, NameServersOption
+from tallystick.cli.options import NAME_SERVERS, WHOLE, Hex, Json, NameServersOption
 
 app = App(name="message", help="Send messages to a topic and read them.")
 
@@ -53,7 +53,7 @@ def read(
     /,
     *,
     queue: Annotated[str | None, Parameter(help="Only this queue: broker:number.")] = None,
-    first: Annotated[int | None, Parameter(help="First offset in each queue. By default the oldest.")] = None,
+    first: Annotated[int | None, WHOLE, Parameter(help="First offset in each queue. By default the oldest.")] = None,
     since: Annotated[
         str | None,
         Parameter(
@@ -62,8 +62,8 @@ def read(
         ),
     ] = None,
     tags: Annotated[str, Parameter(help="Only messages with one of these tags: A || B.")] = "*",
-    last: Annotated[int | None, Parameter(help="Begin so many messages before the end of each queue.")] = None,
-    count: Annotated[int | None, Parameter(help="End after so many messages.")] = None,
+    last: Annotated[int | None, WHOLE, Parameter(help="Begin so many messages before the end of each queue.")] = None,
+    count: Annotated[int | None, WHOLE, Parameter(help="End after so many messages.")] = None,
     follow: Annotated[bool, Parameter(help="Go on with new messages as they come.")] = False,
     ids: Annotated[bool, Parameter(help="Put broker:queue:offset and a tab in front of each body.")] = False,
     hex_: Hex = False,

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 from codecs import BOM_UTF8
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from tallystick.errors import UsageError
 from tallystick.runtime import arguments
 
+
+def _whole(type_: type[int], tokens: Sequence[Token]) -> int:
+    """cyclopts rounds 7.6: a number that was mistyped would be another ledger. Raises ValueError."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f'"{tokens[0].value}" is no whole number.') from None
+
+
+WHOLE = Parameter(converter=_whole)  # of each option or argument that is an int
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a line instead of text.")]
 Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 
@@ -131,13 +141,13 @@ def require_quorums(ensemble: int, write_quorum: int, ack_quorum: int) -> None:
 class Shape:
     """What a new ledger is like."""
 
-    ensemble: Annotated[int, Parameter(help="How many bookies hold the ledger.")] = 3
-    write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
-    ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
+    ensemble: Annotated[int, WHOLE, Parameter(help="How many bookies hold the ledger.")] = 3
+    write_quorum: Annotated[int, WHOLE, Parameter(help="How many of them hold each entry.")] = 2
+    ack_quorum: Annotated[int, WHOLE, Parameter(help="How many must have stored an entry before it counts.")] = 2
     digest: Annotated[
         Literal["crc32c", "crc32", "hmac", "dummy"], Parameter(help="What protects each entry; dummy: nothing.")
     ] = "crc32c"
-    id: Annotated[int | None, Parameter(help="Take this id instead of the next free one.")] = None
+    id: Annotated[int | None, WHOLE, Parameter(help="Take this id instead of the next free one.")] = None
     custom: Annotated[tuple[str, ...], Parameter(help="Custom metadata: name=value. Repeatable.")] = ()
     accept_silent_bookies: Annotated[
         bool, Parameter(help="With --id: also while bookies that may hold an older ledger of it do not answer.")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import App, Parameter
 
+from tallystick.cli.options import WHOLE
+
 if TYPE_CHECKING:
     from tallystick.sim.series import Life
 
@@ -26,10 +28,12 @@ def _life(kind: Kind) -> Life:
 @app.command
 def run(
     *,
-    seeds: Annotated[int | None, Parameter(help="How many lives of each kind; by default as the time allows.")] = None,
+    seeds: Annotated[
+        int | None, WHOLE, Parameter(help="How many lives of each kind; by default as the time allows.")
+    ] = None,
     seconds: Annotated[float, Parameter(help="Stop after this long; an equal part of it for each kind.")] = 60.0,
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
-    first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
+    first: Annotated[int | None, WHOLE, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
     """Run lives of clusters, bookies' storage, streams, masters with slaves and their stores, brokers, their tables.
 
@@ -72,7 +76,7 @@ def _progress(kind: str, lives: int) -> None:
 
 @app.command
 def replay(
-    seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
+    seed: Annotated[int, WHOLE, Parameter(help="As printed by: tally sim run")],
     /,
     *,
     kind: Annotated[Kind, Parameter(help="Which kind of life.")] = "cluster",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tallystick.cli.options import Hex, require_quorums
+from tallystick.cli.options import WHOLE, Hex, require_quorums
 from tallystick.runtime import arguments
 
 StreamName = Annotated[
@@ -37,9 +37,9 @@ class OwnerOptions:
 
     takeover: Takeover = False
     wait_s: Annotated[float, Parameter(help="Wait so many seconds for its owner to give it back.")] = 0.0
-    ensemble: Annotated[int, Parameter(help="How many bookies hold a new ledger.")] = 3
-    write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
-    ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
+    ensemble: Annotated[int, WHOLE, Parameter(help="How many bookies hold a new ledger.")] = 3
+    write_quorum: Annotated[int, WHOLE, Parameter(help="How many of them hold each entry.")] = 2
+    ack_quorum: Annotated[int, WHOLE, Parameter(help="How many must have stored an entry before it counts.")] = 2
 
     def require(self) -> None:
         """Raises UsageError, by the names of the options."""
@@ -52,8 +52,8 @@ class OwnerOptions:
 class RollOver:
     """When a ledger is full."""
 
-    max_entries: Annotated[int, Parameter(help="Entries of a ledger before the stream goes on.")] = 50_000
-    max_bytes: Annotated[int, Parameter(help="The same in bytes.")] = 104_857_600
+    max_entries: Annotated[int, WHOLE, Parameter(help="Entries of a ledger before the stream goes on.")] = 50_000
+    max_bytes: Annotated[int, WHOLE, Parameter(help="The same in bytes.")] = 104_857_600
     max_age_s: Annotated[float, Parameter(help="The same in seconds.")] = 14_400.0
 
 
@@ -80,7 +80,9 @@ class OutMessages:
     producer: Annotated[
         str | None, Parameter(help="Who sends them; with --sequence, so that a repeated append stores nothing twice.")
     ] = None
-    sequence: Annotated[int | None, Parameter(help="The number of the first; each next one has the next.")] = None
+    sequence: Annotated[int | None, WHOLE, Parameter(help="The number of the first; each next one has the next.")] = (
+        None
+    )
     compression: Annotated[
         Literal["lz4", "zlib", "zstd", "snappy"] | None, Parameter(help="Compress the payloads.")
     ] = None
@@ -99,7 +101,9 @@ class ReadOptions:
     ] = None
     takeover: Annotated[bool, Parameter(help="With --cursor: take it from whoever has it.")] = False
     count: Annotated[
-        int | None, Parameter(name=("--count", "-c"), allow_leading_hyphen=True, help="End after so many messages.")
+        int | None,
+        WHOLE,
+        Parameter(name=("--count", "-c"), allow_leading_hyphen=True, help="End after so many messages."),
     ] = None
     format_: Annotated[
         str | None,

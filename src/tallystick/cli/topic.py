@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import NAME_SERVERS, Json, NameServersOption
+from tallystick.cli.options import NAME_SERVERS, WHOLE, Json, NameServersOption
 
 if TYPE_CHECKING:
     from tallystick.admin.topics import TopicAt
@@ -22,7 +22,7 @@ def create(
     /,
     *,
     queues: Annotated[
-        int | None, Parameter(help="How many queues are written at each broker; 4 for a new topic.")
+        int | None, WHOLE, Parameter(help="How many queues are written at each broker; 4 for a new topic.")
     ] = None,
     cluster: Annotated[str | None, Parameter(help="Only at the masters of this cluster.")] = None,
     broker: Annotated[str | None, Parameter(help="Only at this master.")] = None,

@@ -16,6 +16,7 @@ from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.cli.app import app
+from tallystick.cli.options import WHOLE
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import keys as name_server_keys
@@ -72,6 +73,14 @@ def test_the_usage_of_a_command_names_each_of_its_arguments(command: str, found:
             assert argument.name in words
             assert argument.required != any(word.startswith(f"[{argument.name}") for word in usage)
     assert "[default: ]" not in shown.getvalue()
+
+
+@pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
+def test_no_whole_number_is_rounded(command: str, found: App) -> None:
+    """`tally ledger delete 7.6` deleted ledger 8."""
+    for argument in found.assemble_argument_collection():
+        if argument.hint in (int, int | None):
+            assert argument.parameter.converter is WHOLE.converter, f"{argument.name} of: tally {command}"
 
 
 def test_no_command_is_documented_that_is_not_there() -> None:

@@ -30,6 +30,9 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     [
         (["foo"], 'Unknown command "foo"'),
         (["ledger", "read"], "Try: tally ledger read --help"),
+        (["ledger", "delete", "7.6"], '"7.6" is no whole number.'),
+        (["dev", "up", "--bookies", "2.5"], 'Invalid value for --bookies: "2.5" is no whole number.'),
+        (["dev", "up", "--bookies", "two"], 'Invalid value for --bookies: "two" is no whole number.'),
         (["ledger", "read", "x"], "Try: tally ledger read --help"),
         (["ledger", "create", "x"], "unexpected on the command line: x"),
         (["ledger", "read", "1", "--nope"], "--nope"),
