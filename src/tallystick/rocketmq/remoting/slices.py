@@ -87,7 +87,10 @@ class Slices:
         self._of_host[host] -= 1
         if not self._of_host[host]:
             del self._of_host[host]
-        done(results)
+        try:
+            done(results)
+        finally:  # an error has this frame in its traceback: as a cycle, all that the parts hold would stay
+            del results
 
 
 def at_once(parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None) -> None:
@@ -96,4 +99,7 @@ def at_once(parts: Iterable[T], done: Callable[[list[T] | Exception], None], hos
         results: list[T] | Exception = list(parts)
     except Exception as error:
         results = error
-    done(results)
+    try:
+        done(results)
+    finally:
+        del results  # see Slices

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -106,3 +108,26 @@ async def test_a_receiver_that_raises_ends_its_own_work_alone() -> None:
     works.make(parts(1, "b"), outcomes.append)
     await until(lambda: outcomes == [["b0"]])
     await works.close()
+
+
+class Plenty:
+    """What a part has in memory."""
+
+
+def failing_with(plenty: Plenty) -> Iterator[str]:
+    yield "first"
+    raise ValueError(f"the second of {type(plenty)}")
+
+
+@pytest.mark.parametrize("later", [True, False])
+async def test_what_failing_parts_have_is_freed_when_the_error_was_told(later: bool) -> None:
+    works, errors, plenty = Slices(SystemClock()), list[str](), Plenty()
+    is_there = weakref.ref(plenty)
+    gc.disable()  # as good as: after a long collection old garbage in cycles is looked for once in an hour
+    try:
+        (works.make if later else at_once)(failing_with(plenty), lambda made: errors.append(str(made)))
+        del plenty
+        await until(lambda: bool(errors))
+        await until(lambda: is_there() is None)
+    finally:
+        gc.enable()
