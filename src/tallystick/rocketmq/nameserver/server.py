@@ -58,7 +58,7 @@ class NameServer:
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
         self._server = RemotingServer(outside, self, RemotingSettings(max_connections=room))
         self._refusals = Refusals(events)
-        self._slices = Slices(clock, most=room)  # requests
+        self._registering, self._slices = Slices(clock, most=room), Slices(clock, most=room)  # of requests
         self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers
         self._scanner: asyncio.TimerHandle | None = None
         self._kept_of_link: dict[Link, int] = {}  # what its memory was told of its brokers
@@ -96,7 +96,8 @@ class NameServer:
         await self._server.close()
         self._unregistering.close()
         self._backlog.close()
-        await self._slices.close()
+        for slices in (self._registering, self._slices):
+            await slices.close()
         await self._chores.close()
         await self._config.close()
         if self._scanner is not None:
@@ -137,7 +138,9 @@ class NameServer:
             else:
                 respond_later(results[-1] if results else None)
 
-        self._slices.make(_while_there(link, steps), finished, link.host)
+        # A registration may take some hundred milliseconds, and each broker has one: no client waits for all of them.
+        slices = self._registering if command.code == RequestCode.REGISTER_BROKER else self._slices
+        slices.make(_while_there(link, steps), finished, link.host)
 
     def _change(self, link: Link, command: Command, reply: Reply) -> None:
         self._requests.change(command, link.host, self._put_off(link, command, reply))

@@ -283,6 +283,22 @@ async def test_others_are_answered_while_many_topics_are_registered(
     await other.close()
 
 
+async def test_a_route_that_takes_more_than_a_slice_does_not_wait_for_all_brokers_that_register(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, brokers = bench.new_client(), [bench.new_client() for _ in range(4)]
+    await bench.register(other, 0)
+    for module in (slices, server_module):
+        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    works = [asyncio.create_task(bench.register(broker, 1 + id, more=MANY)) for id, broker in enumerate(brokers)]
+    await until(lambda: bench.server.kept_bytes > 400_000, pause=0)
+    told = await other.ask(bench.address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "N1"}), 5)
+    assert told.code == 0 and not works[-1].done()
+    await asyncio.gather(*works)
+    for client in (other, *brokers):
+        await client.close()
+
+
 async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (slices, server_module):
         monkeypatch.setattr(module, "SLICE_S", 0.0)
@@ -291,7 +307,7 @@ async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, m
     await until(lambda: bench.server.routes.topic_count > 0, pause=0)
     await client.close()
     await asyncio.gather(work, return_exceptions=True)
-    await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._slices._task)
+    await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._registering._task)
     assert (bench.server.routes.sets.routes(), bench.server.kept_bytes) == ({}, 0)
 
 
