@@ -18,6 +18,7 @@ from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
+from tallystick.bookkeeper.wire.v3 import WriteLacRequest
 from tallystick.errors import (
     StreamFenced,
 )
@@ -104,6 +105,28 @@ async def test_a_long_or_an_old_cursor_ledger_is_replaced(stream: Stream, cluste
         await acked(cursor, 7)
         newest = (await node(cursors)).ledger
         assert newest not in made and await ledgers(cursors) == {newest} and await notes(cursors) == []
+    cursors.close()
+
+
+async def test_of_a_cursor_ledger_that_was_replaced_no_bookie_hears_any_more(
+    stream: Stream, cluster: SmallCluster
+) -> None:
+    cursors = cursors_of(cluster.client(2, StreamClientSettings(max_entries_per_cursor_ledger=1)))
+    async with cursors.open(NAME, "billing") as cursor:
+        await acked(cursor, 0)
+        first = (await node(cursors)).ledger
+        await acked(cursor, 1)
+        assert (await node(cursors)).ledger not in (first, NO_LEDGER)
+        for bookie in cluster.bookies.values():
+            bookie.requests_v3.clear()
+        await asyncio.sleep(5)
+        told = {
+            each.ledger
+            for bookie in cluster.bookies.values()
+            for each in bookie.requests_v3
+            if isinstance(each, WriteLacRequest)
+        }
+        assert told == {(await node(cursors)).ledger}
     cursors.close()
 
 

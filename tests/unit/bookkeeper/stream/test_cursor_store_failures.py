@@ -59,7 +59,8 @@ class Faults:
         if self.is_away:
             raise MetadataUnavailable("away")
         fault = self.plan.pop(0) if self.plan and any(isinstance(each, Update) for each in changes) else "none"
-        if fault == "lost":
+        if fault.startswith("lost"):
+            self.is_away = fault == "lost, then away"
             raise MetadataUncertain("lost")
         await self._change(*changes)
         if fault.startswith("made"):
@@ -178,7 +179,7 @@ async def test_a_lost_cursor_ledger_is_rebuilt_from_the_node(
                 NAME, "billing", replace(info, ledger=empty.id), stored.version, noted=[info.ledger]
             )
         async with cursors_of(cluster.client(6)).open(NAME, "billing", takeover=True) as again:
-            assert again.mark == info.state.mark
+            assert again.mark == info.state.mark and (await node(cursors)).ledger == NO_LEDGER
         (lost,) = [event for event in cluster.events if event.kind == "cursor ledger lost"]
         assert lost.fields["mark"] == str(info.state.mark)
         cluster.events.clear()
@@ -267,6 +268,41 @@ async def test_nobody_knows_whether_the_node_names_the_new_ledger(
     assert (await node(cursors)).ledger not in (named.ledger, NO_LEDGER)
     await cursor.close()
     assert await ledgers(cursors) == set() and await notes(cursors) == []
+
+
+async def test_what_the_next_owner_wrote_is_not_taken_for_a_write_whose_response_was_lost(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors, faults: Faults
+) -> None:
+    cursor = await cursors.open(NAME, "billing")
+    faults.plan = ["lost, then away"]
+    with pytest.raises(MetadataUnavailable):
+        await acked(cursor, 0)
+    faults.is_away = False
+    async with cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True) as other:
+        before = await node(cursors)
+        with pytest.raises(StreamFenced):
+            await acked(cursor, 1)
+        assert await node(cursors) == before
+        await acked(other, 0)
+
+
+async def test_nor_is_what_another_cursor_of_the_name_has(
+    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though that is the same, in the same version."""
+    cursor, catalog = await cursors.open(NAME, "billing"), cursors._context.catalog
+    write = catalog.write_cursor
+
+    async def write_lost(stream: str, name: str, info: CursorInfo, version: Version, **more: Any) -> Version:
+        monkeypatch.setattr(catalog, "write_cursor", write)
+        await catalog.delete_cursor(stream, name, version, noted=())
+        for before in range(MISSING, version + 1):
+            await write(stream, name, info, before)
+        raise MetadataUncertain("lost")
+
+    monkeypatch.setattr(catalog, "write_cursor", write_lost)
+    with pytest.raises(StreamFenced):
+        await acked(cursor, 0)
 
 
 async def test_the_ledger_is_enough_while_the_metadata_is_away(
