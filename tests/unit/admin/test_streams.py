@@ -83,6 +83,19 @@ async def test_whose_a_stream_is_and_why(cluster: SmallCluster, bk: BookKeeper) 
     assert await told() == ("nobody", f"the stream was terminated at {last}: it takes no more messages")
 
 
+async def test_an_owner_that_has_made_no_ledger_yet_is_not_told_the_story_of_the_one_before(
+    cluster: SmallCluster, bk: BookKeeper
+) -> None:
+    await owner(cluster, "alice").open_stream(NAME)
+    await owner(cluster, "bob").open_stream(NAME, takeover=True)
+    ownership = await streams.stream_ownership(bk, NAME)
+    assert (ownership.owner, ownership.why) == ("bob", "its lease is alive; before, alice had it, and was taken over")
+    context = owner(cluster, "carol").stream_context
+    await context.leases.take(context.catalog.paths.owner(NAME), takeover=True)
+    ownership = await streams.stream_ownership(bk, NAME)
+    assert (ownership.owner, ownership.why) == ("carol", "its lease is alive")
+
+
 async def test_a_ledger_that_no_owner_of_ours_made(cluster: SmallCluster, bk: BookKeeper) -> None:
     await streams.create_stream(bk, NAME)
     writer = await bk.create_ledger(3)

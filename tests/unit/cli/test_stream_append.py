@@ -32,9 +32,10 @@ async def append(
     quiet: bool = False,
     json: bool = False,
     takeover: bool = False,
+    wait_s: float = 0.0,
     given: OutMessages | None = None,
 ) -> None:
-    owner, messages = OwnerOptions(takeover=takeover), given or OutMessages()
+    owner, messages = OwnerOptions(takeover=takeover, wait_s=wait_s), given or OutMessages()
     chosen = stream_append.settings(owner, RollOver(), messages)
     uri = f"memory://{cluster.name}"
     await stream_append.append(uri, NAME, bodies, chosen, owner, messages, quiet=quiet, json=json, explain=False)
@@ -218,6 +219,16 @@ async def test_a_stream_with_an_owner_is_left_alone(cluster: SmallCluster) -> No
             await append(cluster, "a")
         await stream.append(b"b")
     assert [data for _, _, data in await stored(cluster)] == [b"b"]
+
+
+async def test_a_stream_with_an_owner_is_waited_for_if_that_is_said(cluster: SmallCluster) -> None:
+    async with cluster.client(2).open_stream(NAME) as stream:
+        appending = asyncio.create_task(append(cluster, "a", wait_s=60.0))
+        await asyncio.sleep(0.05)
+        assert not appending.done()
+        await stream.append(b"b")
+    await appending
+    assert [data for _, _, data in await stored(cluster)] == [b"b", b"a"]
 
 
 @pytest.mark.parametrize(

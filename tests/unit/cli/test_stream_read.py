@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick import StreamMessage, StreamSettings
 from tallystick.cli import stream_read
 from tallystick.cli.stream_places import Place
@@ -140,6 +144,33 @@ async def test_following_goes_on_with_what_comes_until_the_stream_is_terminated(
         await stream.append(b"b")
         await stream.terminate()
         assert await following == shown
+
+
+async def test_what_is_followed_is_shown_as_it_comes(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also through a pipe, into which Python writes by blocks."""
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown))
+    selection = StreamSelection(Place.parse("end"), None, None, True, False, False)
+
+    def is_shown(letter: str) -> bool:
+        return shown.getvalue().endswith(f"{letter}\n".encode())
+
+    async with cluster.client(3).open_stream(NAME) as stream:
+        reading = stream_read.read(
+            f"memory://{cluster.name}",
+            NAME,
+            selection,
+            lambda message: print(message.data.decode(), flush=False),
+            explain=False,
+        )
+        following = asyncio.create_task(reading)
+        await asyncio.sleep(0.05)
+        for letter in "ab":
+            await stream.append(letter.encode())
+            await until(partial(is_shown, letter))
+        await stream.terminate()
+        await following
+    assert shown.getvalue() == b"a\nb\n"
 
 
 async def test_a_follower_of_an_empty_stream_ends_after_so_many(cluster: SmallCluster) -> None:

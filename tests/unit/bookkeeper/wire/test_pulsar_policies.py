@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from zlib import crc32
 
 import pytest
 
@@ -83,6 +84,13 @@ def test_a_topic_is_in_the_bundle_of_its_hash() -> None:
     assert bundle_of("t/n/persistent/any+topic", one) == "0x00000000_0xffffffff"
     for data in (b"{}", b"3", b'{"bundles":{"boundaries":["x"]}}', b'{"bundles":{"boundaries":["0x0"]}}'):
         assert bundle_of("t/n/persistent/topic", data) is None
+
+
+def test_the_greatest_hash_is_in_the_last_bundle() -> None:
+    """It is the end of that, which belongs to no bundle otherwise."""
+    stream = "t/n/persistent/1000100100101010100000010101010000000000"
+    assert crc32(b"persistent://t/n/" + stream.rpartition("/")[2].encode()) == 0xFFFFFFFF
+    assert bundle_of(stream, RECORDED) == "0xc0000000_0xffffffff"
 
 
 def test_the_owner_of_a_bundle_says_where_it_is() -> None:
