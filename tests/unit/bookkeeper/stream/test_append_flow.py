@@ -8,10 +8,18 @@ from typing import Any, cast
 import pytest
 
 from support.clocks import ManualClock
-from tallystick.bookkeeper.stream.append_flow import MOST_TOGETHER, AppendFlow
-from tallystick.bookkeeper.stream.rollover import Action, EndLedger, Limits, RollOverCore
+from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES, MOST_TOGETHER, AppendFlow
+from tallystick.bookkeeper.stream.rollover import Action, EndLedger, Failure, Limits, RollOverCore
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
-from tallystick.errors import LedgerClosed, NotEnoughBookies, StreamClosed, StreamFenced, TallyError, UsageError
+from tallystick.errors import (
+    LedgerClosed,
+    NotEnoughBookies,
+    StreamClosed,
+    StreamFenced,
+    StreamFull,
+    TallyError,
+    UsageError,
+)
 
 
 class Writer:
@@ -78,6 +86,32 @@ async def test_many_are_sent_in_parts() -> None:
         play.flow.append(b"")
     await turns()
     assert [len(batch) for batch in play.writer.batches] == [MOST_TOGETHER, 5]
+
+
+async def test_appends_are_refused_from_the_bound_on() -> None:
+    play = Play(max_pending_bytes=50 + APPEND_COST_BYTES)
+    play.flow.append(bytes(50))
+    with pytest.raises(StreamFull):
+        play.flow.append(b"")
+
+
+async def test_a_ledger_that_ends_empty_does_not_change_what_is_the_last_entry() -> None:
+    play = Play()
+    future = play.flow.append(b"0")
+    await turns()
+    play.writer.futures[0].set_result(0)
+    await future
+    play.core.asked(0.0)
+    play.core.ended(0, 1, 0.0)
+    play.flow.settle(0)
+    for ledger in (8, 9):
+        play.core.made(ledger, 0.0)
+        play.core.listed(0.0)
+        play.flow.go_on(cast(Any, Writer(ledger)))
+        play.core.failed(Failure.AWAY, 0.0)
+        play.core.ended(-1, 0, 0.0)
+        play.flow.settle(-1)
+        assert play.flow.last_confirmed == Position(7, 0)
 
 
 async def test_what_a_full_ledger_does_not_take_waits_for_the_next() -> None:

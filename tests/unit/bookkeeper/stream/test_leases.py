@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import pytest
 
 from support.small_cluster import SmallCluster
-from support.streams import StoreFaults
+from support.streams import LOSE, StoreFaults
 from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Znode
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, LOOKS, Leases
@@ -130,6 +130,33 @@ async def test_a_lease_whose_end_nobody_tells_is_taken_well_before_another_lease
     assert (await waiting).is_held and loop.time() - began <= 6.0 / LOOKS
 
 
+async def test_who_has_waited_for_a_lease_hears_nothing_more_of_it(
+    cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, other = await leases.take(PATH), leases_of(client(cluster, "second"))
+    store, told = await other._opened(), list[str]()
+    watch = store.watch
+
+    def watched(path: str, changed: Callable[[], None]) -> object:
+        def tell() -> None:
+            told.append(path)
+            changed()
+
+        return watch(path, tell)
+
+    monkeypatch.setattr(store, "watch", watched)
+    waiting = asyncio.ensure_future(other.take(PATH, wait_s=60.0))
+    await asyncio.sleep(0.1)
+    await leases.give_back(lease)
+    taken = await waiting
+    await asyncio.sleep(0.1)
+    assert told
+    told.clear()
+    await other.give_back(taken)
+    await asyncio.sleep(0.1)
+    assert told == []
+
+
 async def test_leases_that_a_lost_session_took_are_made_again(
     cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +204,41 @@ async def test_a_lease_that_was_lost_is_taken_back_when_somebody_asks(
     assert await leases.is_held(lease) and told == ["regained"]
     node = await cluster.store.get(PATH)
     assert node is not None and node.owner == "the next session"
+
+
+async def test_a_lease_that_an_earlier_session_still_has_goes_over_to_the_new_one(
+    cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would end with that session, some time later."""
+    lease = await leases.take(PATH)
+    await lose_session(cluster, leases, monkeypatch)
+    assert await leases.is_held(lease)
+    node = await cluster.store.get(PATH)
+    assert node is not None and node.owner == "the next session"
+
+
+async def test_a_takeover_within_the_client_that_failed_leaves_the_lease_to_who_has_it(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that it made is not that of the lease, which could not be given back."""
+    bk = client(cluster, "first")
+    leases = leases_of(bk)
+    lease = await leases.take(PATH)
+    await asyncio.sleep(1)
+    faults = StoreFaults(bk, monkeypatch, leases._store)
+
+    def lose_all(changes: Sequence[Change]) -> str:
+        faults.is_away = True
+        return LOSE
+
+    faults.script = lose_all
+    with pytest.raises(MetadataUnavailable):
+        await leases.take(PATH, takeover=True)
+    await asyncio.sleep(0.1)
+    faults.is_away, faults.script = False, lambda changes: None
+    assert await leases.is_held(lease)
+    await leases.give_back(lease)
+    assert (await leases_of(client(cluster, "second")).take(PATH)).is_held
 
 
 async def test_all_leases_are_looked_at_in_turns(

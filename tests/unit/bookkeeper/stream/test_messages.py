@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry, readers_of
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream import messages, reader
-from tallystick.bookkeeper.stream.messages import BESIDE_BYTES, StreamMessage
+from tallystick.bookkeeper.stream.messages import BESIDE_BYTES, Decompressor, StreamMessage
 from tallystick.bookkeeper.stream.reader import StreamReaders
 from tallystick.bookkeeper.wire.compression import Compression, compress
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -86,12 +87,13 @@ async def test_nothing_longer_than_the_bound_is_made(
     owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MAX_MESSAGE_BYTES", 1_000)
+    noise = b"e" * 1_000  # which is longer as it is stored
     await owner.create(
         [
             pulsar_entry(b"a" * 1_001, compression=Compression.ZLIB),
             *chunk_entries(b"b" * 1_001, 600),
             *chunk_entries(b"c" * 1_001, 600, stored=b"c" * 900, compression=Compression.ZLIB),
-            *chunk_entries(b"e", 600, stored=b"e" * 1_001, compression=Compression.ZLIB),
+            *chunk_entries(noise, 600, stored=zlib.compress(noise, 0), compression=Compression.ZLIB),
             pulsar_entry(b"d" * 1_000, compression=Compression.ZLIB),
         ]
     )
@@ -140,6 +142,25 @@ async def test_megabytes_are_decompressed_beside_the_loop(
     readers.close()
     with pytest.raises(UsageError, match="closed"):
         readers.decompressor._beside()
+
+
+def test_what_decompresses_ends_with_its_client() -> None:
+    ended: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            ended.append(self.name)
+
+    decompressor = Decompressor(cast(Any, Named))
+    decompressor.close()
+    assert ended == []
+    decompressor = Decompressor(cast(Any, Named))
+    decompressor._beside()
+    decompressor.close()
+    assert ended == ["decompress"]
 
 
 def test_a_message_shows_its_position_and_data() -> None:

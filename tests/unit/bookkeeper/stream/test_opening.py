@@ -13,6 +13,7 @@ from support.streams import LOSE, NAME, RAW, REFUSE, StoreFaults, ledgers, notes
 from tallystick.bookkeeper.metadata.store import Change, Update
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.marks import OWNER_KEY
+from tallystick.bookkeeper.stream.names import LONGEST_PART
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.managed_ledgers import encode_stream
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -74,6 +75,17 @@ async def test_a_newest_ledger_without_our_mark_may_be_a_live_brokers(cluster: S
     async with cluster.client().open_stream(NAME, settings=RAW, takeover=True) as stream:
         assert await stream.append(b"2") == Position(1, 0)
     assert await read_all(cluster) == [("0:0", b"0"), ("0:1", b"1"), ("1:0", b"2")]
+
+
+async def test_any_ledger_that_may_be_open_may_be_a_live_brokers(cluster: SmallCluster) -> None:
+    broker = cluster.client(5)
+    async with broker.create_ledger() as ended:
+        await ended.append(b"0")
+    writer = await broker.create_ledger()
+    await list_as_a_broker(cluster, *(StreamLedger(each.id, has_counts=False) for each in (ended, writer)))
+    with pytest.raises(StreamOwned, match="broker"):
+        await cluster.client().open_stream(NAME, settings=RAW)
+    assert await writer.append(b"1") == 0, "nothing was done to it"
 
 
 async def test_a_brokers_topic_whose_last_ledger_is_closed_is_nobodys(cluster: SmallCluster) -> None:
@@ -348,6 +360,16 @@ async def test_names_that_are_none(cluster: SmallCluster, name: str) -> None:
         cluster.client().open_stream(name)
 
 
+async def test_a_part_of_a_name_has_so_many_signs_at_most(cluster: SmallCluster) -> None:
+    longest = LONGEST_PART * "x"
+    async with cluster.client().open_stream(f"t/n/persistent/{longest}") as stream:
+        assert await cluster.client(2).cursor(stream.name, longest)
+        with pytest.raises(UsageError):
+            cluster.client().open_stream(f"t/n/persistent/{longest}x")
+        with pytest.raises(UsageError):
+            cluster.client(2).cursor(stream.name, f"{longest}x")
+
+
 async def test_a_name_as_pulsar_writes_it_is_the_same_stream(cluster: SmallCluster) -> None:
     async with cluster.client().open_stream("persistent://t/n/a topic", settings=RAW) as stream:
         assert stream.name == "t/n/persistent/a+topic"
@@ -359,6 +381,12 @@ async def test_a_name_as_pulsar_writes_it_is_the_same_stream(cluster: SmallClust
 
 async def test_ids_that_went_back_are_refused(cluster: SmallCluster) -> None:
     await list_as_a_broker(cluster, StreamLedger(50, 1, 1, 1))
+    with pytest.raises(MetadataError, match="lower ids"):
+        await cluster.client().open_stream(NAME, settings=RAW)
+
+
+async def test_an_id_that_is_listed_is_refused_though_its_ledger_is_gone(cluster: SmallCluster) -> None:
+    await list_as_a_broker(cluster, StreamLedger(0, 1, 1, 1))
     with pytest.raises(MetadataError, match="lower ids"):
         await cluster.client().open_stream(NAME, settings=RAW)
 

@@ -238,3 +238,20 @@ async def test_an_old_ledger_rolls_over_unless_it_is_empty(cluster: SmallCluster
         assert stream.state()["ledgers"][-1]["ledgerId"] == 2
         await asyncio.sleep(500)
         assert stream.state()["ledgers"][-1]["ledgerId"] == 2
+
+
+async def test_the_state_counts_a_ledger_that_has_ended_and_is_not_listed_so(cluster: SmallCluster) -> None:
+    """Until there are bookies for the next one."""
+    bk = cluster.client(no_quorum_s=2.0)
+    stream = await bk.open_stream(NAME, settings=RAW)
+    for body in (b"12345", b"678"):
+        await stream.append(body)
+    await cluster.down("b0", "b1")
+    rolling = asyncio.ensure_future(stream.roll_over())
+    await asyncio.sleep(5)
+    state = stream.state()
+    assert (state["state"], state["numberOfEntries"], state["totalSize"]) == ("CreatingLedger", 2, 8)
+    await cluster.up("b0", "b1")
+    await rolling
+    assert (stream.state()["numberOfEntries"], stream.state()["totalSize"]) == (2, 8)
+    await stream.close()

@@ -106,6 +106,15 @@ async def test_or_cursors_pass_over_the_oldest_messages(cluster: SmallCluster) -
     assert "backlog exceeds its quota" not in cluster.kinds() and "cursor fenced" not in cluster.kinds()
 
 
+async def test_a_trim_lets_them_pass_over_at_once(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=EVICTS) as stream:
+        await over(cluster, stream)
+        before = expired_in(await read_list(cluster))
+        await fill(stream, 30)
+        await stream.trim()
+        assert before < expired_in(await read_list(cluster)) == Position(3, 2), "18 of 51 are left"
+
+
 async def test_nothing_happens_within_the_quota_or_without_cursors(cluster: SmallCluster) -> None:
     async with cluster.client().open_stream(NAME, settings=EVICTS) as stream:
         await fill(stream, 50)

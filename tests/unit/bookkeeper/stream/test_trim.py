@@ -59,6 +59,18 @@ async def test_what_retention_does_not_keep_is_deleted_by_itself(cluster: SmallC
         assert await ledgers(cluster) == [4] and await notes(cluster) == []
 
 
+async def test_what_is_not_kept_goes_as_the_next_ledger_begins(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=10)) as stream:
+        await stream.append(b"0")
+        await stream.roll_over()
+        await stream.append(b"1")
+        await asyncio.sleep(15)
+        assert await listed(cluster) == [0, 1]
+        await stream.roll_over()
+        await asyncio.sleep(1)
+        assert await listed(cluster) == [1, 2]
+
+
 @pytest.mark.parametrize("where", ["node", "ledger", "open ledger", "empty ledger", "lost ledger"])
 async def test_what_a_durable_cursor_needs_is_kept(cluster: SmallCluster, where: str) -> None:
     bk = cluster.client()
