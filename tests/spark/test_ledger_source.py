@@ -19,7 +19,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
-from tallystick.pipeline.ledger.bookies import bookie_client
+from tallystick.pipeline.bookies import bookie_client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

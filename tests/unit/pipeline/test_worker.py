@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.pipeline.ledger.bookies import BookieAddresses
+from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.worker import AHEAD, TaskWorker
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.pipeline.bookies import Address
 from tallystick.pipeline.cuts import Limits, Stretch, cut
-from tallystick.pipeline.ledger.bookies import Address
 from tallystick.pipeline.ledger.selection import IdSpan
 
 ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the wire and on the disk, columns in Arrow

@@ -10,9 +10,9 @@ import pyarrow as pa
 from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
-from tallystick.pipeline.ledger.bookies import BookieAddresses
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.schema import COLUMNS
 from tallystick.pipeline.worker import worker

@@ -19,7 +19,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, Unauthorized
-from tallystick.pipeline.ledger.bookies import Address, bookie_client
+from tallystick.pipeline.bookies import Address, bookie_client
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
 from tallystick.pipeline.ledger.selection import Selection

@@ -14,8 +14,8 @@ from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
+from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.columns import BATCH_ROWS
-from tallystick.pipeline.ledger.bookies import BookieAddresses
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.read import read_partition
 
