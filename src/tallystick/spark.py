@@ -1,5 +1,5 @@
-"""A Spark session that can read ledgers and topics: ``session()``, then ``.read.format("tally-ledger")`` or
-``.read.format("tally-topic")``.
+"""A Spark session that can read ledgers, streams and topics: ``session()``, then ``.read.format("tally-ledger")``,
+``.read.format("tally-stream")`` or ``.read.format("tally-topic")``.
 
 The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs Java 17 or
 newer and the extra ``spark``.
@@ -86,10 +86,12 @@ def register(spark: SparkSession) -> SparkSession:
     """
     require("reading with Spark", *LIBRARIES)
     from tallystick.pipeline.ledger.source import LedgerDataSource
+    from tallystick.pipeline.stream.source import StreamDataSource
     from tallystick.pipeline.topic.source import TopicDataSource
 
     _check_workers(spark)
     spark.dataSource.register(LedgerDataSource)
+    spark.dataSource.register(StreamDataSource)
     spark.dataSource.register(TopicDataSource)
     return spark
 

@@ -62,11 +62,15 @@ def test_a_path_and_a_development_cluster(
     assert "did you mean ledgers?" in text
 
 
-@pytest.mark.parametrize("name", ["tally-ledger", "tally-topic"])
+@pytest.mark.parametrize("name", ["tally-ledger", "tally-stream", "tally-topic"])
 def test_following_and_writing_say_what_to_do_instead(
     spark: SparkSession, uri: str, name_server: str, name: str, tmp_path: Path
 ) -> None:
-    options = {"uri": uri} if name == "tally-ledger" else {"nameServer": name_server, "topic": "T"}
+    options = {
+        "tally-ledger": {"uri": uri},
+        "tally-stream": {"uri": uri, "subscribe": "t/n/persistent/s"},
+        "tally-topic": {"nameServer": name_server, "topic": "T"},
+    }[name]
     followed = spark.readStream.format(name).options(**options).load()
     rows = spark.range(3)
     rate: Any = spark.readStream.format("rate").load()

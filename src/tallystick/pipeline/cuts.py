@@ -35,6 +35,7 @@ class Limits:
 
     max_partition_bytes: int = 128 * 1024 * 1024
     min_partitions: int = 1
+    max_partition_items: int | None = None
 
 
 def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, Stretch]]]:
@@ -56,7 +57,27 @@ def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, St
             for index, piece in _pieces(stretch, start, share):
                 partitions.setdefault(index, []).append((number, piece))
         start = end
-    return list(partitions.values())
+    if limits.max_partition_items is None:
+        return list(partitions.values())
+    return [part for pieces in partitions.values() for part in _parts(pieces, limits.max_partition_items)]
+
+
+def _parts(pieces: Sequence[tuple[int, Stretch]], max_items: int) -> Iterator[list[tuple[int, Stretch]]]:
+    """The pieces of one partition as partitions of so many items."""
+    part: list[tuple[int, Stretch]] = []
+    room = max_items
+    for number, piece in pieces:
+        first = piece.first
+        while first <= piece.last:
+            last = min(piece.last, first + room - 1)
+            part.append((number, piece._replace(first=first, last=last)))
+            room -= last - first + 1
+            first = last + 1
+            if not room:
+                yield part
+                part, room = [], max_items
+    if part:
+        yield part
 
 
 def _pieces(stretch: Stretch, start: int, share: int) -> Iterator[tuple[int, Stretch]]:

@@ -77,4 +77,5 @@ class OptionValues:
 
     def limits(self) -> Limits:
         largest = self.size("maxBytesPerPartition", Limits().max_partition_bytes)
-        return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1))
+        most = self.integer("maxRecordsPerPartition", 0, least=1) or None
+        return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1), most)

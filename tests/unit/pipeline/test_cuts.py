@@ -33,3 +33,13 @@ def test_no_partition_is_fatter_than_allowed_by_more_than_an_item(wanted: list[S
 
 def test_nothing_is_no_partition() -> None:
     assert cut([], Limits()) == []
+
+
+def test_no_partition_has_more_items_than_it_may() -> None:
+    parts = cut([Stretch(0, 6, 1), Stretch(3, 3, 1), Stretch(0, 3, 1)], Limits(max_partition_items=5))
+    assert parts == [
+        [(0, Stretch(0, 4, 1))],
+        [(0, Stretch(5, 6, 1)), (1, Stretch(3, 3, 1)), (2, Stretch(0, 1, 1))],
+        [(2, Stretch(2, 3, 1))],
+    ]
+    assert cut([], Limits(max_partition_items=5)) == []

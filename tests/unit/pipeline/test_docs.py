@@ -10,6 +10,8 @@ import pytest
 from tallystick.pipeline.columns import Columns
 from tallystick.pipeline.ledger import options as ledger_options
 from tallystick.pipeline.ledger import schema as ledger_schema
+from tallystick.pipeline.stream import options as stream_options
+from tallystick.pipeline.stream import schema as stream_schema
 from tallystick.pipeline.topic import options as topic_options
 from tallystick.pipeline.topic import schema as topic_schema
 
@@ -23,12 +25,24 @@ def table(section: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("section", "options"), [("Ledgers", ledger_options.OPTIONS), ("Topics", topic_options.OPTIONS)]
+    ("section", "options"),
+    [
+        ("Ledgers", ledger_options.OPTIONS),
+        ("Streams", stream_options.OPTIONS),
+        ("Topics", topic_options.OPTIONS),
+    ],
 )
 def test_options(section: str, options: dict[str, str]) -> None:
     assert [name for name, _ in table(f"{section}: options")] == list(options)
 
 
-@pytest.mark.parametrize(("section", "columns"), [("Ledgers", ledger_schema.COLUMNS), ("Topics", topic_schema.COLUMNS)])
+@pytest.mark.parametrize(
+    ("section", "columns"),
+    [
+        ("Ledgers", ledger_schema.COLUMNS),
+        ("Streams", stream_schema.COLUMNS),
+        ("Topics", topic_schema.COLUMNS),
+    ],
+)
 def test_columns(section: str, columns: Columns) -> None:
     assert {name: kind.lower() for name, kind, _ in table(f"{section}: columns")} == columns.types

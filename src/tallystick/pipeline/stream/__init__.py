@@ -1,0 +1,1 @@
+"""The format ``tally-stream``: the messages of streams, read from bookies (Part Q)."""

@@ -1,0 +1,137 @@
+"""The messages of some entries of a stream, wherever the reading began: a message that came in chunks is in the entry
+of its last one, and those before it are looked for behind the beginning.
+
+What is read so is what a reader of the whole stream gets, row by row: what becomes of a last chunk hangs on the chunks
+of its message since the newest first one, in whatever entries these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.ranges import Range
+from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined
+from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
+from tallystick.bookkeeper.wire.pulsar_messages import (
+    Buffer,
+    Chunk,
+    InMessage,
+    OpenEntry,
+    iter_messages,
+    open_entry,
+    plain_chunks,
+    plain_payload,
+)
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.codec.reads import EntryRun
+from tallystick.errors import CorruptEntry
+from tallystick.pipeline.stream.plan import StreamRange
+from tallystick.pipeline.stream.rows import RawEntry, Row
+
+FIRST_WINDOW = 16  # entries that are looked at behind the beginning; each window has twice as many as the one before
+LARGEST_WINDOW = 1024
+MOST_BEFORE = 100_000  # entries: chunks of one message are near each other
+
+
+class RangeDecoder:
+    """The rows of one range."""
+
+    def __init__(self, client: BookieClient, range_: StreamRange, *, is_raw: bool) -> None:
+        self._client, self._range, self._is_raw = client, range_, is_raw
+        self._chunks = ChunksCore(MAX_MESSAGE_BYTES)
+
+    async def steps(self, run: EntryRun) -> AsyncGenerator[Sequence[Row], None]:
+        """Yields the rows of the next entries, some thousands at most in each list.
+
+        Raises CorruptEntry for bytes that are no messages, and as ``fetch_runs`` for chunks that are looked for.
+        """
+        for entry, payload in enumerate(run.payloads, run.first):
+            position = Position(run.ledger, entry)
+            if self._is_raw:
+                yield [RawEntry(position, bytes(payload))]
+                continue
+            try:
+                opened = open_entry(payload, position=position)
+                if opened.chunk is not None:
+                    yield await self._joined(opened, opened.chunk)
+                    continue
+                for step in iter_messages(opened, plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)):
+                    yield step
+            except CorruptEntry as error:
+                raise CorruptEntry(
+                    f"{error.message}; the option entryFormat=raw reads entries as they are stored, startingOffsets "
+                    "and endingOffsets leave this one out",
+                    **{"stream": self._range.stream, **error.fields},
+                ) from error
+
+    async def _joined(self, opened: OpenEntry, chunk: Chunk) -> list[Row]:
+        """Returns the message that a chunk ends, if it does and all of it is there."""
+        position = opened.position
+        if (size := max(chunk.size, chunk.total_bytes)) > MAX_MESSAGE_BYTES:
+            reason = f"its chunks have {size} bytes, and {MAX_MESSAGE_BYTES} are the most"
+            raise CorruptEntry(reason, position=position)
+        [part] = _parts(opened)
+        joined = self._chunks.arrived(part, chunk)
+        self._chunks.take_dropped()
+        self._chunks.take_strays()
+        if joined is None and chunk.index == chunk.count - 1:
+            joined = await self._joined_with_earlier(part, chunk)
+        if joined is None:
+            return []
+        data = plain_chunks(joined.data, chunk, position=position, max_bytes=MAX_MESSAGE_BYTES)
+        return [part._replace(data=data)]
+
+    async def _joined_with_earlier(self, last: InMessage, chunk: Chunk) -> Joined | None:
+        """Returns the message whose last chunk this is, if its first one is among the entries before."""
+        parts: list[tuple[InMessage, Chunk]] = []
+        size = 0
+        async with aclosing(self._entries_before(last.position)) as entries:
+            async for opened in entries:
+                earlier = opened.chunk
+                if earlier is None or (opened.producer, earlier.uuid) != (last.producer, chunk.uuid):
+                    continue
+                parts += [(part, earlier) for part in _parts(opened)]
+                size += opened.size
+                if earlier.index == 0 or size > MAX_MESSAGE_BYTES:
+                    break
+        core, joined = ChunksCore(MAX_MESSAGE_BYTES), None
+        for part, earlier in [*reversed(parts), (last, chunk)]:
+            joined = core.arrived(part, earlier)
+        return joined
+
+    async def _entries_before(self, position: Position) -> AsyncGenerator[OpenEntry, None]:
+        """Yields the messages' entries before a position, the newest first."""
+        ranges = [*self._range.before, *self._range.ranges]
+        for window in _windows(ranges, position):
+            entries: list[tuple[Position, Buffer]] = []
+            async with aclosing(fetch_runs(self._client, [window])) as runs:
+                async for run in runs:
+                    entries += [
+                        (Position(run.ledger, entry), data) for entry, data in enumerate(run.payloads, run.first)
+                    ]
+            for place, data in reversed(entries):
+                try:
+                    yield open_entry(data, position=place)
+                except CorruptEntry:  # no chunk, whatever it is
+                    continue
+
+
+def _parts(opened: OpenEntry) -> list[InMessage]:
+    return [part for step in iter_messages(opened, opened.payload) for part in step]
+
+
+def _windows(ranges: Sequence[Range], position: Position) -> Iterator[Range]:
+    """Pieces of the entries before a position, the newest first."""
+    count, left = FIRST_WINDOW, MOST_BEFORE
+    for whole in reversed(ranges):
+        if whole.ledger > position.ledger:
+            continue
+        last = min(whole.last, position.entry - 1) if whole.ledger == position.ledger else whole.last
+        while last >= whole.first and left > 0:
+            first = max(whole.first, last - count + 1)
+            yield whole._replace(first=first, last=last)
+            left -= last - first + 1
+            last, count = first - 1, min(2 * count, LARGEST_WINDOW)

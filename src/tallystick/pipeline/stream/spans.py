@@ -1,0 +1,140 @@
+"""The entries between two positions of a stream, ledger by ledger: what a plan is made of.
+
+Only ledgers between the positions are looked up, and the one before them. How many bytes lie between two positions is
+told by the entries there, whatever has come behind them: so that a plan made again is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.ledger_list import count_of
+from tallystick.bookkeeper.wire.metadata import closed_end, decode
+from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
+from tallystick.errors import NoSuchLedger, Unavailable
+from tallystick.pipeline.stream.bounds import StreamExtent
+from tallystick.pipeline.stream.plan import LedgerSpan
+
+TOGETHER = 1000  # ledgers whose metadata are read in one call
+
+
+class StreamSpan(NamedTuple):
+    """The entries of a stream from ``start`` to before ``end``."""
+
+    extent: StreamExtent
+    start: Position
+    end: Position
+
+    def __repr__(self) -> str:
+        return f"StreamSpan({self.extent.stream}, {self.start}, {self.end})"
+
+    @property
+    def ledgers(self) -> Sequence[StreamLedger]:
+        """The ledgers that may have such entries."""
+        extent = self.extent
+        stop = self.end if self.end.entry else self.end._replace(ledger=self.end.ledger - 1)
+        return extent.ledgers[extent.index(self.start.ledger) : extent.index(stop.ledger + 1)]
+
+    @property
+    def before(self) -> StreamLedger | None:
+        """The ledger before those."""
+        index = self.extent.index(self.start.ledger)
+        return self.extent.ledgers[index - 1] if index else None
+
+
+class _Ledger(NamedTuple):
+    metadata: LedgerMetadata
+    last: EntryId | None  # of a closed one
+    length: int
+
+
+async def ledger_spans(bk: BookKeeper, spans: Sequence[StreamSpan], *, with_before: bool) -> tuple[LedgerSpan, ...]:
+    """Returns what has entries. ``with_before``: also the ledger before each. Raises NoSuchLedger for one that is
+    deleted, and as a reader of ledgers does."""
+    not_empty = [span for span in spans if span.start < span.end]
+    wanted = {listed.ledger for span in not_empty for listed in span.ledgers}
+    if with_before:
+        wanted |= {span.before.ledger for span in not_empty if span.before is not None}
+    ledgers = await _ledgers(bk, sorted(wanted))
+    return tuple([each for span in not_empty for each in await _of_stream(bk, span, ledgers, with_before=with_before)])
+
+
+async def _ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[LedgerId, _Ledger]:
+    ledgers: dict[LedgerId, _Ledger] = {}
+    for at in range(0, len(wanted), TOGETHER):
+        nodes = await bk.context.driver.read_ledgers(wanted[at : at + TOGETHER])
+        for ledger, node in nodes.items():
+            if (end := closed_end(node.data)) is not None:
+                ledgers[ledger] = _Ledger(end.common, end.last_entry, end.length)
+                continue
+            metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
+            last = metadata.last_entry if metadata.is_closed else None
+            ledgers[ledger] = _Ledger(metadata, last, metadata.length)
+    return ledgers
+
+
+async def _of_stream(
+    bk: BookKeeper, span: StreamSpan, ledgers: Mapping[LedgerId, _Ledger], *, with_before: bool
+) -> list[LedgerSpan]:
+    stream, found = span.extent.stream, []
+    before = span.before if with_before else None
+    for listed in span.ledgers:
+        ledger = ledgers.get(listed.ledger)
+        if ledger is None:
+            reason = "was moved to other storage (offloaded), which only its Pulsar broker reads"
+            raise NoSuchLedger(
+                f"a ledger of the stream {reason if listed.is_offloaded else 'is deleted'}",
+                stream=stream,
+                ledger=listed.ledger,
+            )
+        first = span.start.entry if listed.ledger == span.start.ledger else 0
+        last = span.end.entry - 1 if listed.ledger == span.end.ledger else _last(stream, listed, ledger)
+        if first <= last:
+            size = ledger.length
+            if first or last != ledger.last:
+                size = await _size(bk, listed.ledger, ledger.metadata, first, last)
+            reach = () if before is None else _whole(before, ledgers)
+            found.append(LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, reach))
+        before = listed if with_before else None
+    return found
+
+
+def _last(stream: str, listed: StreamLedger, ledger: _Ledger) -> EntryId:
+    """Returns the last entry of a ledger that has a successor."""
+    if ledger.last is not None:
+        return ledger.last
+    if (count := count_of(listed)) is not None:
+        return count - 1
+    raise Unavailable(
+        "a ledger of the stream is not closed yet, and there is another one behind it: try again",
+        stream=stream,
+        ledger=listed.ledger,
+    )
+
+
+def _whole(listed: StreamLedger, ledgers: Mapping[LedgerId, _Ledger]) -> tuple[Range, ...]:
+    """Returns all entries of the ledger before; none of one that is deleted by now, or not closed."""
+    ledger = ledgers.get(listed.ledger)
+    if ledger is None or ledger.last is None or ledger.last < 0:
+        return ()
+    return tuple(ranges_of(listed.ledger, ledger.metadata, 0, ledger.last))
+
+
+async def _size(bk: BookKeeper, ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> int:
+    """Returns the payload bytes of some entries: the first and the last one say how many the ledger has up to them."""
+    ends = ranges_of(ledger, metadata, first, first)
+    if last > first:
+        ends += ranges_of(ledger, metadata, last, last)
+    start = length = 0
+    async with aclosing(fetch_runs(bk.context.bookies, ends)) as runs:
+        async for run in runs:
+            if run.first == first:
+                start = run.lengths[0] - len(run.payloads[0])
+            length = run.lengths[-1]
+    return length - start
