@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
-from tallystick.bookkeeper.stream.entries import BEGINNING
 from tallystick.bookkeeper.stream.ledger_list import count_of
 from tallystick.bookkeeper.stream.names import stream_name
-from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchPosition, PositionTrimmed, UsageError
 
@@ -29,7 +28,7 @@ _FORM = 'earliest, latest, or JSON as in {"tenant/namespace/persistent/topic": "
 
 @dataclass(frozen=True)
 class StreamExtent:
-    """The ledgers that a stream lists, and the position behind the last entry that is confirmed."""
+    """The ledgers that a stream lists, and the position behind the last entry that is confirmed, or EARLIEST."""
 
     stream: str
     ledgers: tuple[StreamLedger, ...]
@@ -37,8 +36,8 @@ class StreamExtent:
 
     @property
     def first(self) -> Position:
-        """The position of the first entry that there is, or will be."""
-        return Position(self.ledgers[0].ledger, 0) if self.ledgers else BEGINNING
+        """The position of the first entry that there is, or will be; EARLIEST while nobody knows."""
+        return Position(self.ledgers[0].ledger, 0) if self.ledgers else EARLIEST
 
     def index(self, ledger: LedgerId) -> int:
         """Returns where the first ledger of this id or a higher one is in the list, its length if there is none."""
@@ -49,7 +48,7 @@ class StreamExtent:
 
         Raises PositionTrimmed for what is deleted, NoSuchPosition for what is not there yet, or never was.
         """
-        if position in (BEGINNING, self.first):
+        if position in (EARLIEST, self.first):
             return self.first
         if self.ledgers and position < self.first:
             raise PositionTrimmed(
@@ -128,6 +127,6 @@ def _position(value: object) -> Position | Word:
     if not isinstance(value, str):
         raise ValueError
     position = Position.parse(value)
-    if position.batch_index >= 0 or position < BEGINNING or position.entry < 0:
+    if min(position.ledger, position.entry) < 0 or position.batch_index >= 0:
         raise UsageError("a position is that of a whole entry, ledger:entry", position=value)
     return position

@@ -21,8 +21,7 @@ ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the
 class LedgerSpan(NamedTuple):
     """Entries of one ledger of a stream. ``size``: their payload bytes.
 
-    ``before`` are the entries of the ledger before it in the stream, if there is one: a message that came in chunks may
-    begin there.
+    ``before`` are entries of ledgers before it in the stream: a message that came in chunks may begin there.
     """
 
     stream: str

@@ -1,6 +1,7 @@
 """The entries between two positions of a stream, ledger by ledger: what a plan is made of.
 
-Only ledgers between the positions are looked up, and the one before them. How many bytes lie between two positions is
+Only ledgers between the positions are looked up, and those right before them, where messages that came in chunks may
+begin. How many bytes lie between two positions is
 told by the entries there, whatever has come behind them: so that a plan made again is the same.
 """
 
@@ -22,6 +23,8 @@ from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.plan import LedgerSpan
 
 TOGETHER = 1000  # ledgers whose metadata are read in one call
+BEFORE_ENTRIES = 1000  # so many entries before a ledger are within reach, if these many ledgers have them
+BEFORE_LEDGERS = 4
 
 
 class StreamSpan(NamedTuple):
@@ -41,11 +44,14 @@ class StreamSpan(NamedTuple):
         stop = self.end if self.end.entry else self.end._replace(ledger=self.end.ledger - 1)
         return extent.ledgers[extent.index(self.start.ledger) : extent.index(stop.ledger + 1)]
 
-    @property
-    def before(self) -> StreamLedger | None:
-        """The ledger before those."""
-        index = self.extent.index(self.start.ledger)
-        return self.extent.ledgers[index - 1] if index else None
+    def before(self, listed: StreamLedger) -> Sequence[StreamLedger]:
+        """The ledgers right before one, as far as a message that came in chunks may begin there."""
+        index = first = self.extent.index(listed.ledger)
+        entries = 0
+        while first and index - first < BEFORE_LEDGERS and entries < BEFORE_ENTRIES:
+            first -= 1
+            entries += count_of(self.extent.ledgers[first]) or 0
+        return self.extent.ledgers[first:index]
 
 
 class _Ledger(NamedTuple):
@@ -55,12 +61,12 @@ class _Ledger(NamedTuple):
 
 
 async def ledger_spans(bk: BookKeeper, spans: Sequence[StreamSpan], *, with_before: bool) -> tuple[LedgerSpan, ...]:
-    """Returns what has entries. ``with_before``: also the ledger before each. Raises NoSuchLedger for one that is
+    """Returns what has entries. ``with_before``: also what is before each. Raises NoSuchLedger for one that is
     deleted, and as a reader of ledgers does."""
     not_empty = [span for span in spans if span.start < span.end]
     wanted = {listed.ledger for span in not_empty for listed in span.ledgers}
     if with_before:
-        wanted |= {span.before.ledger for span in not_empty if span.before is not None}
+        wanted |= {listed.ledger for span in not_empty for listed in span.before(span.ledgers[0])}
     ledgers = await _ledgers(bk, sorted(wanted))
     return tuple([each for span in not_empty for each in await _of_stream(bk, span, ledgers, with_before=with_before)])
 
@@ -83,7 +89,6 @@ async def _of_stream(
     bk: BookKeeper, span: StreamSpan, ledgers: Mapping[LedgerId, _Ledger], *, with_before: bool
 ) -> list[LedgerSpan]:
     stream, found = span.extent.stream, []
-    before = span.before if with_before else None
     for listed in span.ledgers:
         ledger = ledgers.get(listed.ledger)
         if ledger is None:
@@ -99,9 +104,8 @@ async def _of_stream(
             size = ledger.length
             if first or last != ledger.last:
                 size = await _size(bk, listed.ledger, ledger.metadata, first, last)
-            reach = () if before is None else _whole(before, ledgers)
-            found.append(LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, reach))
-        before = listed if with_before else None
+            before = [range_ for each in span.before(listed) for range_ in _whole(each, ledgers)] if with_before else ()
+            found.append(LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, tuple(before)))
     return found
 
 
@@ -119,7 +123,7 @@ def _last(stream: str, listed: StreamLedger, ledger: _Ledger) -> EntryId:
 
 
 def _whole(listed: StreamLedger, ledgers: Mapping[LedgerId, _Ledger]) -> tuple[Range, ...]:
-    """Returns all entries of the ledger before; none of one that is deleted by now, or not closed."""
+    """Returns all entries of a ledger before; none of one that is deleted by now, or not closed."""
     ledger = ledgers.get(listed.ledger)
     if ledger is None or ledger.last is None or ledger.last < 0:
         return ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.search import first_published
-from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import NoSuchStream, TallyError, UsageError
 from tallystick.pipeline.bookies import Address
@@ -40,21 +40,27 @@ async def survey(options: StreamSourceOptions) -> StreamSurvey:
     """Raises NoSuchStream, PositionTrimmed and NoSuchPosition (of a named one), UsageError, MetadataError, Unavailable
     and its kinds."""
     async with connect(options.uri) as bk:
-        streams = await matching_streams(bk, options)
-        if options.pattern is not None:
-            if not streams:
-                raise NoSuchStream("no stream matches subscribePattern", pattern=options.pattern.pattern)
-            options.start.check(streams)
-            options.end.check(streams)
-        gate = asyncio.Semaphore(AT_ONCE)
-        outcomes = await asyncio.gather(
-            *(_stream_span(bk, gate, options, stream) for stream in streams), return_exceptions=True
-        )
-        spans = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return StreamSurvey(await ledger_spans(bk, spans, with_before=not options.is_raw), await bookie_addresses(bk))
+        return await survey_cluster(bk, options)
+
+
+async def survey_cluster(bk: BookKeeper, options: StreamSourceOptions) -> StreamSurvey:
+    """As ``survey``, over a client that is open already."""
+    streams = await matching_streams(bk, options)
+    if options.pattern is not None:
+        if not streams:
+            raise NoSuchStream("no stream matches subscribePattern", pattern=options.pattern.pattern)
+        options.start.check(streams)
+        options.end.check(streams)
+    gate = asyncio.Semaphore(AT_ONCE)
+    outcomes = await asyncio.gather(
+        *(_stream_span(bk, gate, options, stream) for stream in streams), return_exceptions=True
+    )
+    spans: list[StreamSpan] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        spans.append(outcome)
+    return StreamSurvey(await ledger_spans(bk, spans, with_before=not options.is_raw), await bookie_addresses(bk))
 
 
 async def matching_streams(bk: BookKeeper, options: StreamSourceOptions) -> Sequence[str]:
@@ -79,7 +85,8 @@ async def _stream_span(
         walk = EntryWalk(bk, stream_list, _raise)
         try:
             end = await walk.end()
-            extent = StreamExtent(stream, stream_list.info.ledgers, end)
+            ledgers = stream_list.info.ledgers
+            extent = StreamExtent(stream, ledgers, end if ledgers else EARLIEST)
 
             async def position(bound: StreamBound) -> Position:
                 ms = bound.timestamp_ms

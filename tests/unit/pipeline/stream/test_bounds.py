@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamLedger
 from tallystick.errors import NoSuchPosition, PositionTrimmed, UsageError
 from tallystick.pipeline.stream.bounds import StreamBound, StreamExtent, Word
 
@@ -10,7 +10,7 @@ S = "t/n/persistent/s"
 # Ledgers 5 and 7 are closed; 6 left the list, as nothing was stored there; 9 is open.
 LEDGERS = (StreamLedger(5, 10, 100, 1), StreamLedger(7, 3, 30, 1), StreamLedger(9, has_counts=False))
 EXTENT = StreamExtent(S, LEDGERS, Position(9, 4))
-EMPTY = StreamExtent(S, (), Position(0, 0))
+EMPTY = StreamExtent(S, (), EARLIEST)
 
 
 def parse(text: str, default: Word = "earliest") -> StreamBound:
@@ -22,7 +22,7 @@ def test_words() -> None:
     assert parse("", "latest") == parse("latest") == StreamBound("startingOffsets", "latest")
     assert parse("").position(EXTENT, None) == Position(5, 0)
     assert parse("latest").position(EXTENT, None) == Position(9, 4)
-    assert parse("").position(EMPTY, None) == parse("latest").position(EMPTY, None) == Position(0, 0)
+    assert parse("").position(EMPTY, None) == parse("latest").position(EMPTY, None) == EARLIEST
 
 
 def test_streams_by_name_and_the_others_by_default() -> None:
@@ -48,7 +48,7 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("position", "next_position"),
     [((5, 0), (5, 0)), ((5, 9), (5, 9)), ((5, 10), (7, 0)), ((6, 0), (7, 0)), ((7, 3), (9, 0)), ((9, 0), (9, 0)),
-     ((9, 4), (9, 4)), ((0, 0), (5, 0))],
+     ((9, 4), (9, 4)), ((-1, -1), (5, 0))],
 )  # fmt: skip
 def test_reading_goes_on_at_the_next_ledger(position: tuple[int, int], next_position: tuple[int, int]) -> None:
     assert EXTENT.next(Position(*position)) == Position(*next_position)
@@ -62,7 +62,7 @@ def test_a_position_that_is_not_there_is_an_error(position: tuple[int, int]) -> 
             bound.position(EXTENT, None, is_strict=is_strict)
 
 
-@pytest.mark.parametrize("position", [(4, 0), (4, 7)])
+@pytest.mark.parametrize("position", [(0, 0), (4, 0), (4, 7)])
 def test_a_deleted_position_is_an_error_or_passed_over(position: tuple[int, int]) -> None:
     bound = StreamBound("startingOffsets", "earliest", {S: Position(*position)})
     with pytest.raises(PositionTrimmed) as raised:
@@ -80,4 +80,4 @@ def test_a_time_ends_where_the_stream_ends() -> None:
     bound = StreamBound("startingOffsets", "earliest", timestamp_ms=5)
     assert bound.position(EXTENT, Position(7, 2)) == Position(7, 2)
     assert bound.position(EXTENT, Position(9, 9)) == Position(9, 4)
-    assert bound.position(EMPTY, Position(0, 0)) == Position(0, 0)
+    assert bound.position(EMPTY, Position(0, 0)) == EARLIEST
