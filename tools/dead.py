@@ -35,6 +35,11 @@ OUTSIDE = frozenset(
         "reader",
         "streamReader",
         "streamWriter",  # Spark, of a data source
+        "initialOffset",
+        "prepareForTriggerAvailableNow",
+        "latestOffset",
+        "getDefaultReadLimit",
+        "reportLatestOffset",  # Spark, of a stream reader
         "_missing_",  # enum
         "_call_soon",
         "_clock_resolution",

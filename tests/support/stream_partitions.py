@@ -13,30 +13,24 @@ from support.listed_streams import NAME
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.stream.options import StreamSourceOptions
-from tallystick.pipeline.stream.plan import StreamPartition, plan
+from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.read import read_partition
 from tallystick.pipeline.stream.rows import SCHEMA
+from tallystick.pipeline.stream.survey import partitions_of as planned
 from tallystick.pipeline.stream.survey import survey_cluster
 
 URI = "sqlite:///unused"  # the client is given
 
 
-def wanted(limits: Limits | None = None, **options: str) -> StreamSourceOptions:
+def wanted(limits: Limits | None = None, /, *, follows: bool = False, **options: str) -> StreamSourceOptions:
     """Options of a query, of the one stream unless they say otherwise."""
     named = {} if "subscribePattern" in options else {"subscribe": NAME}
-    parsed = StreamSourceOptions.parse({"uri": URI, **named, **options}, {})
+    parsed = StreamSourceOptions.parse({"uri": URI, **named, **options}, {}, follows=follows)
     return parsed if limits is None else replace(parsed, limits=limits)
 
 
 async def partitions_of(bk: BookKeeper, options: StreamSourceOptions) -> list[StreamPartition]:
-    found = await survey_cluster(bk, options)
-    return plan(
-        found.spans,
-        found.addresses,
-        options.limits,
-        is_raw=options.is_raw,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
+    return planned(await survey_cluster(bk, options), options)
 
 
 async def rows_of(partitions: Sequence[StreamPartition], schema: pa.Schema = SCHEMA) -> list[dict[str, Any]]:

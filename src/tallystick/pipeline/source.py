@@ -32,18 +32,10 @@ def check_schema(columns: Columns, option_columns: tuple[str, ...] | None, schem
         raise UsageError("the option columns and the schema differ: give one", schema=",".join(schema_columns))
 
 
-class BatchSource(DataSource):
-    """A format that Spark reads as a finished table, and neither follows nor writes."""
+class ReadOnlySource(DataSource):
+    """A format that Spark reads and does not write."""
 
-    instead_of_following: str
     instead_of_writing: str
-
-    def streamReader(self, schema: StructType) -> Any:
-        with coded():
-            raise UsageError(
-                f"{self.name()} cannot be followed by a streaming query: read it with spark.read, again when there is "
-                f"more. {self.instead_of_following}"
-            )
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         with coded():
@@ -51,3 +43,16 @@ class BatchSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         return self.writer(schema, overwrite)
+
+
+class BatchSource(ReadOnlySource):
+    """A format that Spark reads as a finished table alone."""
+
+    instead_of_following: str
+
+    def streamReader(self, schema: StructType) -> Any:
+        with coded():
+            raise UsageError(
+                f"{self.name()} cannot be followed by a streaming query: read it with spark.read, again when there is "
+                f"more. {self.instead_of_following}"
+            )

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 import uvloop
@@ -64,6 +64,10 @@ class TaskWorker(Generic[ClientT]):
                 yield item  # type: ignore[misc]  # the queue holds what the producer yields, the end, or its error
         finally:
             produced.cancel()
+
+    def ask(self, question: Callable[[ClientT], Coroutine[Any, Any, T]]) -> T:
+        """What ``question`` gives, from another thread than the loop's."""
+        return asyncio.run_coroutine_threadsafe(question(self._client), self._loop).result()
 
     def close(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -28,11 +28,17 @@ _FORM = 'earliest, latest, or JSON as in {"tenant/namespace/persistent/topic": "
 
 @dataclass(frozen=True)
 class StreamExtent:
-    """The ledgers that a stream lists, and the position behind the last entry that is confirmed, or EARLIEST."""
+    """The ledgers that a stream lists, and the position behind the last entry that is confirmed, or EARLIEST.
+
+    What was before ``trimmed`` is known to be deleted, and nothing behind it. ``end_entry_bytes`` is about what an
+    entry of an open ledger has, where somebody asked.
+    """
 
     stream: str
     ledgers: tuple[StreamLedger, ...]
     end: Position
+    trimmed: Position = EARLIEST
+    end_entry_bytes: int = 0
 
     @property
     def first(self) -> Position:
@@ -48,12 +54,14 @@ class StreamExtent:
 
         Raises PositionTrimmed for what is deleted, NoSuchPosition for what is not there yet, or never was.
         """
-        if position in (EARLIEST, self.first):
-            return self.first
-        if self.ledgers and position < self.first:
-            raise PositionTrimmed(
-                "what was at this position is deleted", stream=self.stream, position=position, first=self.first
-            )
+        if self.ledgers and EARLIEST < position < self.first:
+            if EARLIEST < self.trimmed <= position:
+                position = self.first
+            else:
+                raise PositionTrimmed(
+                    "what was at this position is deleted", stream=self.stream, position=position, first=self.first
+                )
+        position = max(position, self.first)
         index = self.index(position.ledger)
         is_listed = index < len(self.ledgers) and self.ledgers[index].ledger == position.ledger
         count = count_of(self.ledgers[index]) if is_listed else 0
@@ -61,8 +69,10 @@ class StreamExtent:
             raise NoSuchPosition(
                 "the stream does not reach to this position", stream=self.stream, position=position, end=self.end
             )
-        if position.entry == count and index + is_listed < len(self.ledgers):
-            return Position(self.ledgers[index + is_listed].ledger, 0)
+        for listed in self.ledgers[index + is_listed :]:
+            if position.entry != count:
+                break
+            position, count = Position(listed.ledger, 0), count_of(listed)
         return position
 
 

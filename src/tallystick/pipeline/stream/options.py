@@ -14,8 +14,13 @@ from tallystick.bookkeeper.stream.names import stream_name
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
+from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.bounds import StreamBound, Word
 from tallystick.pipeline.stream.schema import COLUMNS
+
+# What only one kind of query has.
+BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 
 OPTIONS = {
     "path": "what load(path) says: the streams, as in subscribe",
@@ -26,7 +31,7 @@ OPTIONS = {
     "subscribePattern": "instead of subscribe: a regular expression that whole names tenant/namespace/persistent/topic "
     "match",
     "columns": "which columns, in which order (default: all)",
-    "startingOffsets": "earliest (the default), latest, or by stream as JSON: "
+    "startingOffsets": "earliest (the default of spark.read), latest (that of spark.readStream), or by stream as JSON: "
     '{"tenant/namespace/persistent/topic": "12:0"}',
     "endingOffsets": "latest (the default), or by stream as JSON; exclusive",
     "startingTimestamp": "in ms: from the first entry of each stream that was published at this time or later",
@@ -36,6 +41,8 @@ OPTIONS = {
     **CUTTING,
     "maxRecordsPerPartition": "the most entries that one task reads, each with a message or a batch of them (default: "
     "any number)",
+    "maxOffsetsPerTrigger": "about the most entries of a batch of a streaming query (default: any number)",
+    "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
 }
 
 
@@ -52,14 +59,26 @@ class StreamSourceOptions:
     fail_on_data_loss: bool = True
     is_raw: bool = False
     limits: Limits = field(default_factory=Limits)
+    trigger: TriggerLimits = field(default_factory=TriggerLimits)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> StreamSourceOptions:
-        """From Spark's options. ``environment``: None is the process's. Raises UsageError."""
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        follows: bool | None = None,
+    ) -> StreamSourceOptions:
+        """From Spark's options. ``environment``: None is the process's. ``follows``: of a streaming query, or of a
+        batch; None where that is not known yet. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, OPTIONS).with_path("subscribe")
+        if follows is not None:
+            for name in BATCH_ONLY if follows else FOLLOWING_ONLY:
+                if name in values:
+                    raise UsageError(f"{name} is an option of spark.{'read' if follows else 'readStream'}")
         streams, pattern = _subscription(values)
-        start = _bound(values, "startingOffsets", "startingTimestamp", "earliest")
+        start = _bound(values, "startingOffsets", "startingTimestamp", "latest" if follows else "earliest")
         end = _bound(values, "endingOffsets", "endingTimestamp", "latest")
         if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
             raise UsageError("startingTimestamp is after endingTimestamp")
@@ -79,6 +98,9 @@ class StreamSourceOptions:
             fail_on_data_loss=values.choice("failOnDataLoss", ("true", "false")) == "true",
             is_raw=is_raw,
             limits=values.limits(),
+            trigger=TriggerLimits(
+                values.integer("maxOffsetsPerTrigger", 0, least=1) or None, values.size("maxBytesPerTrigger", 0) or None
+            ),
         )
 
 

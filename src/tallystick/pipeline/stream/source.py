@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
+from tallystick.pipeline.source import ReadOnlySource, TaskPartition, check_schema
 from tallystick.pipeline.source_options import options_of_read, to_store
+from tallystick.pipeline.stream.admit import TriggerLimits
+from tallystick.pipeline.stream.offsets import Offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
-from tallystick.pipeline.stream.plan import StreamPartition, plan
+from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from tallystick.pipeline.stream.planner import StreamPlanner
 
 FORMAT = "tally-stream"
 
 
-class StreamDataSource(BatchSource):
-    instead_of_following = "Outside of Spark, StreamReader.read(follow=True) and tally stream tail follow a stream."
+class StreamDataSource(ReadOnlySource):
     instead_of_writing = "Append with tallystick.sync.connect(uri).open_stream(name), from one process."
 
     @classmethod
@@ -38,11 +49,17 @@ class StreamDataSource(BatchSource):
             return COLUMNS.struct(columns, to_store(self.options))
 
     def reader(self, schema: StructType) -> StreamSourceReader:
+        return StreamSourceReader(self._options(schema, follows=False), schema)
+
+    def streamReader(self, schema: StructType) -> StreamFollowingReader:
+        return StreamFollowingReader(self._options(schema, follows=True), schema)
+
+    def _options(self, schema: StructType, *, follows: bool) -> StreamSourceOptions:
         with coded():
             options = options_of_read(self.options, schema)
-            stream_options = StreamSourceOptions.parse(options)
+            stream_options = StreamSourceOptions.parse(options, follows=follows)
             check_schema(COLUMNS, stream_options.columns if "columns" in options else None, schema)
-            return StreamSourceReader(stream_options, schema)
+            return stream_options
 
 
 class StreamSourceReader(DataSourceReader):
@@ -52,23 +69,66 @@ class StreamSourceReader(DataSourceReader):
         self.options, self.row_schema = options, schema
 
     def partitions(self) -> list[TaskPartition[StreamPartition]]:
-        from tallystick.pipeline.stream.survey import survey
+        from tallystick.pipeline.stream.survey import partitions_of, survey
 
-        options = self.options
         with coded():
-            stream_survey = asyncio.run(survey(options))
-            partitions = plan(
-                stream_survey.spans,
-                stream_survey.addresses,
-                options.limits,
-                is_raw=options.is_raw,
-                fail_on_data_loss=options.fail_on_data_loss,
-            )
+            partitions = partitions_of(asyncio.run(survey(self.options)), self.options)
         # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
         return [TaskPartition(partition) for partition in partitions or [StreamPartition((), {})]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(partition, self.row_schema)
+
+
+class StreamFollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans in one process for as long as the query runs, which follows the streams; reads in the executors, with a
+    copy that was made before."""
+
+    def __init__(self, options: StreamSourceOptions, schema: StructType) -> None:
+        self.options, self.row_schema = options, schema
+        self._planner: StreamPlanner | None = None  # made where something is planned: a copy has none
+
+    @property
+    def planner(self) -> StreamPlanner:
+        if self._planner is None:
+            from tallystick.pipeline.stream.planner import StreamPlanner
+
+            self._planner = StreamPlanner(self.options)
+        return self._planner
+
+    def initialOffset(self) -> Offset:
+        with coded():
+            return self.planner.initial()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with coded():
+            self.planner.freeze()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        with coded():
+            limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self.options.trigger
+            return self.planner.latest(start, limits)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark knows no limit that is both; what it says of ours is only whether they count.
+        limits = self.options.trigger
+        if limits.entries is not None:
+            return ReadMaxRows(limits.entries)
+        return ReadAllAvailable() if limits.bytes is None else ReadMaxBytes(limits.bytes)
+
+    def reportLatestOffset(self) -> Offset | None:
+        return self.planner.heads()
+
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition[StreamPartition]]:
+        with coded():
+            return [TaskPartition(partition) for partition in self.planner.partitions(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_rows(partition, self.row_schema)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
 
 
 def read_rows(partition: InputPartition, schema: StructType) -> Iterator[Any]:

@@ -7,6 +7,7 @@ told by the entries there, whatever has come behind them: so that a plan made ag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -18,13 +19,15 @@ from tallystick.bookkeeper.stream.ledger_list import count_of
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
-from tallystick.errors import NoSuchLedger, Unavailable
+from tallystick.errors import NoSuchEntry, NoSuchLedger, Unavailable
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.plan import LedgerSpan
 
 TOGETHER = 1000  # ledgers whose metadata are read in one call
 BEFORE_ENTRIES = 1000  # so many entries before a ledger are within reach, if these many ledgers have them
 BEFORE_LEDGERS = 4
+
+_LOG = logging.getLogger(__name__)
 
 
 class StreamSpan(NamedTuple):
@@ -60,15 +63,26 @@ class _Ledger(NamedTuple):
     length: int
 
 
-async def ledger_spans(bk: BookKeeper, spans: Sequence[StreamSpan], *, with_before: bool) -> tuple[LedgerSpan, ...]:
-    """Returns what has entries. ``with_before``: also what is before each. Raises NoSuchLedger for one that is
-    deleted, and as a reader of ledgers does."""
+async def ledger_spans(
+    bk: BookKeeper, spans: Sequence[StreamSpan], *, with_before: bool, fail_on_data_loss: bool
+) -> tuple[LedgerSpan, ...]:
+    """Returns what has entries. ``with_before``: also what is before each. ``fail_on_data_loss``: raises NoSuchLedger
+    for one that is deleted, which is left out otherwise. Raises as a reader of ledgers does."""
     not_empty = [span for span in spans if span.start < span.end]
     wanted = {listed.ledger for span in not_empty for listed in span.ledgers}
     if with_before:
-        wanted |= {listed.ledger for span in not_empty for listed in span.before(span.ledgers[0])}
+        wanted |= {listed.ledger for span in not_empty for first in span.ledgers[:1] for listed in span.before(first)}
     ledgers = await _ledgers(bk, sorted(wanted))
-    return tuple([each for span in not_empty for each in await _of_stream(bk, span, ledgers, with_before=with_before)])
+    found: list[LedgerSpan] = []
+    for span in not_empty:
+        for listed in span.ledgers:
+            try:
+                found += await _of_ledger(bk, span, listed, ledgers, with_before=with_before)
+            except (NoSuchLedger, NoSuchEntry) as error:
+                if fail_on_data_loss:
+                    raise
+                _LOG.warning("a ledger is left out: stream=%s %s", span.extent.stream, error)
+    return tuple(found)
 
 
 async def _ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[LedgerId, _Ledger]:
@@ -85,28 +99,32 @@ async def _ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[Ledger
     return ledgers
 
 
-async def _of_stream(
-    bk: BookKeeper, span: StreamSpan, ledgers: Mapping[LedgerId, _Ledger], *, with_before: bool
+async def _of_ledger(
+    bk: BookKeeper,
+    span: StreamSpan,
+    listed: StreamLedger,
+    ledgers: Mapping[LedgerId, _Ledger],
+    *,
+    with_before: bool,
 ) -> list[LedgerSpan]:
-    stream, found = span.extent.stream, []
-    for listed in span.ledgers:
-        ledger = ledgers.get(listed.ledger)
-        if ledger is None:
-            reason = "was moved to other storage (offloaded), which only its Pulsar broker reads"
-            raise NoSuchLedger(
-                f"a ledger of the stream {reason if listed.is_offloaded else 'is deleted'}",
-                stream=stream,
-                ledger=listed.ledger,
-            )
-        first = span.start.entry if listed.ledger == span.start.ledger else 0
-        last = span.end.entry - 1 if listed.ledger == span.end.ledger else _last(stream, listed, ledger)
-        if first <= last:
-            size = ledger.length
-            if first or last != ledger.last:
-                size = await _size(bk, listed.ledger, ledger.metadata, first, last)
-            before = [range_ for each in span.before(listed) for range_ in _whole(each, ledgers)] if with_before else ()
-            found.append(LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, tuple(before)))
-    return found
+    """Returns the entries of one ledger, if there are any."""
+    stream, ledger = span.extent.stream, ledgers.get(listed.ledger)
+    if ledger is None:
+        reason = "was moved to other storage (offloaded), which only its Pulsar broker reads"
+        raise NoSuchLedger(
+            f"a ledger of the stream {reason if listed.is_offloaded else 'is deleted'}",
+            stream=stream,
+            ledger=listed.ledger,
+        )
+    first = span.start.entry if listed.ledger == span.start.ledger else 0
+    last = span.end.entry - 1 if listed.ledger == span.end.ledger else _last(stream, listed, ledger)
+    if first > last:
+        return []
+    size = ledger.length
+    if first or last != ledger.last:
+        size = await size_of(bk, listed.ledger, ledger.metadata, first, last)
+    before = [range_ for each in span.before(listed) for range_ in _whole(each, ledgers)] if with_before else ()
+    return [LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, tuple(before))]
 
 
 def _last(stream: str, listed: StreamLedger, ledger: _Ledger) -> EntryId:
@@ -130,7 +148,7 @@ def _whole(listed: StreamLedger, ledgers: Mapping[LedgerId, _Ledger]) -> tuple[R
     return tuple(ranges_of(listed.ledger, ledger.metadata, 0, ledger.last))
 
 
-async def _size(bk: BookKeeper, ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> int:
+async def size_of(bk: BookKeeper, ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> int:
     """Returns the payload bytes of some entries: the first and the last one say how many the ledger has up to them."""
     ends = ranges_of(ledger, metadata, first, first)
     if last > first:

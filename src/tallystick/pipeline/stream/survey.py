@@ -19,7 +19,7 @@ from tallystick.errors import NoSuchStream, TallyError, UsageError
 from tallystick.pipeline.bookies import Address
 from tallystick.pipeline.stream.bounds import StreamBound, StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
-from tallystick.pipeline.stream.plan import LedgerSpan
+from tallystick.pipeline.stream.plan import LedgerSpan, StreamPartition, plan
 from tallystick.pipeline.stream.spans import StreamSpan, ledger_spans
 
 AT_ONCE = 64  # streams whose ends are asked at the same time
@@ -60,7 +60,24 @@ async def survey_cluster(bk: BookKeeper, options: StreamSourceOptions) -> Stream
         if isinstance(outcome, BaseException):
             raise outcome
         spans.append(outcome)
-    return StreamSurvey(await ledger_spans(bk, spans, with_before=not options.is_raw), await bookie_addresses(bk))
+    return await survey_spans(bk, options, spans)
+
+
+async def survey_spans(bk: BookKeeper, options: StreamSourceOptions, spans: Sequence[StreamSpan]) -> StreamSurvey:
+    """Returns what lies between positions that are decided."""
+    ledgers = await ledger_spans(bk, spans, with_before=not options.is_raw, fail_on_data_loss=options.fail_on_data_loss)
+    return StreamSurvey(ledgers, await _bookie_addresses(bk) if ledgers else {})
+
+
+def partitions_of(found: StreamSurvey, options: StreamSourceOptions) -> list[StreamPartition]:
+    """Returns the plan of what a survey found."""
+    return plan(
+        found.spans,
+        found.addresses,
+        options.limits,
+        is_raw=options.is_raw,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
 
 
 async def matching_streams(bk: BookKeeper, options: StreamSourceOptions) -> Sequence[str]:
@@ -70,7 +87,7 @@ async def matching_streams(bk: BookKeeper, options: StreamSourceOptions) -> Sequ
     return sorted([name async for name in bk.streams() if options.pattern.fullmatch(name)])
 
 
-async def bookie_addresses(bk: BookKeeper) -> dict[BookieId, Address]:
+async def _bookie_addresses(bk: BookKeeper) -> dict[BookieId, Address]:
     """Returns where the registered bookies listen."""
     bookies = await bk.bookies()
     infos = {**bookies.read_only, **bookies.writable}

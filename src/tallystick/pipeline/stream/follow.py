@@ -1,0 +1,197 @@
+"""The streams of a streaming query, as its planner process follows them for as long as the query runs.
+
+Their lists are read once and watched; of each stream the reader of the open ledger is kept, which asks the bookies anew
+how far that is confirmed. So a trigger costs a question for each stream, however many ledgers it has; and only what is
+new is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
+from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
+from tallystick.bookkeeper.stream.search import first_published
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, NoSuchStream, TallyError, Unavailable
+from tallystick.pipeline.stream.bounds import StreamExtent
+from tallystick.pipeline.stream.options import StreamSourceOptions
+from tallystick.pipeline.stream.spans import size_of
+from tallystick.pipeline.stream.survey import AT_ONCE, matching_streams
+
+LIST_S = 1.0  # how often the streams of a pattern are looked for
+PATIENCE_S = 60.0  # a query goes on so long although too few bookies say how far a stream is confirmed
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class _Followed:
+    """``ledger`` is the one whose reader is open, ``seen_at`` the last time when the end was known."""
+
+    stream_list: StreamList
+    walk: EntryWalk
+    seen_at: float
+    ledger: LedgerId | None = None
+
+    async def close(self) -> None:
+        await self.walk.close()
+        self.stream_list.release()
+
+
+@dataclass(frozen=True)
+class FollowedStreams:
+    """What a planner process connects to."""
+
+    options: StreamSourceOptions
+
+    async def connect(self) -> StreamFollower:
+        return StreamFollower(await connect(self.options.uri), self.options)
+
+
+class StreamFollower:
+    """Used on one running loop; ``close`` it."""
+
+    def __init__(self, bk: BookKeeper, options: StreamSourceOptions) -> None:
+        self.bk, self.options = bk, options
+        self._followed: dict[str, _Followed] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._streams: Collection[str] = ()
+        self._list_at = bk.context.clock.now()
+
+    async def streams(self) -> Collection[str]:
+        """Returns the streams that the query reads: of a pattern as they were not long ago."""
+        now = self.bk.context.clock.now()
+        if now >= self._list_at:
+            self._streams = await matching_streams(self.bk, self.options)
+            self._list_at = now + LIST_S
+        return self._streams
+
+    async def extents(self, positions: Mapping[str, Position], *, is_patient: bool) -> dict[str, StreamExtent]:
+        """Returns how far each stream can be read, of those whose next positions are given. Streams that are deleted
+        are left out. Raises MetadataError, Unavailable and its kinds; ``is_patient``: the latter only when the end of a
+        stream was not known for a while."""
+        outcomes = await asyncio.gather(
+            *(self._extent(stream, at, is_patient=is_patient) for stream, at in positions.items()),
+            return_exceptions=True,
+        )
+        extents: dict[str, StreamExtent] = {}
+        for stream, outcome in zip(positions, outcomes, strict=True):
+            if isinstance(outcome, NoSuchStream):
+                await self._leave(stream)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                extents[stream] = outcome
+        return extents
+
+    async def extent_to(self, stream: str, end: Position) -> StreamExtent:
+        """Returns the ledgers of a stream up to a position that was its end. Raises NoSuchStream, MetadataError."""
+        stream_list = (await self._follow(stream)).stream_list
+        info = stream_list.info
+        if not info.ledgers or info.ledgers[-1].ledger < end.ledger:
+            info = await stream_list.sync()
+        return StreamExtent(stream, info.ledgers, end, stream_list.trimmed)
+
+    async def first_published(self, stream: str, time_ms: int) -> Position:
+        """Returns the position of the first entry that was published at this time or later. Raises NoSuchStream, and as
+        reading does."""
+        followed = await self._follow(stream)
+        return await first_published(followed.walk, followed.stream_list, time_ms)
+
+    async def close(self) -> None:
+        for stream in tuple(self._followed):
+            await self._leave(stream)
+        await self.bk.close()
+
+    async def _extent(self, stream: str, start: Position, *, is_patient: bool) -> StreamExtent:
+        async with self._gate:
+            followed = await self._follow(stream)
+            while True:
+                try:
+                    extent = await self._look(followed, start)
+                except LedgerGone:
+                    continue
+                except Unavailable as error:
+                    now = self.bk.context.clock.now()
+                    if not is_patient or now > followed.seen_at + PATIENCE_S:
+                        raise
+                    _LOG.warning("the end of a stream is not known now: stream=%s %s", stream, error)
+                    extent = self._of_list(followed, end=start)
+                    return replace(extent, end=max(start, extent.first))
+                followed.seen_at = self.bk.context.clock.now()
+                return extent
+
+    async def _look(self, followed: _Followed, start: Position) -> StreamExtent:
+        """Raises LedgerGone: look again."""
+        extent = self._of_list(followed, end=EARLIEST)
+        first = min(extent.index(start.ledger), len(extent.ledgers) - 1)
+        for index in range(max(first, 0), len(extent.ledgers)):
+            listed = extent.ledgers[index]
+            count = count_of(listed)
+            if count is None:
+                reader = await self._refreshed(followed, listed.ledger)
+                count = reader.last_entry + 1
+                if not reader.is_closed:
+                    return await self._with_end(extent, start, reader)
+                # Its owner has not said so in the list.
+                counted = listed._replace(entries=count, size=reader.length, timestamp_ms=1, has_counts=True)
+                extent = replace(extent, ledgers=(*extent.ledgers[:index], counted, *extent.ledgers[index + 1 :]))
+            extent = replace(extent, end=Position(listed.ledger, count))
+        return extent
+
+    async def _refreshed(self, followed: _Followed, ledger: LedgerId) -> LedgerReader:
+        """Returns the reader of a ledger, which knows how far that is confirmed now. Raises LedgerGone."""
+        if followed.ledger not in (None, ledger):
+            await followed.walk.leave(followed.ledger)
+        followed.ledger = ledger
+        reader = await followed.walk.reader(ledger)
+        try:
+            await reader.refresh()
+        except NoSuchLedger:
+            await followed.walk.leave(ledger)  # opening it again tells whether the list has it still
+            raise LedgerGone from None
+        return reader
+
+    async def _with_end(self, extent: StreamExtent, start: Position, reader: LedgerReader) -> StreamExtent:
+        """Returns the extent that ends in an open ledger: not before ``start``, since others may have been told more of
+        what is confirmed."""
+        end = Position(reader.id, reader.last_entry + 1)
+        if start.ledger == end.ledger:
+            end = max(start, end)
+        first, entry_bytes = start.entry if start.ledger == end.ledger else 0, 0
+        if self.options.trigger.bytes is not None and first < end.entry:
+            with contextlib.suppress(NoSuchEntry, DigestMismatch):  # which whoever reads them will hear of
+                size = await size_of(self.bk, reader.id, reader.metadata, first, end.entry - 1)
+                entry_bytes = size // (end.entry - first)
+        return replace(extent, end=end, end_entry_bytes=entry_bytes)
+
+    def _of_list(self, followed: _Followed, end: Position) -> StreamExtent:
+        stream_list = followed.stream_list
+        return StreamExtent(stream_list.stream, stream_list.info.ledgers, end, stream_list.trimmed)
+
+    async def _follow(self, stream: str) -> _Followed:
+        followed = self._followed.get(stream)
+        if followed is not None and followed.stream_list.is_ended:
+            await self._leave(stream)  # another stream of the name has another list
+            followed = None
+        if followed is None:
+            stream_list = await self.bk.stream_context.readers.lists.open(stream)
+            walk = EntryWalk(self.bk, stream_list, _raise)
+            followed = self._followed[stream] = _Followed(stream_list, walk, self.bk.context.clock.now())
+        return followed
+
+    async def _leave(self, stream: str) -> None:
+        if (followed := self._followed.pop(stream, None)) is not None:
+            await followed.close()
+
+
+def _raise(position: Position, error: TallyError) -> None:
+    raise error

@@ -1,0 +1,153 @@
+"""What the planner process of a streaming query decides: where a batch begins and ends, and its partitions.
+
+A stream that is new to the query enters with its first position, and is read from the batch after that on: so each
+batch says where it begins in every stream, and is the same when it is planned again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
+from tallystick.pipeline.stream.admit import TriggerLimits, admit
+from tallystick.pipeline.stream.bounds import StreamExtent
+from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
+from tallystick.pipeline.stream.offsets import Offset, Positions, from_offset, to_offset
+from tallystick.pipeline.stream.options import StreamSourceOptions
+from tallystick.pipeline.stream.plan import StreamPartition
+from tallystick.pipeline.stream.spans import StreamSpan
+from tallystick.pipeline.stream.survey import partitions_of, survey_spans
+from tallystick.pipeline.worker import TaskWorker
+
+GO_ON = "failOnDataLoss=false goes on with what is left"
+
+_LOG = logging.getLogger(__name__)
+
+
+class StreamPlanner:
+    """Called from one thread, which waits for its loop's. ``close`` it."""
+
+    def __init__(self, options: StreamSourceOptions) -> None:
+        self.decisions = StreamDecisions(options)
+        self._worker = TaskWorker(FollowedStreams(options))
+
+    def initial(self) -> Offset:
+        return to_offset(self._worker.ask(self.decisions.initial))
+
+    def freeze(self) -> None:
+        self._worker.ask(self.decisions.freeze)
+
+    def latest(self, start: Offset, limits: TriggerLimits) -> Offset:
+        positions = from_offset(start)
+        return to_offset(self._worker.ask(lambda follower: self.decisions.latest(follower, positions, limits)))
+
+    def heads(self) -> Offset | None:
+        """Returns how far all streams reached when it was last looked; None before that."""
+        heads = self.decisions.heads
+        return None if heads is None else to_offset({stream: extent.end for stream, extent in heads.items()})
+
+    def partitions(self, start: Offset, end: Offset) -> list[StreamPartition]:
+        starts, ends = from_offset(start), from_offset(end)
+        return self._worker.ask(lambda follower: self.decisions.partitions(follower, starts, ends))
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+class StreamDecisions:
+    """See the module. ``heads`` are the streams as they were seen last."""
+
+    def __init__(self, options: StreamSourceOptions) -> None:
+        self.options = options
+        self.heads: Mapping[str, StreamExtent] | None = None
+        self._is_frozen = False
+
+    async def freeze(self, follower: StreamFollower) -> None:
+        """From now on nothing that comes is seen (Trigger.AvailableNow)."""
+        self.heads = await self._all(follower)
+        self._is_frozen = True
+
+    async def initial(self, follower: StreamFollower) -> dict[str, Position]:
+        """Returns where a query begins. Raises NoSuchStream, PositionTrimmed, NoSuchPosition, UsageError."""
+        bound = self.options.start
+        extents = self.heads if self._is_frozen and self.heads is not None else await self._all(follower)
+        bound.check(extents)
+        positions: dict[str, Position] = {}
+        for stream, extent in extents.items():
+            ms = bound.timestamp_ms
+            timed = None if ms is None else await follower.first_published(stream, ms)
+            positions[stream] = bound.position(extent, timed, is_strict=self.options.fail_on_data_loss)
+        return positions
+
+    async def latest(self, follower: StreamFollower, positions: Positions, limits: TriggerLimits) -> Positions:
+        """Returns where the batch that begins at ``positions`` ends. Raises NoSuchStream, PositionTrimmed and
+        NoSuchPosition for what is lost, unless the options say to go on."""
+        # One that the options do not name any more is left out; one that they do name and is not there is lost.
+        positions = {stream: at for stream, at in positions.items() if self._is_wanted(stream)}
+        extents = await self._extents(follower, positions)
+        for stream in sorted(positions.keys() - extents.keys()):
+            self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
+        starts = {stream: self._resumed(at, extents[stream]) for stream, at in positions.items() if stream in extents}
+        ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
+        new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
+        return {**ends, **new}
+
+    async def partitions(self, follower: StreamFollower, starts: Positions, ends: Positions) -> list[StreamPartition]:
+        """Returns the partitions of a batch, which hang on its two ends alone. Raises as ``latest``."""
+        spans: list[StreamSpan] = []
+        for stream, end in ends.items():
+            start = starts.get(stream, end)  # one that is new is not read yet
+            if start == end:
+                continue
+            try:
+                extent = await follower.extent_to(stream, end)
+            except NoSuchStream:
+                self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
+                continue
+            spans.append(StreamSpan(extent, self._resumed(start, extent), end))
+        return partitions_of(await survey_spans(follower.bk, self.options, spans), self.options)
+
+    async def _extents(self, follower: StreamFollower, positions: Positions) -> Mapping[str, StreamExtent]:
+        if self._is_frozen and self.heads is not None:
+            return self.heads
+        streams = {*await follower.streams(), *positions}
+        extents = await follower.extents(
+            {stream: positions.get(stream, EARLIEST) for stream in sorted(streams)}, is_patient=True
+        )
+        self._require_named(extents, positions)
+        self.heads = extents
+        return extents
+
+    async def _all(self, follower: StreamFollower) -> Mapping[str, StreamExtent]:
+        extents = await follower.extents(dict.fromkeys(await follower.streams(), EARLIEST), is_patient=False)
+        self._require_named(extents, {})
+        return extents
+
+    def _require_named(self, extents: Mapping[str, StreamExtent], positions: Positions) -> None:
+        for stream in self.options.streams:
+            if stream not in extents and stream not in positions:
+                raise NoSuchStream(stream=stream)
+
+    def _is_wanted(self, stream: str) -> bool:
+        pattern = self.options.pattern
+        return stream in self.options.streams if pattern is None else pattern.fullmatch(stream) is not None
+
+    def _resumed(self, position: Position, extent: StreamExtent) -> Position:
+        """Returns where reading goes on in a stream."""
+        if self._is_frozen and position >= extent.end:
+            return position
+        try:
+            return extent.next(position)
+        except PositionTrimmed as error:
+            self._lost(error)
+            return extent.first
+        except NoSuchPosition as error:
+            self._lost(error)
+            return extent.end
+
+    def _lost(self, error: NoSuchStream | NoSuchPosition) -> None:
+        if self.options.fail_on_data_loss:
+            raise type(error)(f"{error.message}: rows may be lost; {GO_ON}", **error.fields)
+        _LOG.warning("%s; the query goes on with what is left", error)

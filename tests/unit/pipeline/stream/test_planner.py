@@ -1,0 +1,352 @@
+"""What a streaming query reads, batch by batch, while its streams roll over, are trimmed, deleted and made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from support.listed_streams import NAME, ListedStream, pulsar_entry
+from support.small_cluster import SmallCluster
+from support.stream_partitions import rows_of, wanted
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed, Unavailable, UsageError
+from tallystick.pipeline.stream import follow
+from tallystick.pipeline.stream.admit import TriggerLimits
+from tallystick.pipeline.stream.follow import StreamFollower
+from tallystick.pipeline.stream.offsets import Positions
+from tallystick.pipeline.stream.options import StreamSourceOptions
+from tallystick.pipeline.stream.plan import StreamPartition
+from tallystick.pipeline.stream.planner import StreamDecisions
+from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
+
+
+def entries(*numbers: int) -> list[bytes]:
+    return [pulsar_entry(b"%d" % number, time_ms=1_000_000 + 1000 * number) for number in numbers]
+
+
+class FollowingQuery:
+    """A query without Spark: its position, and the rows that it has read."""
+
+    def __init__(self, cluster: SmallCluster, options: StreamSourceOptions) -> None:
+        self._cluster, self.options = cluster, options
+        self.rows: list[bytes] = []
+        self.at: Positions | None = None
+        self._client = 100
+        self.follower = self.restart()
+
+    def restart(self) -> StreamFollower:
+        """Another planner process, which knows nothing."""
+        self._client += 1
+        self.decisions = StreamDecisions(self.options)
+        self.follower = StreamFollower(self.client(), self.options)
+        return self.follower
+
+    def client(self) -> BookKeeper:
+        return self._cluster.client(self._client)
+
+    async def trigger(self, limits: TriggerLimits | None = None) -> bool:
+        """Returns whether there was a batch."""
+        if self.at is None:
+            self.at = await self.decisions.initial(self.follower)
+        end = await self.decisions.latest(self.follower, self.at, limits or self.options.trigger)
+        if end == self.at:
+            return False
+        partitions = await self.partitions(self.at, end)
+        self.rows += [row["value"] for row in await rows_of(partitions)]
+        self.at = end
+        return True
+
+    async def partitions(self, start: Positions, end: Positions) -> list[StreamPartition]:
+        return await self.decisions.partitions(self.follower, start, end)
+
+    async def until_idle(self) -> list[bytes]:
+        while await self.trigger():
+            pass
+        return self.rows
+
+
+@pytest.fixture
+def query(cluster: SmallCluster) -> Any:
+    def make(**options: str) -> FollowingQuery:
+        named = {"startingOffsets": "earliest"} if "startingTimestamp" not in options else {}
+        return FollowingQuery(cluster, wanted(follows=True, **{**named, **options}))
+
+    return make
+
+
+def values(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+async def test_rows_come_once_over_ledgers_and_planners(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1), entries(2))
+    await owner.append(*entries(3, 4))
+    await owner.tell_lac()
+    following = query()
+    assert await following.until_idle() == values(0, 1, 2, 3, 4)
+    following.restart()
+    assert not await following.trigger()
+    await owner.append(*entries(5))
+    await owner.roll()
+    await owner.append(*entries(6))
+    await owner.tell_lac()
+    assert await following.until_idle() == values(*range(7))
+
+
+async def test_a_query_begins_where_its_options_say(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1), entries(2, 3))
+    ledger = owner.info.ledgers[1].ledger
+    assert await query(startingOffsets="latest").until_idle() == []
+    assert await query(startingTimestamp="1000900").until_idle() == values(1, 2, 3)
+    assert await query(startingOffsets=f'{{"{NAME}": "{ledger}:1"}}').until_idle() == values(3)
+    with pytest.raises(NoSuchPosition, match="startingOffsets: the stream does not reach"):
+        await query(startingOffsets=f'{{"{NAME}": "{ledger}:7"}}').trigger()
+
+
+async def test_a_batch_is_the_same_when_it_is_planned_again(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(*range(5)), entries(*range(5, 9)))
+    await owner.append(*entries(9, 10, 11))
+    await owner.tell_lac()
+    following = query(maxBytesPerPartition="250")
+    start = await following.decisions.initial(following.follower)
+    end = await following.decisions.latest(following.follower, start, TriggerLimits())
+    planned = await following.partitions(start, end)
+    assert len(planned) > 3
+    await owner.append(*entries(12), b"x" * 100_000)
+    await owner.roll()
+    await owner.append(*entries(13))
+    following.restart()
+    assert [each.ranges for each in await following.partitions(start, end)] == [each.ranges for each in planned]
+    assert [row["value"] for row in await rows_of(planned)] == values(*range(12))
+
+
+async def test_a_trigger_costs_what_is_new(
+    cluster: SmallCluster, owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what there is: neither the metadata of 20 ledgers nor their bookies are asked again."""
+    await owner.create(*(entries(number) for number in range(20)))
+    following = query()
+    assert await following.until_idle() == values(*range(20))
+    looked_up: list[str] = []
+    get, get_many = MemoryStore.get, MemoryStore.get_many
+
+    async def counted(store: MemoryStore, path: str) -> Any:
+        looked_up.append(path)
+        return await get(store, path)
+
+    async def counted_many(store: MemoryStore, paths: Sequence[str]) -> Any:
+        looked_up.extend(paths)
+        return await get_many(store, paths)
+
+    monkeypatch.setattr(MemoryStore, "get", counted)
+    monkeypatch.setattr(MemoryStore, "get_many", counted_many)
+
+    def asked() -> int:
+        return sum(len(bookie.requests) + len(bookie.requests_v3) for bookie in cluster.bookies.values())
+
+    before = asked()
+    assert not await following.trigger()
+    assert asked() - before <= len(cluster.bookies) and looked_up == []
+    await owner.append(*entries(20, 21))
+    await owner.tell_lac()
+    before, looked_up[:] = asked(), []
+    assert await following.until_idle() == values(*range(22))
+    assert asked() - before <= 12
+    assert len([path for path in looked_up if "/L" in path]) <= 1 + BEFORE_LEDGERS
+
+
+async def test_limits_are_kept_batch_by_batch(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(*range(5)), entries(*range(5, 9)))
+    following = query(maxOffsetsPerTrigger="2")
+    sizes = []
+    while await following.trigger():
+        sizes.append(len(following.rows))
+    assert following.rows == values(*range(9)) and sizes == [2, 4, 6, 8, 9]
+    by_bytes = query(maxBytesPerTrigger=str(3 * len(entries(0)[0])))
+    assert await by_bytes.trigger() and by_bytes.rows == values(0, 1, 2)
+    assert await by_bytes.trigger(TriggerLimits()) and by_bytes.rows == values(*range(9))
+
+
+async def test_the_bytes_of_an_open_ledger_count(owner: ListedStream, query: Any) -> None:
+    await owner.create()
+    await owner.append(*entries(*range(5)))
+    await owner.tell_lac()
+    following = query(maxBytesPerTrigger=str(2 * len(entries(0)[0])))
+    assert await following.trigger() and following.rows == values(0, 1)
+    assert await following.until_idle() == values(*range(5))
+
+
+async def test_what_is_trimmed_behind_the_query_is_no_loss(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1), entries(2))
+    following = query()
+    await following.until_idle()
+    await owner.append(*entries(3))
+    await owner.roll()
+    await owner.trim(3)
+    await owner.append(*entries(4))
+    await owner.tell_lac()
+    with pytest.raises(PositionTrimmed, match="rows may be lost; failOnDataLoss=false goes on with what is left"):
+        await following.trigger()  # it had not read 3
+    lenient = query(failOnDataLoss="false")
+    lenient.at, lenient.rows = following.at, following.rows
+    assert await lenient.until_idle() == values(0, 1, 2, 4)
+
+
+async def test_a_ledger_that_was_read_to_its_end_and_trimmed_before_the_next_trigger(
+    owner: ListedStream, query: Any
+) -> None:
+    await owner.create()
+    await owner.append(*entries(0, 1))
+    await owner.tell_lac()
+    following = query()
+    assert await following.until_idle() == values(0, 1)
+    await owner.roll()
+    await following.follower.extents({NAME: EARLIEST}, is_patient=False)  # the list is seen, no trigger comes
+    await owner.trim(1)
+    await owner.append(*entries(2))
+    await owner.tell_lac()
+    assert await following.until_idle() == values(0, 1, 2)
+
+
+async def test_streams_of_a_pattern_come_in_the_middle_of_a_query(
+    owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    following = query(subscribePattern="tenant/ns/.*", startingOffsets="latest")
+    assert not await following.trigger() and following.at == {}
+    await owner.create(entries(0))
+    assert await following.until_idle() == values(0)
+    other = await ListedStream(owner.client, "tenant/ns/persistent/another").create(entries(1), entries(2))
+    assert await following.until_idle() == values(0, 1, 2)
+    await owner.delete()
+    with pytest.raises(NoSuchStream, match="a stream that the query reads is deleted: rows may be lost"):
+        await following.trigger()
+    lenient = query(subscribePattern="tenant/ns/.*", failOnDataLoss="false")
+    lenient.at = following.at
+    assert await lenient.until_idle() == [] and set(lenient.at) == {other.name}
+
+
+async def test_a_stream_that_was_deleted_and_made_again(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1))
+    following = query(failOnDataLoss="false")
+    assert await following.until_idle() == values(0, 1)
+    await owner.delete()
+    await ListedStream(owner.client).create(entries(2))
+    assert await following.until_idle() == values(0, 1, 2)
+
+
+async def test_a_stream_that_is_named_must_be_there_and_another_one_may_be_added(
+    owner: ListedStream, query: Any
+) -> None:
+    with pytest.raises(NoSuchStream):
+        await query().trigger()
+    await owner.create(entries(0))
+    following = query()
+    await following.until_idle()
+    other = await ListedStream(owner.client, "tenant/ns/persistent/another").create(entries(1))
+    more = query(subscribe=f"{NAME},{other.name}")
+    more.at = following.at
+    assert await more.until_idle() == values(1)
+    less = query(subscribe=other.name)
+    less.at = more.at
+    assert not (await less.until_idle()) and set(less.at) == {other.name}
+
+
+async def test_available_now_ends_where_the_streams_were(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1), entries(2))
+    following = query(maxOffsetsPerTrigger="2")
+    await following.decisions.freeze(following.follower)
+    assert await following.trigger()
+    await owner.append(*entries(3))
+    await owner.roll()
+    await ListedStream(owner.client, "tenant/ns/persistent/another").create(entries(9))
+    assert await following.until_idle() == values(0, 1, 2)
+    following.restart()
+    await following.decisions.freeze(following.follower)
+    assert await following.until_idle() == values(0, 1, 2, 3)
+
+
+async def test_available_now_from_the_end(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0))
+    following = query(startingOffsets="latest")
+    await following.decisions.freeze(following.follower)
+    await owner.append(*entries(1))
+    await owner.roll()
+    assert await following.until_idle() == []
+
+
+async def test_an_end_that_others_knew_is_not_taken_back(
+    cluster: SmallCluster, owner: ListedStream, query: Any
+) -> None:
+    await owner.create()
+    [*_, last] = await owner.append(*entries(0, 1, 2))
+    following = query()
+    following.at = {NAME: Position(last.ledger, last.entry + 1)}  # the bookies say less: its last entry's LAC is older
+    assert not await following.trigger()
+
+
+async def test_bookies_that_are_down_when_a_stream_is_new(
+    cluster: SmallCluster, owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    following = query(subscribePattern="tenant/ns/.*")
+    await following.trigger()
+    await owner.create()
+    await cluster.down("b0", "b1")
+    assert await following.trigger() and following.at == {NAME: Position(owner.info.ledgers[0].ledger, 0)}
+    assert not await following.trigger()
+
+
+async def test_bookies_that_are_down_for_a_while_end_no_query(
+    cluster: SmallCluster, owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await owner.create()
+    await owner.append(*entries(0))
+    await owner.tell_lac()
+    following = query()
+    assert await following.until_idle() == values(0)
+    await cluster.down("b0", "b1")
+    assert not await following.trigger()
+    monkeypatch.setattr(follow, "PATIENCE_S", -1.0)
+    with pytest.raises(Unavailable):
+        await following.trigger()
+    following.restart()
+    with pytest.raises(Unavailable):
+        await following.decisions.freeze(following.follower)
+    await cluster.up("b0", "b1")
+    monkeypatch.undo()
+    following.restart()
+    await owner.append(*entries(1))
+    await owner.roll()
+    assert await following.until_idle() == values(0, 1)
+
+
+async def test_a_ledger_whose_end_the_list_does_not_say(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0))
+    await owner.append(*entries(1, 2))
+    await owner.close_ledger()
+    following = query(maxOffsetsPerTrigger="2")
+    assert await following.until_idle() == values(0, 1, 2)
+
+
+async def test_offsets_of_streams_that_begin_nowhere(owner: ListedStream, query: Any) -> None:
+    await owner.catalog.create(NAME)
+    following = query()
+    assert not await following.trigger() and following.at == {NAME: EARLIEST}
+    await owner.roll()
+    await owner.append(*entries(0))
+    await owner.roll()
+    assert await following.until_idle() == values(0)
+
+
+def test_what_is_of_the_other_kind_of_query_is_refused() -> None:
+    for option in ("endingOffsets", "endingTimestamp"):
+        with pytest.raises(UsageError, match=f"{option} is an option of spark.read$"):
+            wanted(follows=True, **{option: "1"})
+    for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        with pytest.raises(UsageError, match=f"{option} is an option of spark.readStream"):
+            wanted(follows=False, **{option: "1"})
