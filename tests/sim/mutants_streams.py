@@ -309,7 +309,7 @@ STREAM_MUTANTS = (
         ("            await writer.append(core.encoded())\n        except BaseException:\n"),
         ("            pass\n        except BaseException:\n"),
         "S6",
-        473,
+        615,
     ),
     _planted(
         "what is sent on is sent in reverse (S2)",

@@ -72,8 +72,8 @@ class Stream:
 
         ``event_time`` is in ms since 1970. Waits first while ``max_pending_bytes`` are not stored yet. Raises
         UsageError: nothing was appended. Raises StreamFenced when another owner took the stream over, StreamTerminated,
-        StreamClosed; MetadataUnavailable or NotEnoughBookies when no ledger took it for ``max_pending_s``: the stream
-        goes on, and ``error.ambiguous`` says whether it may be stored.
+        StreamClosed; MetadataUnavailable or NotEnoughBookies when no ledger took or stored it in the time that
+        ``max_pending_s`` says: the stream goes on, and ``error.ambiguous`` says whether it may be stored.
         """
         return self._loop.run(
             self._stream.append(

@@ -201,6 +201,10 @@ class AddSession:
             self._held.fail(failure)
         self._wake_all()
 
+    def give_up(self, failure: TallyError) -> None:
+        """The same for who waits no longer for acks, unless it failed before."""
+        self._perform(self._core.change_failed(Reason.TOO_LATE), failure)
+
     def cancel_change(self) -> None:
         """Leave an ensemble change that is under way as it is: the process might have died."""
         if self._changing is not None:

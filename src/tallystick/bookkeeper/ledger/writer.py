@@ -246,6 +246,11 @@ class LedgerWriter:
             self._session.cancel_change()
             self._writers.ended(self)
 
+    def give_up(self, failure: TallyError) -> None:
+        """Fail what is not confirmed, and take no more. Next: ``close`` it."""
+        if self._session is not None:
+            self._session.give_up(failure)
+
     def drop_session(self) -> None:
         """Do without a session, if nothing is under way: many other writers of this client have one."""
         if self._session is not None and self._session.end_if_quiet():

@@ -27,11 +27,12 @@ Append = tuple[bytes, asyncio.Future[Position]]
 
 
 class AppendFlow:
-    """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more."""
+    """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more, and
+    ``waiting_began`` that there is an append where there was none."""
 
     __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_flush_scheduled", "_last", "_left",
-                 "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waits_for_quota", "added", "confirmed", "full",
-                 "refusal", "stream", "writer")  # fmt: skip
+                 "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began", "_waits_for_quota", "added",
+                 "confirmed", "full", "refusal", "stream", "waits_since", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -45,10 +46,13 @@ class AppendFlow:
         clock: Clock,
         began: Callable[[list[Action]], None],
         failed: Callable[[TallyError], None],
+        waiting_began: Callable[[], None],
     ) -> None:
         """``writer`` is of the ledger that is open, and ``last`` the position before it."""
         self.stream, self._core, self.writer, self._last = stream, core, writer, last
         self._loop, self._clock, self._began, self._failed = loop, clock, began, failed
+        self._waiting_began = waiting_began
+        self.waits_since: float | None = None  # since when nothing was stored, while there are appends
         self._max_bytes = max_pending_bytes
         self._max_entry_bytes = 0 if writer is None else writer.max_payload_bytes
         self._appends: Appends[Append] = Appends()
@@ -93,6 +97,9 @@ class AppendFlow:
             raise StreamFull(stream=self.stream, bytes=self._held_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
         appends.append((entry, future), size)
+        if self.waits_since is None:
+            self.waits_since = self._clock.now()
+            self._waiting_began()
         self._left -= size
         if self._left < 0 and self._exceeded is not None:
             self._exceeded()
@@ -139,6 +146,8 @@ class AppendFlow:
             if not future.done():  # its caller may have been cancelled
                 future.set_result(Position(ledger, entry))
             entry += 1
+        if entry > self.confirmed:
+            self.waits_since = self._clock.now() if self._appends else None
         self.added += entry - self.confirmed
         self.confirmed = entry
         self.wake()
@@ -205,6 +214,7 @@ class AppendFlow:
 
     def fail_all(self, failure: TallyError) -> None:
         """Fail all appends. Of those that were sent nobody knows whether they are stored."""
+        self.waits_since = None
         sent, waiting = self._appends.take_all()
         for appends, is_ambiguous in ((sent, True), (waiting, False)):
             for _, future in appends:

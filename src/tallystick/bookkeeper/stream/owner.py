@@ -38,6 +38,7 @@ from tallystick.bookkeeper.stream.rollover import (
     Wait,
 )
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
+from tallystick.bookkeeper.stream.stalls import Stalls
 from tallystick.bookkeeper.stream.state import StreamCounts, StreamState
 from tallystick.bookkeeper.stream.trim import Keep, trim_stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
@@ -55,8 +56,8 @@ class StreamOwner:
     """See the module. One for each open handle."""
 
     __slots__ = ("_context", "_core", "_created_ms", "_due_times", "_looks", "_loop", "_pause", "_quota", "_settings",
-                 "_steps", "_tasks", "_todo", "_trims", "_turn", "_upkeep_at", "_working", "flow", "keep", "lease",
-                 "stored_list", "stream")  # fmt: skip
+                 "_stalls", "_steps", "_tasks", "_todo", "_trims", "_turn", "_upkeep_at", "_working", "flow",
+                 "keep", "lease", "stored_list", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -88,7 +89,10 @@ class StreamOwner:
             clock=clock,
             began=self.begin,
             failed=self._writer_failed,
+            waiting_began=self._waiting_began,
         )
+        answer_s = context.context.settings.add_timeout_s
+        self._stalls = Stalls(self.flow, self._core, patience_s=settings.max_pending_s, answer_s=answer_s)
         self._quota: BacklogQuota | None = None
         if settings.backlog_quota_bytes != UNLIMITED:
             self._quota = BacklogQuota(
@@ -181,6 +185,10 @@ class StreamOwner:
     def _writer_failed(self, error: TallyError) -> None:
         self._steps.why = error
         self.begin(self._core.failed(failure_of(error), self._now()))
+
+    def _waiting_began(self) -> None:
+        if not self._stalls.is_watched:
+            self._set_due()
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` when nothing else is under way, and to its end, whatever becomes of the caller."""
@@ -279,6 +287,8 @@ class StreamOwner:
         if self._core.phase is not Phase.ENDED:
             assert self._steps.why is not None, "a step failed"
             raise copy.copy(self._steps.why)
+        if (refusal := self.flow.refusal) is not None and self.flow:
+            self.flow.fail_all(refusal)  # the ledger failed before it had these, and there is no next one
 
     async def end_unless_fenced(self) -> None:
         """The same for who has nothing more to do here: another owner ends the ledger then."""
@@ -342,6 +352,8 @@ class StreamOwner:
     def due(self) -> None:
         """For ``DueTimes``: the ledger may be too old, or others for retention, or the backlog is to be measured."""
         now = self._now()
+        if self._stalls.is_over(now):
+            self._steps.why = self._stalls.end_ledger()
         self.begin(self._core.aged(now))
         if self._settings.has_upkeep and self._core.is_open and now >= self._upkeep_at:
             self._trims, self._upkeep_at = True, now + TRIM_EVERY_S
@@ -360,7 +372,7 @@ class StreamOwner:
                 at = min(at, self._upkeep_at)
         if self._quota is not None and self._quota.due_at > now:  # else it comes with the work that is under way
             at = min(at, self._quota.due_at)
-        if at < math.inf:
+        if (at := min(at, self._stalls.due_at(now))) < math.inf:
             self._due_times.set(self, at)
 
     async def trim(self) -> list[LedgerId]:

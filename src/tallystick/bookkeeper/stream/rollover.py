@@ -3,7 +3,7 @@
 ::
 
     OPENED ──full, old, asked──▶ ENDING ──▶ MAKING ──▶ LISTING ──▶ OPENED
-       └──writer failed──────────▲  │          every step is tried again while the metadata or bookies are away;
+       └──writer failed, stalled─▲  │          every step is tried again while the metadata or bookies are away;
                                     │          appends wait so long, and fail after ``patience_s``: IDLE, until the
                                     ▼          next append, which goes on with the step at which it stood
                                  LOOKING ──▶ MAKING, FENCED
@@ -151,13 +151,14 @@ class RollOverCore:
         "_is_hurried",
         "_is_idle",
         "_is_lost",
+        "_is_stalled",
         "_limits",
         "_next",
-        "_opened_at",
         "_repaired_at",
         "_wait_s",
         "entries",
         "ledger",
+        "opened_at",
         "phase",
         "size",
     )
@@ -166,7 +167,7 @@ class RollOverCore:
         self._limits, self.ledger = limits, ledger
         self.phase = Phase.OPENED if is_open else Phase.ENDED
         self.entries = self.size = 0  # that were sent to the ledger
-        self._opened_at = now
+        self.opened_at = now
         self._began_at = 0.0  # what is under way
         self._wait_s = FIRST_WAIT_S
         self._next: LedgerId | None = None  # made, not listed
@@ -177,6 +178,7 @@ class RollOverCore:
         self._is_final = not is_open  # there is no next ledger
         self._is_hurried = False
         self._is_lost = False  # the lease is another owner's
+        self._is_stalled = False  # the ledger that ends stored nothing for as long as appends wait
         self._fenced_at: float | None = None
         self._repaired_at: float | None = None
 
@@ -191,6 +193,11 @@ class RollOverCore:
         return self.phase is Phase.OPENED
 
     @property
+    def can_stall(self) -> bool:
+        """Whether a ledger may have entries under way, and nobody said yet that nothing comes of them."""
+        return self.phase in (Phase.OPENED, Phase.ENDING) and not self._is_stalled
+
+    @property
     def room(self) -> int:
         """How many entries the ledger still takes."""
         return self._limits.max_entries - self.entries
@@ -203,7 +210,7 @@ class RollOverCore:
     @property
     def due_at(self) -> float:
         """When the ledger is too old."""
-        return self._opened_at + self._limits.max_age_s
+        return self.opened_at + self._limits.max_age_s
 
     # -- of the open ledger -------------------------------------------------------------------------------------------
 
@@ -233,6 +240,11 @@ class RollOverCore:
         self._began_at = now
         return self._look(now)
 
+    def stalled(self) -> None:
+        """Nothing that was sent is stored for as long as appends wait. Next: end the writer, which then ``failed``."""
+        assert self.can_stall
+        self._is_stalled = True
+
     def hurried(self) -> None:
         """The handle is about to be closed: nothing is tried a second time any more."""
         self._is_hurried = True
@@ -259,6 +271,7 @@ class RollOverCore:
 
     def _resume(self, now: float) -> list[Action]:
         self._is_idle, self._began_at, self._wait_s = False, now, FIRST_WAIT_S
+        self._is_stalled = False
         return self._step()
 
     def _begin(self, now: float) -> list[Action]:
@@ -293,7 +306,14 @@ class RollOverCore:
     def _after_end(self, last: EntryId, now: float) -> list[Action]:
         """Make the next ledger; later, where one after another fails with nothing stored; and at last none."""
         is_barren, self._has_failed = self._has_failed and last < 0, False
-        if not is_barren or self._is_final or self._is_lost:
+        is_stalled, self._is_stalled = self._is_stalled and last + 1 < self.entries, False
+        if self._is_final or self._is_lost:
+            self._barren_since = None
+            return self._step()
+        if is_stalled:
+            self._barren_since, self._is_idle = None, True
+            return [GiveUp(is_fenced=False)]
+        if not is_barren:
             self._barren_since = None
             return self._step()
         if self._barren_since is None:
@@ -341,7 +361,7 @@ class RollOverCore:
         assert self._next is not None
         self.ledger, self._next = self._next, None
         self.entries = self.size = 0
-        self._opened_at, self.phase = now, Phase.OPENED
+        self.opened_at, self.phase = now, Phase.OPENED
         opened: list[Action] = [Open(self.ledger)]
         return [*opened, *self._begin(now)] if self._is_final else opened
 
@@ -360,7 +380,8 @@ class RollOverCore:
 
     def _again(self, failure: Failure, now: float) -> list[Action]:
         """Try the step again later, unless there is no hope, or appends have waited for long enough."""
-        if failure is Failure.AWAY and not self._is_hurried and now - self._began_at < self._limits.patience_s:
+        has_time = not self._is_stalled and now - self._began_at < self._limits.patience_s
+        if failure is Failure.AWAY and not self._is_hurried and has_time:
             return self._wait()
         self._is_idle = True
         return [GiveUp(is_fenced=False)]

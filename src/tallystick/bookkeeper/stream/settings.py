@@ -28,7 +28,9 @@ class StreamSettings:
     max_ledger_age_s: float = 4 * 3600.0  # or when it is so old and not empty (maximumRolloverTime)
     # Not stored yet, and 256 more for each append: beyond them append() waits, append_nowait() refuses.
     max_pending_bytes: int = 32 * 1024 * 1024
-    max_pending_s: float = 60.0  # appends fail that no ledger could take for so long (metadataOperationsTimeout)
+    # Appends fail that no ledger could take for so long (metadataOperationsTimeout), or that an open one has not stored
+    # when it has stored nothing for so long and ``add_timeout_s`` of the client.
+    max_pending_s: float = 60.0
     retention_s: Seconds = UNLIMITED  # a ledger that no cursor needs is deleted so long after it was closed; -1: never
     retention_bytes: Bytes = UNLIMITED  # or when those after it have so many bytes; -1: never
     ttl_s: Seconds = UNLIMITED  # cursors pass over messages that were published so long ago; -1: never (messageTTL)

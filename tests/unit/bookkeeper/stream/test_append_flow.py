@@ -59,6 +59,7 @@ class Play:
             clock=ManualClock(),
             began=self.actions.extend,
             failed=self.failures.append,
+            waiting_began=lambda: None,
         )
 
 

@@ -28,7 +28,9 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
     MetadataUnavailable,
     NotEnoughBookies,
+    StreamClosed,
     StreamFull,
+    StreamTerminated,
     Unavailable,
 )
 
@@ -107,6 +109,109 @@ async def test_bookies_that_hang_fail_appends_in_time_and_cost_few_ledgers(clust
     await stream.append(b"2")
     await stream.close()
     assert await payloads(cluster) == [b"0", b"2"]
+
+
+def silence(cluster: SmallCluster, count: int) -> None:
+    """So many of the bookies stay connected and answer nothing."""
+    for bookie in [*cluster.bookies.values()][:count]:
+        bookie.misbehave = lambda request: HANG
+
+
+@pytest.mark.bookies(3)  # no other can take the place of one
+@pytest.mark.parametrize("silent", [1, 2, 3])
+async def test_silent_bookies_answer_no_append_and_each_fails_in_time(cluster: SmallCluster, silent: int) -> None:
+    bk = cluster.client()
+    loop, settings = asyncio.get_running_loop(), StreamSettings(max_entries_per_ledger=20, max_pending_s=5.0)
+    stream = await bk.open_stream(NAME, settings=settings)
+    await stream.append(b"0")
+    silence(cluster, silent)
+    start = loop.time()
+    futures = [stream.append_nowait(b"%d" % n) for n in range(1, 201)]
+    trimmed = asyncio.ensure_future(stream.trim())
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert await trimmed == []
+    assert loop.time() - start < 5.0 + 5.0 + 1.0, "as long as appends wait, and a bookie may take to answer"
+    failures = [result for result in results if isinstance(result, BaseException)]
+    assert len(failures) > 100
+    for failure in failures:
+        assert isinstance(failure, NotEnoughBookies) and not failure.ambiguous, "its ledger is closed without it"
+        assert failure.fields["stream"] == NAME and failure.fields["missing"] and "append again" in str(failure)
+    if silent > 1:  # else the two others have every third entry
+        with pytest.raises(NotEnoughBookies):  # the next ledger has the same bookies
+            await asyncio.wait_for(stream.append_batch([b"again", b"again"]), 11.0)
+    await asyncio.wait_for(stream.close(), 1.0)
+    for bookie in cluster.bookies.values():
+        bookie.misbehave = None
+    stored = [result for result in results if isinstance(result, Position)]
+    assert [position for position, _ in await read_all(cluster)] == ["0:0", *[str(position) for position in stored]]
+
+
+@pytest.mark.bookies(3)
+async def test_a_stream_on_silent_bookies_is_closed_in_time(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=5.0))
+    await stream.append(b"0")
+    silence(cluster, 3)
+    pending = stream.append_nowait(b"1")
+    await asyncio.wait_for(stream.close(), 11.0)
+    with pytest.raises((Unavailable, StreamClosed)) as failed:
+        await pending
+    assert not failed.value.ambiguous
+    assert (await bk.ledger_metadata(0)).last_entry == 0
+
+
+@pytest.mark.bookies(3)
+async def test_a_stream_goes_on_when_silent_bookies_answer_in_time(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME, settings=StreamSettings(entry_format="raw", max_pending_s=20.0))
+    await stream.append(b"0")
+    silence(cluster, 3)
+    futures = [stream.append_nowait(b"%d" % n) for n in range(1, 5)]
+    await asyncio.sleep(15)
+    for bookie in cluster.bookies.values():
+        bookie.misbehave = None
+    assert [position.entry for position in await asyncio.gather(*futures)] == [1, 2, 3, 4]
+    await asyncio.sleep(30)
+    await stream.append(b"5")
+    await stream.close()
+    assert await payloads(cluster) == [b"%d" % n for n in range(6)] and await ledgers(cluster) == [0]
+
+
+async def test_slow_bookies_that_store_something_now_and_then_fail_nothing(cluster: SmallCluster) -> None:
+    """The time begins anew with each entry that is stored."""
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=1.0, **ON_ALL))
+    await stream.append(b"0")
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    futures = []
+    for n in range(1, 9):
+        futures.append(stream.append_nowait(b"%d" % n))
+        await asyncio.sleep(1.5)
+        assert not futures[-1].done()
+        for bookie in cluster.bookies.values():
+            for send in (bookie.held or [])[:-1]:
+                send()
+            bookie.held = (bookie.held or [])[-1:]
+        await asyncio.sleep(0.5)
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    await asyncio.gather(*futures)
+    await stream.close()
+    assert await payloads(cluster) == [b"%d" % n for n in range(9)] and await ledgers(cluster) == [0]
+
+
+async def test_what_a_failed_ledger_does_not_have_fails_when_the_stream_is_terminated(cluster: SmallCluster) -> None:
+    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
+    stream = await bk.open_stream(NAME, settings=RAW)
+    await stream.append(b"0")
+    silence(cluster, 4)
+    pending = stream.append_nowait(b"1")
+    assert await stream.terminate() == Position(0, 0)
+    with pytest.raises(StreamTerminated) as failed:
+        await asyncio.wait_for(pending, 1.0)
+    assert not failed.value.ambiguous
+    await stream.close()
 
 
 async def test_appends_wait_while_the_metadata_is_away_at_a_roll_over(

@@ -106,6 +106,43 @@ def test_a_step_is_tried_again_while_the_services_are_away(step: str) -> None:
     assert isinstance(fail(Failure.AWAY, now)[0], Wait)
 
 
+def test_a_ledger_that_stalls_is_closed_and_no_other_is_tried_until_the_next_append() -> None:
+    one = core()
+    one.sent(5, 5, 1.0)
+    assert one.can_stall
+    one.stalled()
+    assert not one.can_stall and one.failed(Failure.AWAY, 66.0) == END
+    assert one.ended(2, 3, 67.0) == [Settle(7, 2, 3), *GIVE_UP] and one.state == "ClosedLedger"
+    assert one.appended(90.0) == [MAKE] and rolled(one, 90.0) == [Open(8)] and one.can_stall
+
+
+def test_a_ledger_that_had_everything_when_it_stalled_has_a_next_one() -> None:
+    one = core()
+    one.sent(10, 5, 1.0)
+    one.stalled()
+    assert one.ended(9, 3, 67.0) == [Settle(7, 9, 3), MAKE] and rolled(one, 67.0) == [Open(8)]
+    one.sent(1, 1, 68.0)
+    assert one.failed(Failure.AWAY, 69.0) == [EndLedger(8)]
+    assert one.ended(-1, 0, 69.0) == [Settle(8, -1, 0), MAKE], "the next one did not stall"
+
+
+def test_the_end_of_a_ledger_that_stalls_is_not_waited_for_again() -> None:
+    one = core()
+    one.sent(5, 5, 1.0)
+    one.stalled()
+    assert one.failed(Failure.AWAY, 66.0) == END
+    assert one.not_ended(Failure.AWAY, 67.0) == GIVE_UP
+    assert one.appended(90.0) == END and one.not_ended(Failure.AWAY, 91.0) == [Wait(0.05)]
+
+
+def test_a_ledger_that_stalls_while_the_stream_is_closed_ends() -> None:
+    one = core()
+    one.sent(5, 5, 1.0)
+    one.stalled()
+    assert one.stopped(66.0) == END
+    assert one.ended(2, 3, 67.0) == [Settle(7, 2, 3)] and one.phase is Phase.ENDED
+
+
 def test_what_cannot_be_done_is_not_tried_again() -> None:
     one = core()
     one.sent(1, 1, 0.0)
