@@ -26,7 +26,7 @@ PAIRS: list[tuple[Any, Any]] = [
 BLOCKING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 INSIDE = {  # what the house itself uses of the asynchronous classes, and makes no sense from another thread
     "BookKeeper": {"context", "stream_context"},
-    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac"},
+    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
     "LedgerReader": {"open"},
     "Stream": {"end_with_client"},
     "Cursor": {"end_with_client"},
