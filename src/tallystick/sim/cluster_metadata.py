@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, cast
 
@@ -243,6 +243,9 @@ class RemoteMetadata:
 
     async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         await self._call(lambda: self._inner.delete_cookie(bookie, version), changes=True)
+
+    async def skip_ids(self, ledgers: Collection[LedgerId]) -> None:
+        await self._call(lambda: self._inner.skip_ids(ledgers))
 
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         return await self._call(lambda: self._inner.never_made(creations))

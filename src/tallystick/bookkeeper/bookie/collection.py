@@ -86,6 +86,7 @@ class GarbageCollection:
         self._core = GarbageCore(rules, instance, storage.identities.is_missed, self._was_made, self._stored_waiting())
         self._saved = self._core.waiting.encode()
         finished(self._identities.set_ahead(self._core.waiting.ahead))
+        self._skipped_ids: set[LedgerId] = set()
         self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
 
     def _was_made(self, ledger: LedgerId) -> bool:
@@ -123,7 +124,16 @@ class GarbageCollection:
             self._events.emit(
                 "metadata is older than the ledgers", count=len(newly_ahead), ledgers=ledgers, reason=reason
             )
+        await self._skip_ids()
         return moment
+
+    async def _skip_ids(self) -> None:
+        """Let no new ledger have the id of one that is ahead: what was written of that one, a cursor's place perhaps,
+        may still be there, and would be taken for the new one's."""
+        ahead = self._core.waiting.ahead.keys() - self._skipped_ids
+        if ahead:
+            await self._driver.skip_ids(ahead)
+            self._skipped_ids |= ahead
 
     async def _never_made(self, stored: list[tuple[LedgerId, Creation]]) -> set[Creation]:
         never_made = set[Creation]()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from tallystick.bookkeeper.metadata import ctoken, layout
 from tallystick.bookkeeper.metadata.driver import (
@@ -125,6 +125,10 @@ class ClusterMetadata:
         while True:
             with contextlib.suppress(ZnodeExists):  # somebody chose this id
                 return Versioned(await self._ids.create_next(lambda id: (Create(self._path(id), data), *beside(id))), 0)
+
+    async def skip_ids(self, ledgers: Collection[LedgerId]) -> None:
+        await self._cluster()
+        await self._ids.skip(ledgers)
 
     async def _create_with_id(self, ledger: LedgerId, metadata: LedgerMetadata, data: bytes) -> Versioned[LedgerId]:
         path = self._path(ledger)

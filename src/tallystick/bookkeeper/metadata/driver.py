@@ -8,7 +8,7 @@ MetadataUncertain when a change was asked for and the response did not come: it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
@@ -133,6 +133,11 @@ class MetadataDriver(Protocol):
 
         An own create whose response was lost is recognised by its ``ctoken`` and is a success.
         """
+        ...
+
+    async def skip_ids(self, ledgers: Collection[LedgerId]) -> None:
+        """Give none of these ids to a new ledger: bookies have them of ledgers that the metadata lost. Raises
+        MetadataError: call it again."""
         ...
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tallystick.bookkeeper.metadata.layout import SHORT_IDS_END
 from tallystick.bookkeeper.metadata.store import Create, Delete, MetadataStore
@@ -17,6 +17,7 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataConflict
 
 KEPT_HIGH_FOLDERS = 3
+MOST_SKIPPED = 100_000  # ids: a minute or two
 
 
 class LedgerIds:
@@ -34,6 +35,13 @@ class LedgerIds:
                 return ledger
         self._is_long = True
         return await self._next_long(create)
+
+    async def skip(self, ledgers: Collection[LedgerId]) -> None:
+        """Draw ids until none of these is drawn any more, but for ids far beyond the next one: somebody chose those."""
+        drawn = await self.create_next(lambda ledger: ())
+        last = max((ledger for ledger in ledgers if ledger - drawn <= MOST_SKIPPED), default=drawn)
+        while drawn < last:
+            drawn = await self.create_next(lambda ledger: ())
 
     async def _take(
         self, counter: str, high: int, create: Callable[[LedgerId], Sequence[Create]], *, unless: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -319,7 +319,29 @@ async def test_ledgers_that_restored_metadata_lacks_are_not_collected_but_by_an_
     assert {tuple(bookie.storage.ledger_ids()) for bookie in cluster.running.values()} == {(0,)}
 
 
+async def test_restored_metadata_gives_no_id_out_again(restored: Restored) -> None:
+    """A cursor's ledger of before said of the old ledger what was taken for the new one: messages were passed over."""
+    async with tallystick.connect(restored.cluster.uri) as bk:
+        async with bk.create_ledger(3, write_quorum=3, ack_quorum=2) as writer:
+            assert writer.id > 1 and await writer.append(b"new") == 0
+        for _ in range(2):
+            await restored.cluster.collect()
+        async with bk.create_ledger(3, write_quorum=3, ack_quorum=2) as another:
+            assert another.id == writer.id + 1, "each bookie skips once"
+
+
+@pytest.fixture
+def nobody_skips_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As bookies of others do."""
+
+    async def skip_ids(driver: ClusterMetadata, ledgers: Collection[int]) -> None:
+        pass
+
+    monkeypatch.setattr(ClusterMetadata, "skip_ids", skip_ids)
+
+
 @pytest.mark.parametrize("later", [False, True])
+@pytest.mark.usefixtures("nobody_skips_ids")
 async def test_an_id_that_restored_metadata_gives_out_again_is_not_mixed(restored: Restored, later: bool) -> None:
     """``later``: when so much was created that its number is above the old one's."""
     cluster = restored.cluster

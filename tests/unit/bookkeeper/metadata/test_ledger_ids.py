@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
-from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
+from tallystick.bookkeeper.metadata.ledger_ids import MOST_SKIPPED, LedgerIds
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Create
 
@@ -52,6 +52,15 @@ async def test_the_last_short_id_is_followed_by_long_ones() -> None:
     other = LedgerIds(store, "/r")
     assert await take(other) == [(1 << 32) + 2], "every client sees that ids are long now"
     assert await store.get(f"/r/made/{TOP}") is None
+
+
+async def test_ids_that_bookies_have_are_skipped_but_for_those_that_somebody_chose() -> None:
+    store = await counting(idgen=5)
+    ids = LedgerIds(store, "/r")
+    await ids.skip([7, 9, 3, 5 + MOST_SKIPPED + 1, 1 << 40])
+    assert await take(ids) == [10] and await store.children("/r/made") == ["10"]
+    await ids.skip([2])
+    assert await take(ids) == [12]
 
 
 async def test_a_counter_that_ran_over_gives_no_negative_id() -> None:
