@@ -133,6 +133,17 @@ def error_rows() -> list[tuple[int, list[str], list[str]]]:
     return [(own.count(indent), re.findall(r"`(\w+)`", own), re.findall(r"`([A-Z]\w+)`", text)) for own, text in rows]
 
 
+def test_every_call_that_is_not_awaited_is_in_the_paragraph_that_says_which() -> None:
+    """A newcomer awaited ``abort()`` of a stream, and did not await ``seek()`` of a cursor, as a consumer's is not."""
+    paragraphs = PAGE.split("\n\n")
+    not_awaited = "".join(one for one in paragraphs if one.startswith(("**Handles.**", "**Await.**")))
+    handles = ("BookKeeper", "LedgerWriter", "LedgerReader", "Stream", "StreamReader", "Cursor", "Producer", "Consumer")
+    for name in handles:
+        for call in re.findall(r"^#### `(\w+)\(", PARTS[name], re.MULTILINE):
+            if not inspect.iscoroutinefunction(getattr(getattr(tallystick, name), call)):
+                assert f"`{call}`" in not_awaited, f"{name}.{call} is not awaited"
+
+
 def test_the_page_has_every_error_and_no_other() -> None:
     known = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.TallyError)}
     assert known - {"TallyError"} == {name for _, named, kinds in error_rows() for name in (*named, *kinds)}
