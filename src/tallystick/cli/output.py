@@ -90,7 +90,7 @@ def _kept_from_a_broker(error: errors.HandOverRefused) -> str:
 
 
 def _more_bookies(error: errors.NotEnoughBookies) -> str:
-    smaller = ", or ask for a smaller --ensemble" if error.needed is not None else ""
+    smaller = ", or ask for a smaller --ensemble" if error.needed is not None and error.available else ""
     advice = f"See `tally bookie list` for bookies that are down: start them, or others{smaller}."
     if error.read_only:
         advice += " Those that are read-only have a full disk: give them room."

@@ -24,6 +24,7 @@ from tallystick.runtime import arguments
 
 STORED_BEFORE = "stored before"  # of a message whose number is not above its producer's highest: nobody knows where
 LONGEST_LINE = 5 << 20  # more than any entry has
+PATIENCE_S = 1.0  # somebody who interrupted it, and sees nothing happen, wants to know why
 
 
 def settings(owner: OwnerOptions, roll_over: RollOver, messages: OutMessages) -> StreamSettings:
@@ -182,9 +183,18 @@ class Appending:
         text = f"{self.noun} {self.taken} was not appended: {error.message}; {before} stored"
         return (TallyError if self.confirmed else UsageError)(text, **error.fields)
 
+    def tell_waiting(self) -> None:
+        if self._under_way:
+            count = output.quantity(len(self._under_way), f"{self.noun} is", f"{self.noun}s are")
+            print(f"{count} under way: another interrupt leaves it in doubt whether stored", file=sys.stderr)
+
     def end(self) -> None:
         """Say what is stored, in one line on stderr, once nothing is under way."""
-        unknown = [number for number, future in self._under_way if not future.done() or future.cancelled()]
+        unknown = []
+        for number, future in self._under_way:
+            if not future.done() or future.cancelled():
+                unknown.append(number)
+                future.add_done_callback(_take_note)  # nobody waits for it, and it has failed when the client is closed
         self._under_way = [one for one in self._under_way if one[0] not in unknown]
         self._doubtful += unknown
         while self._under_way:
@@ -231,11 +241,20 @@ async def append(
                         stream.name, template, "message" if bodies else "line", quiet=quiet, json=json
                     )
                     batches = _batch_of(bodies) if bodies else lines(sys.stdin.fileno(), LONGEST_LINE)
-                    async for some in batches:
-                        count(await appending.append(stream, some))
+                    try:
+                        async for some in batches:
+                            count(await appending.append(stream, some))
+                    except asyncio.CancelledError:
+                        asyncio.get_running_loop().call_later(PATIENCE_S, appending.tell_waiting)
+                        raise
         finally:  # closed by now: what was under way has its outcome
             if appending is not None:
                 appending.end()
+
+
+def _take_note(future: asyncio.Future[Position]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 async def _require_format(bk: BookKeeper, name: str, *, is_raw: bool) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Sequence
+from typing import cast
 
 import pytest
 
 from support.small_cluster import SmallCluster
 from support.waiting import until
-from tallystick import Position
+from tallystick import Position, Stream
 from tallystick.cli import stream_append
 from tallystick.cli.stream_append import Appending, MessageTemplate
 from tallystick.cli.stream_options import OutMessages, OwnerOptions, RollOver
-from tallystick.errors import StreamFenced, StreamOwned, TallyError, UsageError
+from tallystick.errors import StreamClosed, StreamFenced, StreamOwned, TallyError, UsageError
 
 NAME = "t/n/persistent/s"
 
@@ -200,6 +202,48 @@ async def test_who_interrupts_it_hears_what_was_stored_all_the_same(
     with pytest.raises(asyncio.CancelledError):
         await appending
     assert capsys.readouterr() == ("0:0\n0:1\n", f"stream {NAME}: 2 messages stored, the last at 0:1\n")
+
+
+async def test_who_interrupts_it_again_waits_no_longer(
+    cluster: SmallCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bookies hang: the first interrupt said nothing for a minute."""
+    monkeypatch.setattr(stream_append, "PATIENCE_S", 0.0)
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    appending = asyncio.create_task(append(cluster, "a", "b"))
+    await until(lambda: any(bookie.held for bookie in cluster.bookies.values()))
+    appending.cancel()
+    await asyncio.sleep(0.01)
+    assert capsys.readouterr().err == "2 messages are under way: another interrupt leaves it in doubt whether stored\n"
+    appending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    assert "0 messages stored; 2 in doubt (number 1 to 2)" in capsys.readouterr().err
+
+
+async def test_what_becomes_of_a_message_in_doubt_is_no_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its future fails when the client is closed, and asyncio complained that nobody had looked."""
+
+    class Hanging:
+        def append_nowait(self, payload: bytes, **beside: object) -> asyncio.Future[Position]:
+            futures.append(loop.create_future())
+            return futures[-1]
+
+    loop, noise, futures = asyncio.get_running_loop(), list[object](), list[asyncio.Future[Position]]()
+    loop.set_exception_handler(lambda loop, context: noise.append(context))
+    appending = Appending(NAME, MessageTemplate.of(OutMessages()), "line", quiet=False, json=False)
+    task = asyncio.create_task(appending.append(cast("Stream", Hanging()), [b"x"]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    appending.end()
+    assert "1 in doubt (number 1)" in capsys.readouterr().err
+    futures.pop().set_exception(StreamClosed(stream=NAME))
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not noise
 
 
 async def test_the_other_format_is_refused_unless_it_is_forced(cluster: SmallCluster) -> None:
