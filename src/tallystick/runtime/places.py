@@ -1,7 +1,9 @@
 """Who may be connected when more want to be than there are places: no host keeps the others out.
 
 A core. While places are free everybody gets one. After that a newcomer takes the place of a peer of the host that has
-most of them, of the one that was quiet for longest; a newcomer of that host itself is the one that goes.
+most of them, of the one that was quiet for longest. A newcomer of that host itself, or of one that has as many, takes
+the place of such a host's peer that never spoke; if there is none, it is the one that goes. So connections that only
+wait keep nobody out, from however many hosts they come.
 
 A storm of newcomers is when time is short: none of them is compared with all who are there.
 """
@@ -9,6 +11,7 @@ A storm of newcomers is when time is short: none of them is compared with all wh
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import count
 from math import inf
@@ -17,16 +20,30 @@ from typing import Generic, TypeVar
 Peer = TypeVar("Peer", bound=Hashable)
 
 
+_PASSED_OVER = 16  # of those that never spoke and are of hosts with fewer places, for one newcomer
+
+
 def _all_alike(_: object) -> float:
     return 0.0
+
+
+def _all_spoke(_: object) -> bool:
+    return True
 
 
 class Places(Generic[Peer]):
     """``arrived`` for each connection, ``left`` at its end."""
 
-    def __init__(self, most: int, quiet_since: Callable[[Peer], float] = _all_alike) -> None:
-        """``quiet_since``: when a peer last did something, which never goes back; of equal ones the oldest goes."""
-        self._most, self._quiet_since = most, quiet_since
+    def __init__(
+        self,
+        most: int,
+        quiet_since: Callable[[Peer], float] = _all_alike,
+        has_spoken: Callable[[Peer], bool] = _all_spoke,
+    ) -> None:
+        """``quiet_since``: when a peer last did something, which never goes back; of equal ones the oldest goes.
+        ``has_spoken``: whether a whole request of it ever came."""
+        self._most, self._quiet_since, self._has_spoken = most, quiet_since, has_spoken
+        self._silent: OrderedDict[Peer, None] = OrderedDict()  # those that had not spoken when they were looked at
         self._hosts: dict[Peer, str] = {}
         self._peers: dict[str, _Peers[Peer]] = {}  # by host
         self._of_size: dict[int, dict[str, None]] = {}  # hosts by how many places they have
@@ -39,20 +56,39 @@ class Places(Generic[Peer]):
         peers = self._peers.setdefault(host, _Peers())
         peers.add(newcomer, next(self._numbers))
         self._resized(host, len(peers) - 1, len(peers))
+        if not self._has_spoken(newcomer):
+            self._silent[newcomer] = None
         if len(self._hosts) <= self._most:
             return None
-        goes = newcomer
         if len(peers) < self._largest:
             crowded = next(iter(self._of_size[self._largest]))
             goes = self._peers[crowded].quietest(self._quiet_since)
+        else:
+            goes = self._silent_or(newcomer)
         self.left(goes)
         return goes
+
+    def _silent_or(self, newcomer: Peer) -> Peer:
+        """Returns who never spoke, of the hosts that have most, about the oldest of them; the newcomer if there is
+        none."""
+        passed_over = 0
+        while self._silent and passed_over < _PASSED_OVER:
+            peer = next(iter(self._silent))
+            if self._has_spoken(peer):
+                del self._silent[peer]
+            elif len(self._peers[self._hosts[peer]]) == self._largest:
+                return peer
+            else:
+                self._silent.move_to_end(peer)
+                passed_over += 1
+        return newcomer
 
     def left(self, peer: Peer) -> None:
         """Its connection ended; nothing happens to one that has no place."""
         host = self._hosts.pop(peer, None)
         if host is None:
             return
+        self._silent.pop(peer, None)
         peers = self._peers[host]
         peers.remove(peer)
         self._resized(host, len(peers) + 1, len(peers))

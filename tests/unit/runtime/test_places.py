@@ -27,6 +27,36 @@ def test_a_newcomer_of_another_host_takes_the_place_of_the_one_that_was_quiet_fo
     assert places.arrived(4, "guest") == 4, "both have most now: nobody is turned out for an equal"
 
 
+def test_who_never_spoke_keeps_no_place_from_others_of_however_many_hosts() -> None:
+    speakers = {0, 1}
+    places: Places[int] = Places(4, has_spoken=speakers.__contains__)
+    for peer in range(4):
+        places.arrived(peer, f"host {peer}")
+    assert places.arrived(4, "guest") == 2, "the oldest one that says nothing"
+    speakers.add(4)
+    assert [places.arrived(5, "another"), places.arrived(6, "one more")] == [3, 5]
+    speakers.add(6)
+    speakers.add(7)
+    assert places.arrived(7, "the last") == 7, "all others spoke"
+    assert not places._silent
+
+
+def test_who_never_spoke_goes_for_nobody_of_a_host_with_more_places() -> None:
+    places: Places[int] = Places(30, has_spoken=lambda peer: peer >= 100)
+    for peer in range(20):
+        places.arrived(peer, f"small {peer}")
+    assert [places.arrived(peer, "crowd") for peer in range(100, 112)] == [None] * 10 + [110, 111]
+    assert [places.arrived(peer, "crowd") for peer in (20, 21)] == [20, 21], "itself, though it never spoke"
+
+
+def test_of_the_host_that_has_most_who_never_spoke_goes_first() -> None:
+    speakers = set(range(0, 8, 2))
+    places: Places[int] = Places(8, has_spoken=speakers.__contains__)
+    for peer in range(8):
+        places.arrived(peer, "crowd")
+    assert [places.arrived(peer, "crowd") for peer in (8, 9)] == [1, 3]
+
+
 def test_who_left_makes_room_and_is_forgotten() -> None:
     places: Places[int] = Places(2)
     assert [places.arrived(0, "crowd"), places.arrived(1, "crowd"), places.arrived(2, "crowd")] == [None, None, 2]

@@ -78,7 +78,7 @@ class BookieServer:
         self._around = SessionContext(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
         self._ended: EndedConnections[Session] = EndedConnections(self._forget, FORGET_EACH_TURN)
-        self._places: Places[Session] = Places(bounds.connections)
+        self._places: Places[Session] = Places(bounds.connections, has_spoken=lambda session: session.has_asked)
         self._reports = Once()  # by host and reason
         self._crowded = False  # there were too many, and that was reported
         self._turn_is_due = self._looking = False

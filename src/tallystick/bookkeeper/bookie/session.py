@@ -125,6 +125,7 @@ class Session(asyncio.BufferedProtocol):
         self._waiting: dict[LedgerId, list[_Batch]] = {}  # for looks, in the order in which they came
         self._kept_bytes = 0  # bytes that the crowd was told of
         self._has_served = False  # a request, since then
+        self.has_asked = False  # a whole request ever came
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
         self._unsent_bytes = 0  # what it has not taken of them
         self._unsent = False  # the peer does not take its responses
@@ -311,6 +312,7 @@ class Session(asyncio.BufferedProtocol):
             self._write(result.at_once, result.size - result.durable_size)
         took_s = self._loop.time() - began  # also to let hundreds of requests wait for looks
         if self._has_served:
+            self.has_asked = True
             self.goes_on = unserved.is_due or took_s > _LITTLE_S
         # Adds that were taken for a read count as that: nobody has more of a turn than its kind may take.
         self._turns.spent(Kind.READ if result.reads else kind, took_s)

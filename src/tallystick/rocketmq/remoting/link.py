@@ -85,6 +85,7 @@ class Link(asyncio.BufferedProtocol):
     def __init__(self, around: Surroundings) -> None:
         self.peer = self.host = "unknown"
         self.goes_on = False  # when a server last took requests of it, more of them were there
+        self.has_asked = False  # a whole command came
         self.alive = True  # until it ends, for whatever reason
         self.disconnected = asyncio.Event()  # set while there is no transport
         self.disconnected.set()
@@ -146,6 +147,7 @@ class Link(asyncio.BufferedProtocol):
             self._around.refused(self, error)
             self.abort(f"broke the protocol: {error}")
             return []
+        self.has_asked = self.has_asked or bool(commands)
         self._tell_unfinished(progress=bool(commands))
         if self._awaits_turn and not self._reader.ready:
             self._awaits_turn = False

@@ -69,7 +69,9 @@ class RemotingServer:
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
-        self._places: Places[Link] = Places(settings.max_connections, lambda link: link.last_active)
+        self._places: Places[Link] = Places(
+            settings.max_connections, lambda link: link.last_active, lambda link: link.has_asked
+        )
         self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
         self._reports = Once()  # the host and kind of each

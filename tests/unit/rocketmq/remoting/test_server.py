@@ -375,6 +375,20 @@ async def test_a_host_with_all_connections_makes_room_for_another_host(bench: Be
     await busy.answers(1)
 
 
+async def test_who_asked_for_nothing_makes_room_and_who_did_keeps_its_place(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(max_connections=2))
+    busy, half = await bench.peer(), await bench.peer()
+    busy.send(asked(1))
+    await busy.answers(1)
+    half.writer.write(b"\0\0\0")
+    guest = await bench.peer()
+    guest.send(asked(1))
+    await guest.answers(1)
+    assert await half.ended()
+    busy.send(asked(2))
+    await busy.answers(1)
+
+
 async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Bench) -> None:
     await bench.restart(RemotingSettings(idle_s=1.0))
     idle, busy = await bench.peer(), await bench.peer()
