@@ -23,6 +23,8 @@ from tallystick.errors import MetadataError, MetadataUnavailable, MetadataUncert
 from tallystick.runtime.fork import ForkGate, ProcessLock
 
 LOCKS = Path("/proc/locks")
+# Of the write-ahead log, once all of it is in the file: while a process is stopped in a read it only grows.
+WAL_KEPT_BYTES = 16 * 1024 * 1024
 WRITE_LOCK_BYTE = 120  # of the -shm file: where SQLite's unix VFS has the lock of a WAL file's one writer
 
 
@@ -61,6 +63,7 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
             connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
             version = sqlite_schema.version(connection)
             if version in (1, 2, 3):
