@@ -144,13 +144,16 @@ class Cursor:
         self._core.reset(place.position, place.batch_size)
         await self._reading.set(place.position)
         await self._save()
-        if position not in (None, "beginning", "end"):
-            await self._require_kept(place.position)
+        if position != "end":
+            await self._look_what_is_kept(place.position, is_exact=position not in (None, "beginning"))
 
-    async def _require_kept(self, position: Position) -> None:
-        """Raises PositionTrimmed if it was deleted before others saw the cursor there: from now on it is kept."""
+    async def _look_what_is_kept(self, position: Position, *, is_exact: bool) -> None:
+        """See what was deleted before others saw the cursor there, so that none of it is read: from now on all is kept.
+
+        Raises PositionTrimmed if that is what somebody asked for, and not merely the first that there is.
+        """
         await self._list.look(self._core)
-        if position < self._list.list.trimmed:
+        if is_exact and position < self._list.list.trimmed:
             first = self._core.counts.first
             place = None if first is None else Position(first, 0)
             raise PositionTrimmed(stream=self.stream, position=position, first=place)

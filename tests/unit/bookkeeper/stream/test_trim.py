@@ -272,9 +272,11 @@ async def test_a_cursor_that_moves_back_or_is_made_while_others_trim(
         assert await bk.context.driver.store.children(folder) == [], "nothing of it is left"
 
 
+@pytest.mark.parametrize("place", ["1:0", "beginning"])
 async def test_a_place_that_is_deleted_before_a_seek_is_stored_is_told(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
+    """Who asked for the beginning begins with what is left, and meets no gap behind that."""
     async with cluster.client().open_stream(NAME, settings=replace(KEEPS_NOTHING, retention_s=30)) as stream:
         cursor = await cluster.client(2).cursor(NAME, "c", entry_format="raw")
         await fill(stream)
@@ -287,9 +289,13 @@ async def test_a_place_that_is_deleted_before_a_seek_is_stored_is_told(
             await saved()
 
         monkeypatch.setattr(cursor._saves, "saved", save_late)
-        with pytest.raises(PositionTrimmed) as trimmed:
-            await cursor.seek("1:0")
-        assert trimmed.value.first == Position(4, 0) == cursor.read_position
+        if place == "beginning":
+            await cursor.seek(place)
+        else:
+            with pytest.raises(PositionTrimmed) as trimmed:
+                await cursor.seek(place)
+            assert trimmed.value.first == Position(4, 0)
+        assert cursor.read_position == Position(4, 0)
         await cursor.seek("4:0")
 
 
