@@ -241,6 +241,24 @@ async def test_a_takeover_within_the_client_that_failed_leaves_the_lease_to_who_
     assert (await leases_of(client(cluster, "second")).take(PATH)).is_held
 
 
+async def test_after_a_lost_session_all_leases_are_looked_at_though_the_first_look_failed(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bk = client(cluster, "first")
+    leases = leases_of(bk)
+    paths = [f"/tallystick/owners/{n}" for n in range(3 * LOOKED_AT)]
+    for path in paths:
+        await leases.take(path)
+    await asyncio.sleep(2.5)
+    await lose_session(cluster, leases, monkeypatch, *paths)
+    faults = StoreFaults(bk, monkeypatch, leases._store)
+    faults.is_away = True
+    await asyncio.sleep(2)
+    faults.is_away = False
+    await asyncio.sleep(2)
+    assert len(await cluster.store.get_many(paths)) == len(paths)
+
+
 async def test_all_leases_are_looked_at_in_turns(
     cluster: SmallCluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:

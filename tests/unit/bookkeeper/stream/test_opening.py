@@ -391,6 +391,29 @@ async def test_an_id_that_is_listed_is_refused_though_its_ledger_is_gone(cluster
         await cluster.client().open_stream(NAME, settings=RAW)
 
 
+async def test_an_owner_without_work_hears_of_another_that_has_the_stream(cluster: SmallCluster) -> None:
+    stream = await cluster.client().open_stream(NAME, settings=RAW)
+    async with cluster.client(2).open_stream(NAME, settings=RAW, takeover=True):
+        await asyncio.sleep(10)
+        assert "fenced" in repr(stream) and "stream fenced" in cluster.kinds()
+
+
+async def test_an_owner_that_cannot_look_whether_there_was_another_goes_on(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next change of the list finds out."""
+    bk = cluster.client()
+    faults = StoreFaults(bk, monkeypatch)
+    async with bk.open_stream(NAME, settings=RAW) as stream:
+        faults.is_away = True
+        stream._owner._lease_regained()
+        await asyncio.sleep(1)
+        faults.is_away = False
+        assert "stream step failed" in cluster.kinds()
+        assert await stream.append(b"x") == Position(0, 0)
+        await stream.roll_over()
+
+
 async def test_an_owner_without_work_hears_of_another_that_came_and_went(cluster: SmallCluster) -> None:
     """Else it would have the lease again, and keep others from a stream that it cannot write."""
     stream = await cluster.client().open_stream(NAME, settings=RAW)
