@@ -35,6 +35,7 @@
     │   ├── StreamClosed               this handle takes no more calls
     │   ├── StreamFull                 appends that are not stored yet have reached their bound
     │   │   └── BacklogFull            the slowest cursor is further behind than the backlog quota allows
+    │   ├── EarlierAppendFailed        a lower number of the producer failed: it is appended again before this one
     │   ├── NoSuchPosition             the stream has no such position
     │   │   └── PositionTrimmed        it had one: retention has deleted what was there
     │   ├── CheckpointLost             an application began again without its checkpoint: nothing was committed
@@ -309,6 +310,15 @@ class BacklogFull(StreamFull):
     """The slowest cursor is further behind than the backlog quota of the stream allows."""
 
     quota_bytes: int | None = None
+
+
+class EarlierAppendFailed(StreamError):
+    """An append with a lower number of this producer failed: append that again before this one."""
+
+    retriable = True
+    producer: str | None = None
+    sequence: int | None = None
+    earlier: int | None = None  # the lowest that failed
 
 
 class NoSuchPosition(StreamError):

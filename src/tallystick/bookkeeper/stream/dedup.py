@@ -5,13 +5,15 @@ entries behind them. A broker whose deduplication is off deletes that cursor; th
 read, and producers of older ones are unknown. Until they are read every append waits, so that none overtakes another.
 
 Of an append that failed nobody may know whether it is stored. Before the next numbered append is judged, the entries
-that came into its ledger are read again.
+that came into its ledger are read again. One that is not stored must be appended again before higher numbers of its
+producer: a repeat of it would pass for stored behind them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
-from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore
+from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore, FailedNumbers
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.owner import StreamOwner
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
@@ -37,16 +39,19 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Cursor
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.errors import (
     CorruptEntry,
+    EarlierAppendFailed,
     NoSuchCursor,
     NoSuchStream,
     PositionTrimmed,
     StreamFenced,
     StreamFull,
     TallyError,
+    UsageError,
 )
 
 SNAPSHOT_ENTRIES = 1_000  # numbered ones, after which the numbers are saved (brokerDeduplicationEntriesInterval)
 READ_A_TURN = 256  # entries, before others run
+PUSHED_A_TURN = 256  # appends that waited
 _UNNUMBERED = re.compile(r"tallystick-[0-9a-f]{16}", re.ASCII)  # whose appends nobody repeats: see ``Stream``
 
 EntryFrom = Callable[[int], bytes]  # the entry of the messages from this number on
@@ -59,7 +64,7 @@ class _Waiting(NamedTuple):
     push: Push
     future: asyncio.Future[Position]
     size: int
-    is_numbered: bool
+    numbers: tuple[str, int, int] | None  # producer, first and last
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Deduplication:
         self._context, self._stream, self._owner = context, stream, owner
         self._loop = context.context.loop
         self._core: DedupCore | None = None
+        self._failed = FailedNumbers()
         self._store: CursorStore | None = None
         self._pending: dict[tuple[str, int], asyncio.Future[Position]] = {}  # by producer and last number
         self._newest: dict[str, asyncio.Future[Position]] = {}  # of each producer that has any on its way
@@ -117,22 +123,22 @@ class Deduplication:
         already.
 
         The future has the position of the entry, or where the last one was stored; ``-1:-1`` where nobody knows that.
-        Raises StreamFull, and as the owner's ``append``.
+        Raises StreamFull, EarlierAppendFailed, and as the owner's ``append``.
         """
         push = partial(self._push, producer, first, last, entry_from)
         if self._read_from is None and not self._waiting:
             return push()
-        future = self.hold(push, size, is_numbered=True)
+        future = self.hold(push, size, (producer, first, last))
         if self._loading is None:
             self._loading = self._loop.create_task(self._load_and_go_on())
         return future
 
-    def hold(self, push: Push, size: int, *, is_numbered: bool = False) -> asyncio.Future[Position]:
+    def hold(self, push: Push, size: int, numbers: tuple[str, int, int] | None = None) -> asyncio.Future[Position]:
         """Call ``push`` when it is its turn. Returns a future of what its future will have. Raises StreamFull."""
         if self._waiting_bytes >= self._max_waiting_bytes:
             raise StreamFull(stream=self._stream, bytes=self._waiting_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
-        self._waiting.append(_Waiting(push, future, size + APPEND_COST_BYTES, is_numbered))
+        self._waiting.append(_Waiting(push, future, size + APPEND_COST_BYTES, numbers))
         self._waiting_bytes += size + APPEND_COST_BYTES
         return future
 
@@ -153,12 +159,23 @@ class Deduplication:
         else:
             while first < last and core.check(producer, first) is not AppendStatus.NEW:
                 first += 1
+            self._require_order(core, producer, first, last)
             entry = self._owner.flow.append(entry_from(first))
             core.pushed(producer, last)
+            self._failed.settled(producer, last)
             self._pending[producer, last] = self._newest[producer] = entry
             entry.add_done_callback(partial(self._answered, producer, first, last))
             return _copy_of(entry, future)
         return future
+
+    def _require_order(self, core: DedupCore, producer: str, first: int, last: int) -> None:
+        """Raises EarlierAppendFailed if what has lower numbers failed."""
+        self._failed.settled(producer, core.highest_of(producer))  # in doubt, and found
+        lowest, newest = self._failed.lowest(producer), self._newest.get(producer)
+        has_just_failed = newest is not None and newest.done() and newest.exception() is not None
+        if has_just_failed or (lowest is not None and first > lowest):
+            self._failed.failed(producer, first, last)
+            raise EarlierAppendFailed(stream=self._stream, producer=producer, sequence=first, earlier=lowest)
 
     def _repeat(
         self, done: asyncio.Future[Position], future: asyncio.Future[Position], producer: str, number: int
@@ -185,6 +202,7 @@ class Deduplication:
                 self._saving = self._loop.create_task(self._save())
             return
         core.failed(producer, last)
+        self._failed.failed(producer, first, last)
         if getattr(error, "ambiguous", True):
             self._is_in_doubt = True
             self._read_from = self._owner.flow.last_confirmed if self._read_from is None else self._read_from
@@ -192,25 +210,56 @@ class Deduplication:
     # -- reading what is stored ---------------------------------------------------------------------------------------
 
     async def _load_and_go_on(self) -> None:
-        failure: TallyError | None = None
         try:
-            while self._read_from is not None:
-                await self._load(await self._owner.settled())
-        except TallyError as error:
-            failure = copy(error)
-            failure.ambiguous = False  # nothing was sent
+            while self._waiting:
+                failure: TallyError | None = None
+                try:
+                    while self._read_from is not None:
+                        await self._load(await self._owner.settled())
+                except TallyError as error:
+                    failure = copy(error)
+                    failure.ambiguous = False  # nothing was sent
+                await self._go_on(failure)
         finally:
             self._loading = None
-        while self._waiting:
-            waiting = self._waiting.popleft()
+
+    async def _go_on(self, failure: TallyError | None) -> None:
+        """Push what waits, some in each turn of the loop, until numbers must be read again; or let what is numbered and
+        waits by now fail."""
+        count = len(self._waiting) if failure is not None else math.inf
+        done = 0
+        while self._waiting and done < count and (failure is not None or self._read_from is None):
+            waiting = self._waiting[0]  # it stays there while this waits
+            if failure is None or waiting.numbers is None:
+                await self._push_waiting(waiting)
+            else:
+                self._fail_waiting(waiting, failure)
+            self._waiting.popleft()
             self._waiting_bytes -= waiting.size
-            if failure is not None and waiting.is_numbered:
-                _fail(waiting.future, failure)
-                continue
+            done += 1
+            if done % PUSHED_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _push_waiting(self, waiting: _Waiting) -> None:
+        """Push it; once there is room: it was accepted, and entries are longer than what was counted then."""
+        flow = self._owner.flow
+        try:
             try:
-                _copy_of(waiting.push(), waiting.future)
-            except TallyError as error:
-                _fail(waiting.future, error)
+                pushed = waiting.push()
+            except StreamFull:
+                await flow.room()
+                try:
+                    pushed = waiting.push()
+                finally:
+                    flow.wake()
+        except TallyError as error:
+            return self._fail_waiting(waiting, error)
+        _copy_of(pushed, waiting.future)
+
+    def _fail_waiting(self, waiting: _Waiting, error: TallyError) -> None:
+        if waiting.numbers is not None and not isinstance(error, UsageError):  # which is refused each time
+            self._failed.failed(*waiting.numbers)
+        _fail(waiting.future, error)
 
     async def _load(self, ledger: LedgerId) -> None:
         """Read what has to be read before ``ledger``, whose entries are those of this owner."""

@@ -2,7 +2,8 @@
 
 A producer numbers its appends. What is not above the highest number of its producer that is stored was stored before,
 and is not stored again. Numbers may skip; a number that goes down is a repeat. What is on its way is no repeat yet: who
-repeats it waits for the first.
+repeats it waits for the first. What failed is appended again before any higher number of its producer: of that nobody
+could tell it apart later.
 
 The state is a number a producer, and for the newest appends where they are. The numbers are saved now and then, with
 the position up to which they count at least; whoever takes the stream over reads on from there. To read what counts
@@ -12,6 +13,7 @@ already once more changes nothing.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,6 +32,40 @@ class AppendStatus(enum.Enum):
     NEW = "new"
     PENDING = "pending"  # it is on its way: its outcome is that of the first
     STORED = "stored"
+
+
+class FailedNumbers:
+    """The numbers of appends that failed, until they are appended again, by producer."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()  # first and last, ascending
+
+    def failed(self, producer: str, first: int, last: int) -> None:
+        """An append with these numbers is not stored, as far as is known."""
+        runs = self._runs.setdefault(producer, [])
+        start = bisect_left(runs, (first, first))
+        if start and runs[start - 1][1] >= first - 1:
+            start -= 1
+        end = start
+        while end < len(runs) and runs[end][0] <= last + 1:
+            first, last = min(first, runs[end][0]), max(last, runs[end][1])
+            end += 1
+        runs[start:end] = [(first, last)]
+        if len(self._runs) > MOST_PRODUCERS:
+            self._runs.popitem(last=False)
+
+    def lowest(self, producer: str) -> int | None:
+        """Returns the number that comes next; None if no append of the producer failed."""
+        runs = self._runs.get(producer)
+        return runs[0][0] if runs else None
+
+    def settled(self, producer: str, last: int) -> None:
+        """Numbers up to ``last`` are stored, or on their way again."""
+        if (runs := self._runs.get(producer)) is None:
+            return
+        runs[:] = [(max(first, last + 1), end) for first, end in runs if end > last]
+        if not runs:
+            del self._runs[producer]
 
 
 class DedupCore:
@@ -56,6 +92,10 @@ class DedupCore:
         if sequence <= self._stored.get(producer, -1):
             return AppendStatus.STORED
         return AppendStatus.PENDING if sequence <= self._pushed.get(producer, -1) else AppendStatus.NEW
+
+    def highest_of(self, producer: str) -> int:
+        """Returns the highest stored number of a producer, -1 if none is."""
+        return self._stored.get(producer, -1)
 
     def position_of(self, producer: str, sequence: int) -> Position:
         """Returns where a stored append is. Returns EARLIEST where that is not known any more."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.stream.dedup_core import MOST_PRODUCERS, AppendStatus, DedupCore, FailedNumbers
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 
 
@@ -101,3 +104,41 @@ def test_a_number_of_a_producer_that_was_forgotten_is_new_and_awaited_by_nobody(
         core.pushed(producer, 5)
         core.stored(producer, 5, 5, Position(1, 0))
     assert core.check("silent", 5) is AppendStatus.NEW
+
+
+def test_failed_numbers_come_again_lowest_first() -> None:
+    failed = FailedNumbers()
+    assert failed.lowest("p") is None
+    for first, last in [(5, 5), (6, 6), (9, 12), (8, 8), (20, 20)]:
+        failed.failed("p", first, last)
+    assert failed.lowest("p") == 5 and failed.lowest("q") is None
+    failed.settled("p", 5)
+    assert failed.lowest("p") == 6
+    failed.settled("p", 9)
+    assert failed.lowest("p") == 10, "of a batch a part may come again"
+    failed.failed("p", 2, 9)
+    assert failed.lowest("p") == 2
+    failed.settled("p", 12)
+    assert failed.lowest("p") == 20
+    failed.settled("p", 20)
+    assert failed.lowest("p") is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 4))))
+def test_failed_numbers_are_those_of_a_set(steps: list[tuple[bool, int, int]]) -> None:
+    failed, twin = FailedNumbers(), set[int]()
+    for is_failure, number, more in steps:
+        if is_failure:
+            failed.failed("p", number, number + more)
+            twin |= {*range(number, number + more + 1)}
+        else:
+            failed.settled("p", number)
+            twin = {one for one in twin if one > number}
+        assert failed.lowest("p") == min(twin, default=None)
+
+
+def test_failed_numbers_of_many_producers_are_bounded() -> None:
+    failed = FailedNumbers()
+    for number in range(MOST_PRODUCERS + 1):
+        failed.failed(f"p{number}", 1, 1)
+    assert failed.lowest("p0") is None and failed.lowest("p1") == 1
