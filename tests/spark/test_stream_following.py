@@ -241,3 +241,16 @@ def test_the_progress_says_how_far_the_streams_are(bk: sync.BookKeeper, query: Q
     first = running.recentProgress[0]["sources"][0]
     assert json.loads(first["endOffset"])["s"][name] == [last.ledger, 4]
     assert json.loads(first["latestOffset"])["s"][name][0] > last.ledger
+
+
+def test_a_cursor_is_moved_behind_the_query(bk: sync.BookKeeper, query: Query, name: str) -> None:
+    with bk.open_stream(name) as stream:
+        positions = [stream.append(value) for value in numbers(10)]
+        stream.roll_over()
+        query.run(name, cursor="etl", maxOffsetsPerTrigger=4)
+        with bk.cursor(name, "etl", create=False, takeover=True) as cursor:
+            assert cursor.mark == positions[7]  # Spark does not tell of the last batch
+        query.run(name, cursor="etl", maxOffsetsPerTrigger=4)
+        with bk.cursor(name, "etl", create=False, takeover=True) as cursor:
+            assert cursor.mark >= positions[-1]
+    assert query.values() == numbers(10)

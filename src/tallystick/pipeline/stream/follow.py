@@ -23,6 +23,7 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, NoSuchStream, TallyError, Unavailable
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
+from tallystick.pipeline.stream.progress import QueryCursors
 from tallystick.pipeline.stream.spans import size_of
 from tallystick.pipeline.stream.survey import AT_ONCE, matching_streams
 
@@ -61,6 +62,7 @@ class StreamFollower:
 
     def __init__(self, bk: BookKeeper, options: StreamSourceOptions) -> None:
         self.bk, self.options = bk, options
+        self.cursors = None if options.cursor is None else QueryCursors(bk, options.cursor, is_raw=options.is_raw)
         self._followed: dict[str, _Followed] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._streams: Collection[str] = ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tallystick.admin.dev_lookup import find_uri
 from tallystick.bookkeeper.metadata.uri import require_shared
 from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS
-from tallystick.bookkeeper.stream.names import stream_name
+from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
@@ -20,7 +20,7 @@ from tallystick.pipeline.stream.schema import COLUMNS
 
 # What only one kind of query has.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "cursor")
 
 OPTIONS = {
     "path": "what load(path) says: the streams, as in subscribe",
@@ -43,6 +43,7 @@ OPTIONS = {
     "any number)",
     "maxOffsetsPerTrigger": "about the most entries of a batch of a streaming query (default: any number)",
     "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
+    "cursor": "the cursor of each stream that a streaming query moves behind itself (default: none)",
 }
 
 
@@ -60,6 +61,7 @@ class StreamSourceOptions:
     is_raw: bool = False
     limits: Limits = field(default_factory=Limits)
     trigger: TriggerLimits = field(default_factory=TriggerLimits)
+    cursor: str | None = None
 
     @classmethod
     def parse(
@@ -101,6 +103,7 @@ class StreamSourceOptions:
             trigger=TriggerLimits(
                 values.integer("maxOffsetsPerTrigger", 0, least=1) or None, values.size("maxBytesPerTrigger", 0) or None
             ),
+            cursor=cursor_name(values.text("cursor")) if "cursor" in values else None,
         )
 
 

@@ -52,6 +52,10 @@ class StreamPlanner:
         starts, ends = from_offset(start), from_offset(end)
         return self._worker.ask(lambda follower: self.decisions.partitions(follower, starts, ends))
 
+    def commit(self, end: Offset) -> None:
+        positions = from_offset(end)
+        self._worker.ask(lambda follower: self.decisions.commit(follower, positions))
+
     def close(self) -> None:
         self._worker.close()
 
@@ -79,6 +83,8 @@ class StreamDecisions:
             ms = bound.timestamp_ms
             timed = None if ms is None else await follower.first_published(stream, ms)
             positions[stream] = bound.position(extent, timed, is_strict=self.options.fail_on_data_loss)
+        if follower.cursors is not None:
+            await follower.cursors.open(positions)
         return positions
 
     async def latest(self, follower: StreamFollower, positions: Positions, limits: TriggerLimits) -> Positions:
@@ -92,7 +98,14 @@ class StreamDecisions:
         starts = {stream: self._resumed(at, extents[stream]) for stream, at in positions.items() if stream in extents}
         ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
+        if follower.cursors is not None:
+            await follower.cursors.open({**starts, **new})
         return {**ends, **new}
+
+    async def commit(self, follower: StreamFollower, positions: Positions) -> None:
+        """All before the positions is read, and its rows are where they should be."""
+        if follower.cursors is not None:
+            await follower.cursors.move(positions)
 
     async def partitions(self, follower: StreamFollower, starts: Positions, ends: Positions) -> list[StreamPartition]:
         """Returns the partitions of a batch, which hang on its two ends alone. Raises as ``latest``."""

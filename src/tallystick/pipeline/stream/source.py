@@ -123,6 +123,10 @@ class StreamFollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with coded():
             return [TaskPartition(partition) for partition in self.planner.partitions(start, end)]
 
+    def commit(self, end: Offset) -> None:
+        with coded():
+            self.planner.commit(end)
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(partition, self.row_schema)
 

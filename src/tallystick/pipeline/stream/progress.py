@@ -1,0 +1,75 @@
+"""The cursors that a streaming query moves behind itself, for others to see how far it is, and for retention to wait.
+
+Nothing is read by them, and no row hangs on them: the checkpoint has where the query goes on. A planner process takes
+its cursors over from the one before, which may have died without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.cursor import Cursor
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.errors import NoSuchPosition, NoSuchStream, StreamFenced, StreamOwned, TallyError
+from tallystick.pipeline.stream.offsets import Positions
+
+AT_ONCE = 16  # cursors
+MOMENT_S = 1.0  # how long a batch waits for them
+
+_LOG = logging.getLogger(__name__)
+
+
+class QueryCursors:
+    """The cursors of one name, of all streams of a query. They end with the client."""
+
+    def __init__(self, bk: BookKeeper, name: str, *, is_raw: bool) -> None:
+        self._bk, self._name, self._entry_format = bk, name, "raw" if is_raw else "pulsar"
+        self._cursors: dict[str, Cursor | None] = {}  # None: others keep the stream's cursors, or this one
+        self._moves: dict[str, asyncio.Task[None]] = {}  # that are under way
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def open(self, positions: Positions) -> None:
+        """Open those that are not open, made where there are none; all before the positions is read. Raises Unavailable
+        and its kinds, RecoveryIncomplete, MetadataError."""
+        await asyncio.gather(*(self._open(stream, at) for stream, at in positions.items()))
+
+    async def move(self, positions: Positions) -> None:
+        """Say that all before the positions is read. What takes longer than a moment goes on behind the next batch."""
+        for stream, at in positions.items():
+            if stream not in self._moves:
+                self._moves[stream] = asyncio.create_task(self._move(stream, at))
+        if self._moves:
+            await asyncio.wait(tuple(self._moves.values()), timeout=MOMENT_S)
+
+    async def _open(self, stream: str, at: Position) -> None:
+        if stream in self._cursors:
+            return
+        start = "beginning" if at == EARLIEST else at
+        async with self._gate:
+            try:
+                self._cursors[stream] = await self._bk.cursor(
+                    stream, self._name, start=start, takeover=True, entry_format=self._entry_format
+                )
+            except StreamOwned as error:
+                self._cursors[stream] = None
+                _LOG.warning("no cursor is moved: %s", error)
+            except (NoSuchStream, NoSuchPosition) as error:  # which whoever reads it hears of
+                _LOG.warning("no cursor is opened: %s", error)
+        await self.move({stream: at})
+
+    async def _move(self, stream: str, at: Position) -> None:
+        cursor = self._cursors.get(stream)
+        last = Position(at.ledger, at.entry - 1)
+        try:
+            if cursor is not None and at != EARLIEST and last > cursor.mark:
+                async with self._gate:
+                    await cursor.ack_up_to(last)
+        except StreamFenced as error:
+            self._cursors[stream] = None
+            _LOG.warning("another query moves this cursor from now on: %s", error)
+        except TallyError as error:
+            _LOG.warning("a cursor is not moved now, but after the next batch: %s", error)
+        finally:
+            del self._moves[stream]

@@ -1,0 +1,112 @@
+"""The cursors that a streaming query moves behind itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.listed_streams import NAME, ListedStream, pulsar_entry
+from support.small_cluster import SmallCluster
+from support.stream_partitions import wanted
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.pipeline.stream import progress
+from tallystick.pipeline.stream.admit import TriggerLimits
+from tallystick.pipeline.stream.follow import StreamFollower
+from tallystick.pipeline.stream.offsets import Positions
+from tallystick.pipeline.stream.planner import StreamDecisions
+
+OPTIONS = wanted(follows=True, cursor="etl", startingOffsets="earliest")
+
+
+async def mark_of(cluster: SmallCluster) -> Position:
+    """Where the cursor is stored to be."""
+    client = cluster.client(77)
+    async with client.cursor(NAME, "etl", create=False, takeover=True) as cursor:
+        return cursor.mark
+
+
+class Planner:
+    """One planner process of a query."""
+
+    def __init__(self, cluster: SmallCluster, seed: int) -> None:
+        self.decisions = StreamDecisions(OPTIONS)
+        self.follower = StreamFollower(cluster.client(seed), OPTIONS)
+
+    async def initial(self) -> Positions:
+        return await self.decisions.initial(self.follower)
+
+    async def latest(self, positions: Positions) -> Positions:
+        return await self.decisions.latest(self.follower, positions, TriggerLimits())
+
+    async def commit(self, positions: Positions) -> None:
+        await self.decisions.commit(self.follower, positions)
+
+
+async def test_a_cursor_is_made_at_the_start_and_keeps_what_is_not_read(cluster: SmallCluster) -> None:
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        kept = await stream.append(b"0")
+        planner = Planner(cluster, 11)
+        start = await planner.initial()
+        await stream.append(b"1")
+        await stream.roll_over()
+        last = await stream.append(b"2")
+        assert await stream.trim() == [] and start == {NAME: Position(kept.ledger, 0)}
+        await asyncio.sleep(0.3)  # it tells its LAC
+        end = await planner.latest(start)
+        assert end == {NAME: Position(last.ledger, 1)}
+        await planner.commit({NAME: Position(last.ledger, 0)})
+        assert await mark_of(cluster) == Position(last.ledger, -1)
+        assert await stream.trim() == [kept.ledger]
+
+
+async def test_the_next_start_moves_what_the_last_batch_left(cluster: SmallCluster) -> None:
+    async with cluster.client(3).open_stream(NAME) as stream:
+        positions = [await stream.append(b"%d" % number) for number in range(3)]
+        await asyncio.sleep(0.3)
+        planner = Planner(cluster, 11)
+        end = await planner.latest(await planner.initial())
+        assert await mark_of(cluster) == positions[0]._replace(entry=-1)  # and it took the cursor over
+        await planner.commit(end)  # which is no error: another one moves it now
+        assert await mark_of(cluster) == positions[0]._replace(entry=-1)
+        after = Planner(cluster, 12)
+        assert await after.latest(end) == end
+        assert await mark_of(cluster) == positions[-1]
+
+
+async def test_a_cursor_is_never_moved_back(cluster: SmallCluster) -> None:
+    async with cluster.client(3).open_stream(NAME) as stream:
+        positions = [await stream.append(b"%d" % number) for number in range(3)]
+        async with cluster.client(4).cursor(NAME, "etl") as cursor:
+            await cursor.ack_up_to(positions[1])
+        await Planner(cluster, 11).initial()
+        assert await mark_of(cluster) == positions[1]
+
+
+async def test_a_stream_that_another_owner_writes_gets_no_cursor(
+    cluster: SmallCluster, owner: ListedStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a Pulsar broker does."""
+    await owner.create([pulsar_entry(b"0")])
+    planner = Planner(cluster, 11)
+    end = await planner.latest(await planner.initial())
+    await planner.commit(end)
+    assert end == {NAME: Position(owner.info.ledgers[-1].ledger, 0)}
+    assert caplog.text.count("no cursor is moved") == 1 and "a Pulsar broker may have the stream" in caplog.text
+    assert await owner.catalog.creation(NAME, "etl") is None
+
+
+async def test_bookies_that_are_down_hold_up_no_batch(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MOMENT_S", 0.1)
+    async with cluster.client(3).open_stream(NAME) as stream:
+        positions = [await stream.append(b"%d" % number) for number in range(3)]
+        await asyncio.sleep(0.3)
+        planner = Planner(cluster, 11)
+        end = await planner.latest(await planner.initial())
+        await planner.commit({NAME: positions[1]})
+        await cluster.down("b0", "b1", "b2")
+        async with asyncio.timeout(5):
+            await planner.commit(end)
+            await planner.commit(end)
