@@ -31,6 +31,7 @@ from tallystick import Message, sync
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevState
 from tallystick.bookkeeper.ledger.arrow import SCHEMA
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.pipeline.columns import BATCH_BYTES
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ PARTITIONS = 2
 PAYLOAD_BYTES = 1024
 APPEND_AT_ONCE, SEND_AT_ONCE = 2000, 500
 QUORUMS = {"ledger 3/3/2": (3, 3, 2), "ledger striped 3/2/2": (3, 2, 2)}
+STREAMS = {"stream, 1 message an entry": 1, "stream, 100 an entry": 100}
 TOPIC = "bench"
 TOPICS = {"topic, all 18 columns": None, "topic, place and body": "queueId,queueOffset,body"}
 CEILING, RULER = "mapInArrow of ready batches", "range, JVM only"
@@ -81,6 +83,11 @@ def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, Data
         ledger = write_ledger(state.uri, rows, quorums)
         options = {"uri": state.uri, "ledgers": str(ledger), "minPartitions": str(PARTITIONS)}
         results[name] = spark.read.format("tally-ledger").options(**options).load()
+    for name, at_once in STREAMS.items():
+        stream = f"bench/spark/persistent/by-{at_once}"
+        write_stream(state.uri, stream, rows, at_once)
+        options = {"uri": state.uri, "subscribe": stream, "minPartitions": str(PARTITIONS)}
+        results[name] = spark.read.format("tally-stream").options(**options).load()
     write_topic(str(state.name_server), rows)
     for name, chosen in TOPICS.items():
         options = {"nameServer": str(state.name_server), "topic": TOPIC, "minPartitions": str(PARTITIONS)}
@@ -102,6 +109,20 @@ def write_ledger(uri: str, rows: int, quorums: tuple[int, int, int]) -> int:
         for _ in range(rows // APPEND_AT_ONCE):
             writer.append_batch(payloads)
         return writer.id
+
+
+def write_stream(uri: str, name: str, rows: int, at_once: int) -> None:
+    """Messages with a key, so many an entry."""
+    messages = [OutMessage(os.urandom(PAYLOAD_BYTES), "bench") for _ in range(at_once)]
+    with sync.connect(uri) as bk, bk.open_stream(name) as stream:
+        for _ in range(rows // APPEND_AT_ONCE):
+            if at_once > 1:
+                for _ in range(APPEND_AT_ONCE // at_once):
+                    stream.append_batch(messages)
+                continue
+            futures = [stream.append_nowait(messages[0].data, key="bench") for _ in range(APPEND_AT_ONCE)]
+            for future in futures:
+                future.result()
 
 
 def write_topic(name_server: str, rows: int) -> None:

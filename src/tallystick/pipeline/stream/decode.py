@@ -28,6 +28,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import CorruptEntry
+from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.stream.plan import StreamRange
 from tallystick.pipeline.stream.rows import RawEntry, Row
 
@@ -44,28 +45,44 @@ class RangeDecoder:
         self._chunks = ChunksCore(MAX_MESSAGE_BYTES)
 
     async def steps(self, run: EntryRun) -> AsyncGenerator[Sequence[Row], None]:
-        """Yields the rows of the next entries, some thousands at most in each list.
+        """Yields the rows of the next entries, some thousands at a time, or those of a megabyte.
 
         Raises CorruptEntry for bytes that are no messages, and as ``fetch_runs`` for chunks that are looked for.
         """
+        rows: list[Row] = []
+        size = 0
         for entry, payload in enumerate(run.payloads, run.first):
             position = Position(run.ledger, entry)
             if self._is_raw:
-                yield [RawEntry(position, bytes(payload))]
-                continue
-            try:
-                opened = open_entry(payload, position=position)
-                if opened.chunk is not None:
-                    yield await self._joined(opened, opened.chunk)
-                    continue
-                for step in iter_messages(opened, plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)):
-                    yield step
-            except CorruptEntry as error:
-                raise CorruptEntry(
-                    f"{error.message}; the option entryFormat=raw reads entries as they are stored, startingOffsets "
-                    "and endingOffsets leave this one out",
-                    **{"stream": self._range.stream, **error.fields},
-                ) from error
+                rows.append(RawEntry(position, bytes(payload)))
+                size += len(payload)
+            else:
+                try:
+                    opened = open_entry(payload, position=position)
+                    if opened.chunk is not None:
+                        joined = await self._joined(opened, opened.chunk)
+                        rows, size = rows + joined, size + sum(len(row.data) for row in joined)
+                    else:
+                        for step in iter_messages(opened, plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)):
+                            rows += step
+                            if len(rows) >= BATCH_ROWS:
+                                yield rows
+                                rows, size = [], 0
+                except CorruptEntry as error:
+                    raise self._with_remedy(error) from error
+                size += opened.size
+            if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
+                yield rows
+                rows, size = [], 0
+        if rows:
+            yield rows
+
+    def _with_remedy(self, error: CorruptEntry) -> CorruptEntry:
+        return CorruptEntry(
+            f"{error.message}; the option entryFormat=raw reads entries as they are stored, startingOffsets and "
+            "endingOffsets leave this one out",
+            **{"stream": self._range.stream, **error.fields},
+        )
 
     async def _joined(self, opened: OpenEntry, chunk: Chunk) -> list[Row]:
         """Returns the message that a chunk ends, if it does and all of it is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.stream.decode import RangeDecoder
 from tallystick.pipeline.stream.plan import StreamPartition
-from tallystick.pipeline.stream.rows import Row, RowRun, arrays_of
+from tallystick.pipeline.stream.rows import RowRun, arrays_of
 from tallystick.pipeline.stream.schema import COLUMNS
 from tallystick.pipeline.worker import worker
 
@@ -66,9 +66,9 @@ async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[lis
     rows = size = 0
     async with aclosing(row_runs):
         async for run in row_runs:
-            for part in _parts(run):
+            for part, part_bytes in _parts(run):
                 batch.append(part)
-                rows, size = rows + len(part.rows), size + sum(len(row.data) for row in part.rows)
+                rows, size = rows + len(part.rows), size + part_bytes
                 if rows >= BATCH_ROWS or size >= BATCH_BYTES:
                     yield batch
                     batch, rows, size = [], 0, 0
@@ -76,14 +76,17 @@ async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[lis
         yield batch
 
 
-def _parts(run: RowRun) -> Iterator[RowRun]:
-    """A run in pieces that are no more than a batch."""
-    first = size = 0
-    rows: Sequence[Row] = run.rows
-    for at, row in enumerate(rows):
-        if at > first and size + len(row.data) > BATCH_BYTES:
-            yield RowRun(run.stream, rows[first:at])
-            first, size = at, 0
-        size += len(row.data)
-    if first < len(rows):
-        yield RowRun(run.stream, rows[first:] if first else rows)
+def _parts(run: RowRun) -> Iterator[tuple[RowRun, int]]:
+    """A run in pieces that are no more than a batch, with the bytes of their values."""
+    sizes = [len(row.data) for row in run.rows]
+    total = sum(sizes)
+    if total <= BATCH_BYTES:
+        yield run, total
+        return
+    first = part_bytes = 0
+    for at, size in enumerate(sizes):
+        if at > first and part_bytes + size > BATCH_BYTES:
+            yield RowRun(run.stream, run.rows[first:at]), part_bytes
+            first, part_bytes = at, 0
+        part_bytes += size
+    yield RowRun(run.stream, run.rows[first:]), part_bytes
