@@ -80,7 +80,7 @@ _STREAM = {
             "stream messages expired": "What so many `cursors` have not acknowledged `up_to` this is passed over.",
             "cursor messages expired": "The cursor, at `mark`, passed over what its stream's owner let expire.",
             "backlog within its quota": "Appends to the stream are taken again.",
-            "sink opened": "This client commits batches of the application into the stream, in this epoch.",
+            "sink opened": "This client commits batches of the application into the stream, in this run.",
             "sink committed": "So many `ledgers` of a batch are part of the stream now.",
             "sink swept": "So many `ledgers` were deleted that attempts wrote and no commit can list.",
             "stream trimmed": "Retention dropped so many `ledgers`, up to `last`.",

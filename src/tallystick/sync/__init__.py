@@ -6,7 +6,8 @@ one connection (a writer, a stream, a cursor, a reader, a producer, a consumer) 
 """
 
 from tallystick.sync.brokers import Consumer, Producer, RocketMQ, topics
-from tallystick.sync.ledgers import BookKeeper, LedgerReader, LedgerWriter, connect
+from tallystick.sync.client import BookKeeper, connect
+from tallystick.sync.ledgers import LedgerReader, LedgerWriter
 from tallystick.sync.sinks import SinkAttempt, StreamSink
 from tallystick.sync.streams import Cursor, Stream, StreamReader
 

@@ -47,7 +47,7 @@ class StreamSink:
     def commit(self, batch: int, ledgers: Iterable[WrittenLedger | None] = ()) -> Committed:
         """Store a batch: what ``SinkAttempt.close`` returned for each of its parts. One that is stored stays as it is.
 
-        Raises StreamFenced if a later start of the application goes on, CheckpointLost if another query does;
+        Raises StreamFenced if another run of the application goes on, CheckpointLost if another query does;
         StreamOwned if an owner or a broker writes the stream by now, LedgerError if a ledger is not what its attempt
         said, UsageError for a list that is too long to be stored, NoSuchStream, Unavailable, MetadataError. After any
         of these nothing of the batch is in the stream, or all of it: commit it again.

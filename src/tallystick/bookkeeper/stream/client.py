@@ -202,25 +202,33 @@ class BookKeeper(LedgerClient):
         await delete_stream(self._stream_context, stream, takeover=instance(takeover, bool, "takeover"))
 
     async def open_sink(
-        self, name: str, application: str, query: str, *, switch: bool = False, settings: StreamSettings | None = None
+        self,
+        name: str,
+        application: str,
+        query: str,
+        *,
+        run: str | None = None,
+        switch: bool = False,
+        settings: StreamSettings | None = None,
     ) -> StreamSink:
         """Write a stream in batches, each exactly once, of which any number of processes write parts.
 
         ``application`` is a name that is kept for good. ``query`` says who it is: what comes back without its memory is
-        another. The stream is made where there is none. Raises StreamOwned for one that an owner writes, unless
-        ``switch``, and then while it is open; CheckpointLost if another query has committed under the application's
-        name; UsageError, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError.
+        another. ``run`` names this start of it, which ends those before; by itself each call begins another one. The
+        stream is made where there is none. Raises StreamOwned for one that an owner writes, unless ``switch``, and then
+        while it is open; CheckpointLost if another query has committed under the application's name; StreamFenced for
+        a run that is over; UsageError, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError.
         """
         self._require_open()
         chosen = optional(settings, StreamSettings, "settings") or self._stream_context.settings.stream
-        return await open_sink(
-            self._stream_context,
+        ticket = SinkTicket(
             stream_name(name),
             application_name(application),
             text(query, "query"),
+            optional(run, str, "run") or f"{self.context.random.getrandbits(64):016x}",
             chosen,
-            switch=instance(switch, bool, "switch"),
         )
+        return await open_sink(self._stream_context, ticket, switch=instance(switch, bool, "switch"))
 
     def sink_attempt(self, ticket: SinkTicket, batch: int, partition: int, attempt: int = 0) -> SinkAttempt:
         """Write a part of a batch for the sink that gave the ticket, in whatever process that is. Raises UsageError."""

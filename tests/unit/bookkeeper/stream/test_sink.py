@@ -13,7 +13,7 @@ from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
-from tallystick.bookkeeper.stream.splice.record import SinkRecord, record_of
+from tallystick.bookkeeper.stream.splice.record import RUNS_BEFORE, SinkRecord, record_of
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.errors import (
     CheckpointLost,
@@ -66,7 +66,7 @@ async def test_a_batch_is_there_as_a_whole_or_not_at_all(cluster: SmallCluster) 
     assert await payloads(cluster) == [b"a", b"b", b"c"]
     info = await read_list(cluster)
     assert [(each.entries, each.size, each.is_closed) for each in info.ledgers] == [(2, 2, True), (1, 1, True)]
-    assert record_of(info, "app") == SinkRecord("q", 1, 0) and await notes(cluster) == []
+    assert record_of(info, "app") == SinkRecord("q", sink.ticket.run, 0) and await notes(cluster) == []
 
 
 async def test_a_repeated_batch_changes_nothing_and_leaves_nothing(cluster: SmallCluster) -> None:
@@ -85,10 +85,10 @@ async def test_another_life_of_the_query_goes_on_behind_what_is_stored(cluster: 
     await committed(first, paused, 0, [b"a"])
     late = await part(first, paused, 1, [b"b, by the first"])
     sink = await opened(second)
-    assert sink.batch == 0 and sink.ticket.epoch == 2
+    assert sink.batch == 0
     assert not await committed(second, sink, 1, [b"b"])
     assert (await paused.commit(1, [late])).was_stored, "the batch is stored, whoever did it"
-    with pytest.raises(StreamFenced, match="epoch 2"):
+    with pytest.raises(StreamFenced, match=f"run {sink.ticket.run} goes on"):
         await committed(first, paused, 2, [b"c, by the first"])
     assert await payloads(cluster) == [b"a", b"b"]
     assert await sink.sweep() == [1, 3]
@@ -274,3 +274,22 @@ async def test_readers_follow_what_sinks_commit(cluster: SmallCluster) -> None:
     await asyncio.sleep(1)
     assert heard == [b"0", b"1", b"2"]
     following.cancel()
+
+
+async def test_a_run_that_is_known_goes_on_and_one_that_is_over_does_not(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    for run in ("one", "one", "two"):
+        sink = await bk.open_sink(NAME, "app", "q", run=run, settings=RAW)
+    assert record_of(await read_list(cluster), "app") == SinkRecord("q", "two", before=("one",))
+    with pytest.raises(StreamFenced, match="run two goes on"):
+        await bk.open_sink(NAME, "app", "q", run="one", settings=RAW)
+    old = bk.sink_attempt(replace(sink.ticket, run="one"), 0, 0)
+    new = bk.sink_attempt(replace(sink.ticket, run="three"), 0, 0)
+    for attempt in (old, new):
+        await attempt.append(b"a")
+        await attempt.close()
+    assert await sink.sweep() == [old.ledger], "a run that nobody knows may begin"
+    for number in range(RUNS_BEFORE + 1):
+        await bk.open_sink(NAME, "app", "q", run=f"later-{number}", settings=RAW)
+    record = record_of(await read_list(cluster), "app")
+    assert record is not None and len(record.before) == RUNS_BEFORE and "one" not in record.before

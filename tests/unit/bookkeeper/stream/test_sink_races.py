@@ -55,7 +55,7 @@ async def test_an_empty_batch_is_not_stored_in_another_stream_of_the_name(
         await sink.commit(0)
 
 
-async def test_an_epoch_is_not_begun_in_another_stream_of_the_name(
+async def test_a_run_is_not_begun_in_another_stream_of_the_name(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bk, other = cluster.client(1), cluster.client(2)
@@ -171,13 +171,13 @@ async def test_an_attempt_that_is_closed_or_raw_takes_no_more_than_it_can(cluste
 
 
 def test_ledgers_are_listed_by_their_ids_and_the_record_decides() -> None:
-    info = with_record(as_sink(StreamInfo()), "app", SinkRecord("q", 1))
-    batch = Batch("app", "q", 1, 0, (WrittenLedger(7, 1, 10), WrittenLedger(5, 2, 20)))
+    info = with_record(as_sink(StreamInfo()), "app", SinkRecord("q", "r"))
+    batch = Batch("app", "q", "r", 0, (WrittenLedger(7, 1, 10), WrittenLedger(5, 2, 20)))
     stored = spliced(info, batch, now_ms=99)
     assert stored.ledgers == (StreamLedger(5, 2, 20, 99), StreamLedger(7, 1, 10, 99))
     assert not is_stored(info, batch, NAME) and is_stored(stored, batch, NAME)
     with pytest.raises(CheckpointLost):
-        is_stored(stored, Batch("app", "another", 2, 1, ()), NAME)
+        is_stored(stored, Batch("app", "another", "r", 1, ()), NAME)
 
 
 async def test_a_batch_of_pulsar_messages_keeps_keys_and_times(cluster: SmallCluster) -> None:

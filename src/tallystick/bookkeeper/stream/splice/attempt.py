@@ -40,7 +40,7 @@ class SinkTicket:
     stream: str
     application: str
     query: str
-    epoch: int
+    run: str
     settings: StreamSettings
 
 

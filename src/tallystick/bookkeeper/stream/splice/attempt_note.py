@@ -18,7 +18,7 @@ class AttemptNote:
     """Which attempt at which batch writes a ledger; ``partition`` and ``attempt`` are for people."""
 
     application: str
-    epoch: int
+    run: str
     batch: int
     partition: int
     attempt: int
@@ -37,5 +37,8 @@ def decode_note(data: bytes) -> AttemptNote | None:
 
 
 def can_be_committed(note: AttemptNote, record: SinkRecord) -> bool:
-    """Whether a commit may still list the attempt's ledger: of the epoch that is, and of a batch that is not stored."""
-    return note.epoch >= record.epoch and note.batch > record.batch
+    """Whether a commit may still list the attempt's ledger: of a batch that is not stored, and of no run that is over.
+
+    A run that nobody knows may be about to begin.
+    """
+    return note.run not in record.before and note.batch > record.batch

@@ -30,7 +30,7 @@ class Batch:
 
     application: str
     query: str
-    epoch: int
+    run: str
     number: int
     ledgers: tuple[WrittenLedger, ...]
 
@@ -65,6 +65,16 @@ def require_same_query(record: SinkRecord, query: str, application: str, stream:
         )
 
 
+def require_same_run(record: SinkRecord, run: str, application: str, stream: str) -> None:
+    """Raises StreamFenced if another run of the application goes on."""
+    if record.run != run:
+        raise StreamFenced(
+            f"application {application} was started again since: run {record.run} goes on",
+            stream=stream,
+            application=application,
+        )
+
+
 def is_stored(info: StreamInfo, batch: Batch, stream: str) -> bool:
     """Whether the batch was committed before, with these rows or others. Raises CheckpointLost; StreamFenced if a later
     start of the application goes on, StreamOwned, StreamTerminated."""
@@ -78,12 +88,7 @@ def is_stored(info: StreamInfo, batch: Batch, stream: str) -> bool:
     require_same_query(record, batch.query, batch.application, stream)
     if batch.number <= record.batch:
         return True
-    if batch.epoch < record.epoch:
-        raise StreamFenced(
-            f"application {batch.application} was started again, and goes on in epoch {record.epoch}",
-            stream=stream,
-            application=batch.application,
-        )
+    require_same_run(record, batch.run, batch.application, stream)
     require_sink(info, stream)
     return False
 
@@ -98,5 +103,7 @@ def spliced(info: StreamInfo, batch: Batch, now_ms: int) -> StreamInfo:
     """Returns the list with the batch: its ledgers, by id, and the record."""
     assert not to_copy(info, batch.ledgers), "they are above the last one"
     added = [StreamLedger(each.ledger, each.entries, each.size, now_ms) for each in sorted(batch.ledgers)]
-    record = SinkRecord(batch.query, batch.epoch, batch.number)
-    return with_record(replace(info, ledgers=(*info.ledgers, *added)), batch.application, record)
+    before = record_of(info, batch.application)
+    assert before is not None, "it has begun"
+    listed = replace(info, ledgers=(*info.ledgers, *added))
+    return with_record(listed, batch.application, replace(before, batch=batch.number))

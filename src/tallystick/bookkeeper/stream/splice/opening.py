@@ -1,9 +1,10 @@
-"""How an application begins to write a stream: it records its epoch, and whoever it was before commits no more.
+"""How an application begins to write a stream: it records its run, and whoever it was before commits no more.
 
 1. Read the list, as of now; make an empty one where there is none.
 2. An owner's stream stays an owner's, unless it is to be switched: then take the lease, close what is open.
 3. The record must be of the same query: another one has lost its checkpoint.
-4. Compare-and-set the list: sinks write it, and the application is in its next epoch.
+4. A run that was recorded and is over does not begin again: another one goes on.
+5. Compare-and-set the list: sinks write it, and this run of the application goes on.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
-from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
-from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_sink
-from tallystick.bookkeeper.stream.splice.record import NO_BATCH, SinkRecord, as_sink, is_sink, record_of, with_record
+from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_same_run, require_sink
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import StreamInfo
@@ -26,11 +26,11 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, StreamFenced
 
 
-async def open_sink(
-    context: StreamContext, stream: str, application: str, query: str, settings: StreamSettings, *, switch: bool
-) -> StreamSink:
-    """Begin an epoch of an application. Raises StreamOwned for an owner's stream, also while it is open if it is to be
-    switched; CheckpointLost, StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError."""
+async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool) -> StreamSink:
+    """Begin a run of an application, or go on with the one that is recorded. Raises StreamOwned for an owner's stream,
+    also while it is open if it is to be switched; StreamFenced for a run that is over; CheckpointLost,
+    StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError."""
+    stream, application = ticket.stream, ticket.application
     while True:
         stored = await read_or_create(context, stream, ListCodec())
         if switch and stored.value.ledgers and not is_sink(stored.value):
@@ -38,13 +38,16 @@ async def open_sink(
             continue
         info = as_sink(stored.value) if not stored.value.ledgers else stored.value
         require_sink(info, stream)
-        record = record_of(info, application) or SinkRecord(query, 0, NO_BATCH)
-        require_same_query(record, query, application, stream)
-        begun = replace(record, epoch=record.epoch + 1)
-        if await _stored(context, stream, with_record(info, application, begun), stored):
-            context.context.events.emit("sink opened", stream=stream, application=application, epoch=begun.epoch)
-            ticket = SinkTicket(stream, application, query, begun.epoch, settings)
-            return StreamSink(context, ticket, begun.batch, stored.creation)
+        record = record_of(info, application) or SinkRecord(ticket.query, ticket.run)
+        require_same_query(record, ticket.query, application, stream)
+        if ticket.run in record.before:
+            require_same_run(record, ticket.run, application, stream)
+        wanted = with_record(info, application, record.begun(ticket.run))
+        if wanted == stored.value:
+            return StreamSink(context, ticket, record.batch, stored.creation)
+        if await _stored(context, stream, wanted, stored):
+            context.context.events.emit("sink opened", stream=stream, application=application, run=ticket.run)
+            return StreamSink(context, ticket, record.batch, stored.creation)
 
 
 async def _switch(context: StreamContext, stream: str) -> None:

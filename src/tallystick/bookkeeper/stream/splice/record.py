@@ -3,10 +3,10 @@
 ::
 
     tallystick/writer              "sink": no owner appends; without it the stream has an owner
-    tallystick/sink/APPLICATION    {"v": 1, "query": "…", "epoch": 3, "batch": 41}
+    tallystick/sink/APPLICATION    {"v": 1, "query": "…", "batch": 41, "run": "…", "before": ["…"]}
 
 An *application* is a name that is kept for good. Its *query* is who it says that it is: one that comes back without its
-memory is another. Each start of it begins an *epoch*, and it commits *batches*, from 0 on.
+memory is another. Each start of it is a *run*, which ends those before, and it commits *batches*, from 0 on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tallystick.runtime.arguments import text
 
 NO_BATCH = -1  # nothing was committed yet
 LONGEST_NAME = 255
+RUNS_BEFORE = 16  # that are remembered
 
 _WRITER_KEY = "tallystick/writer"
 _SINK = "sink"
@@ -33,15 +34,21 @@ class SinkRecord:
     """How far an application is: ``batch`` is the last one that was committed."""
 
     query: str
-    epoch: int
+    run: str
     batch: int = NO_BATCH
+    before: tuple[str, ...] = ()  # the last runs before this one
+
+    def begun(self, run: str) -> SinkRecord:
+        """Returns the record where that run goes on."""
+        return self if run == self.run else replace(self, run=run, before=(*self.before, self.run)[-RUNS_BEFORE:])
 
 
 class _Written(msgspec.Struct):
     v: int
     query: str
-    epoch: int
     batch: int
+    run: str
+    before: tuple[str, ...]
 
 
 def application_name(name: object) -> str:
@@ -83,12 +90,12 @@ def record_of(info: StreamInfo, application: str) -> SinkRecord | None:
         raise MetadataError(f"what the stream says of an application is no record: {error}", record=written) from error
     if fields.v != _VERSION:
         raise MetadataError("what the stream says of an application was written by a newer version", record=written)
-    return SinkRecord(fields.query, fields.epoch, fields.batch)
+    return SinkRecord(fields.query, fields.run, fields.batch, fields.before)
 
 
 def with_record(info: StreamInfo, application: str, record: SinkRecord) -> StreamInfo:
     """Returns the list that says so of an application."""
-    written = msgspec.json.encode(_Written(_VERSION, record.query, record.epoch, record.batch)).decode()
+    written = msgspec.json.encode(_Written(_VERSION, record.query, record.batch, record.run, record.before)).decode()
     return replace(info, properties={**info.properties, _RECORD_KEY + application: written})
 
 

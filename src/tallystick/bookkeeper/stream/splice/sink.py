@@ -1,6 +1,6 @@
 """The commits of one application into a stream, exactly once (design: splicing ledgers).
 
-One process of the application has the ``StreamSink``: it begins an epoch, which ends those of its earlier lives.
+One process of the application has the ``StreamSink``: it begins a run, which ends those of its earlier lives.
 Attempts write anywhere, with its ``ticket``. A commit is one compare-and-set of the list: the ledgers of the batch are
 in it and the record says so, or neither. A list that others wrote meanwhile, other applications or retention, is read
 again; a response that was lost is found there, too.
@@ -53,7 +53,7 @@ class StreamSink:
 
     def __repr__(self) -> str:
         ticket = self.ticket
-        return f"<StreamSink {ticket.stream} application={ticket.application} epoch={ticket.epoch} batch={self.batch}>"
+        return f"<StreamSink {ticket.stream} application={ticket.application} run={ticket.run} batch={self.batch}>"
 
     @property
     def ticket(self) -> SinkTicket:
@@ -77,7 +77,7 @@ class StreamSink:
     async def commit(self, batch: int, ledgers: Iterable[WrittenLedger | None] = ()) -> Committed:
         """Store a batch: what ``SinkAttempt.close`` returned for each of its parts. One that is stored stays as it is.
 
-        Raises StreamFenced if a later start of the application goes on, CheckpointLost if another query does;
+        Raises StreamFenced if another run of the application goes on, CheckpointLost if another query does;
         StreamOwned if an owner or a broker writes the stream by now, LedgerError if a ledger is not what its attempt
         said, UsageError for a list that is too long to be stored, NoSuchStream, Unavailable, MetadataError. After any
         of these nothing of the batch is in the stream, or all of it: commit it again.
@@ -87,7 +87,7 @@ class StreamSink:
         if len({each.ledger for each in written}) < len(written):
             raise UsageError("a ledger is committed twice in one batch", stream=self.stream, ledgers=written)
         ticket = self.ticket
-        wanted = Batch(ticket.application, ticket.query, ticket.epoch, number, written)
+        wanted = Batch(ticket.application, ticket.query, ticket.run, number, written)
         while True:
             stored = await self._read()
             if is_stored(stored.value, wanted, self.stream):
@@ -142,7 +142,7 @@ class StreamSink:
         return replace(batch, ledgers=tuple(copies.get(each, each) for each in batch.ledgers))
 
     async def _copy(self, written: WrittenLedger, batch: int) -> WrittenLedger:
-        note = AttemptNote(self.ticket.application, self.ticket.epoch, batch, _COPIED, 0)
+        note = AttemptNote(self.ticket.application, self.ticket.run, batch, _COPIED, 0)
         writer = await make_attempt_ledger(self._context, self.ticket, note)
         async with writer, self._context.ledgers.open_ledger(written.ledger) as reader:
             size = 0
@@ -208,7 +208,7 @@ def open_attempt(context: StreamContext, ticket: SinkTicket, batch: int, partiti
     """Begin an attempt at a part of a batch, in any process. Raises UsageError."""
     note = AttemptNote(
         ticket.application,
-        ticket.epoch,
+        ticket.run,
         whole(batch, "batch"),
         whole(partition, "partition"),
         whole(attempt, "attempt"),

@@ -1,7 +1,7 @@
 """How the ledgers leave that attempts wrote and no commit can list any more: of dead tasks, and of repeated batches.
 
 They are found by their notes. A note is read before the list, so that an attempt of which the list knows nothing is of
-an epoch that is over, or of a batch that is stored; ``Deletions`` condemns it, and looks at the list once more.
+a run that is over, or of a batch that is stored; ``Deletions`` condemns it, and looks at the list once more.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NO_WORDS = b""  # of a ledger that retention dropped, or an owner made
 
 
 async def sweep(context: StreamContext, stream: str) -> list[LedgerId]:
-    """Delete the ledgers that no commit can list, and those that retention dropped. Returns them. No epoch is raised:
-    applications that run go on.
+    """Delete the ledgers that no commit can list, and those that retention dropped. Returns them. No run is
+    ended: applications go on.
 
     Of a stream with an owner it deletes nothing: what is noted there is the owner's. Raises NoSuchStream, Unavailable,
     MetadataError.
