@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from tallystick.cli.options import WHOLE, Hex, require_quorums
 from tallystick.runtime import arguments
 
+
+def _stream_name(type_: type[str], tokens: Sequence[Token]) -> str:
+    """However it is typed, what is printed is the name as others print it. Raises UsageError."""
+    from tallystick.bookkeeper.stream.names import stream_name
+
+    return stream_name(tokens[0].value)
+
+
 StreamName = Annotated[
-    str, Parameter(help="The stream: tenant/namespace/persistent/topic, or persistent://tenant/namespace/topic.")
+    str,
+    Parameter(
+        converter=_stream_name,
+        help="The stream: tenant/namespace/persistent/topic, or persistent://tenant/namespace/topic.",
+    ),
 ]
 CursorName = Annotated[str, Parameter(help="The cursor's name.")]
 _WHERE = (

@@ -48,7 +48,12 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (["dev", "up", "--bookies", "33"], "1 to 32 bookies"),
         (["topic", "list", "--name-server", "foo"], "several are separated by ; or ,"),
         (["dev", "up", "--brokers", "0"], "as in 1+1"),
-        (["stream", "read", "s"], "which cluster?"),
+        (["stream", "read", "t/n/persistent/s"], "which cluster?"),
+        (["stream", "read", "t/n/persistent/.."], "the name of a stream is tenant/namespace/persistent/topic"),
+        (
+            ["stream", "delete", "persistent://t/n/s 1", "--uri", "sqlite:///x"],
+            "give --yes (stream=t/n/persistent/s+1)",
+        ),
         (["stream", "read", "t/n/persistent/s", "-c", "-1"], "-c is a number from 0 (given=-1)"),
         (["stream", "tail", "t/n/persistent/s", "-c-5"], "-c is a number from 0 (given=-5)"),
         (["stream", "read", "t/n/persistent/s", "-f", "%s %"], "-f ends with a single %: write %%"),
