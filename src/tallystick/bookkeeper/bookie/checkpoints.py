@@ -169,6 +169,8 @@ class Checkpoints:
         self.damaged += [damaged.log for damaged in result.damaged]
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
         yield from self._ledgers.forget_deleted(plan.forgotten)
+        if plan.table is not None:
+            yield from plan.table.clear()
         return result.damaged
 
     def write(self, plan: CheckpointPlan) -> None:

@@ -26,12 +26,14 @@ from operator import lt
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
+from tallystick.codec.steps import Steps
 
 _START = struct.Struct(">II")
 _RESPONSE = struct.Struct(">III")
 _SHORT = 16  # below this many frames the strided way of ``_same_size_responses`` costs more than it saves
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 _LATE_OVERHEAD = 200  # and of one entry in the dictionary
+FREED_AT_ONCE = 5_000  # runs and late entries: some milliseconds
 
 
 def stored_frame(master_key: bytes, entry: Buffer) -> bytes:
@@ -169,6 +171,20 @@ class MemTable:
     def find(self, ledger: LedgerId, entry: EntryId) -> tuple[Run, int] | None:
         rows = self.ledgers.get(ledger)
         return rows.find(entry) if rows is not None else None
+
+    def clear(self) -> Steps[None]:
+        """Free all entries, in steps; nobody may read them any more."""
+        for count, _ in enumerate(self._taken_out(), 1):
+            if not count % FREED_AT_ONCE:
+                yield
+
+    def _taken_out(self) -> Iterator[object]:
+        while self.ledgers:
+            _, rows = self.ledgers.popitem()
+            while rows.late:
+                yield rows.late.popitem()
+            while rows.runs:
+                yield rows.runs.pop()
 
 
 class MemTables:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import Store
-from tallystick.bookkeeper.bookie import checkpoints, collector, ledgers
+from tallystick.bookkeeper.bookie import checkpoints, collector, ledgers, memtable
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.steps import finished
 
@@ -37,6 +37,21 @@ def test_what_a_checkpoint_wrote_goes_into_the_index_in_parts(monkeypatch: pytes
         check()
         assert all(store.has(ledger, entry) for ledger in range(10) for entry in range(2))
         assert all(store.has(100 + part, 0) and store.has(part, 2 + part) for part in range(1, 5))
+
+
+def test_what_was_in_memory_is_freed_in_steps_in_which_all_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memtable, "FREED_AT_ONCE", 3)
+    store = Store()
+    for ledger in range(10):
+        store.fill(ledger, [3])
+        store.fill(ledger, [1])
+    plan, count = store.storage.checkpoints.begin(), 0
+    store.storage.checkpoints.write(plan)
+    for count, _ in enumerate(store.storage.checkpoints.finish(plan), 1):
+        store.fill(count, [0])
+        assert all(store.has(ledger, 1) and store.has(ledger, 3) for ledger in range(10))
+    assert count == 6 and plan.table is not None and not plan.table.ledgers
+    assert all(store.has(ledger, 0) for ledger in range(1, 7))
 
 
 def test_a_checkpoint_that_was_left_before_all_was_in_the_index_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:

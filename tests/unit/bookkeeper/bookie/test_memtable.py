@@ -123,3 +123,18 @@ def test_late_entries_are_written_in_order_without_a_long_step(monkeypatch: pyte
     written = [entry for run in table.ledgers[LEDGER].sorted_runs() for entry in run.entries]
     assert written == [3, 7, 50, 51, *range(52, 200), 200]
     assert longest == 10
+
+
+def test_entries_are_freed_over_many_turns() -> None:
+    """A million late ones were freed in one step of the loop of 0.1 s."""
+    table = MemTable()
+    for ledger in range(1, 4):
+        for entries in ([5], [6], [3], [2], [1]):
+            table.add(ledger, run_of(entries))
+    all_rows, left_counts = list(table.ledgers.values()), list[int]()
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(memtable, "FREED_AT_ONCE", 4)
+        for _ in table.clear():
+            left_counts.append(sum(len(rows.late) + len(rows.runs) for rows in all_rows))
+    assert (left_counts, table.ledgers) == ([11, 7, 3], {})
+    assert not any(rows.late or rows.runs for rows in all_rows)
