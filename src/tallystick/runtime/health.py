@@ -131,7 +131,7 @@ class _Families:
 
 
 class _Visit(asyncio.Protocol):
-    """``places`` are of the connections of this port that are open now: a crowd keeps no other host out."""
+    """``places`` are of the connections of this port that are open now: a crowd that asks nothing keeps nobody out."""
 
     def __init__(self, pages: HealthPages, places: Places[_Visit]) -> None:
         self._pages, self._places, self._head = pages, places, b""
@@ -144,6 +144,10 @@ class _Visit(asyncio.Protocol):
         goes = self._places.arrived(self, str(peer[0]) if peer else "unknown")
         if goes is not None:
             goes._transport.abort()
+
+    @property
+    def has_asked(self) -> bool:
+        return self._response_task is not None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
@@ -176,5 +180,5 @@ class _Visit(asyncio.Protocol):
 
 async def serve_health(network: Network, host: str, port: int, pages: HealthPages, *, serving: bool = True) -> Listener:
     """Without ``serving`` the port is only bound. Raises OSError."""
-    places: Places[_Visit] = Places(MAX_VISITS)
+    places: Places[_Visit] = Places(MAX_VISITS, has_spoken=lambda visit: visit.has_asked)
     return await network.listen(host, port, lambda: _Visit(pages, places), serving=serving)
