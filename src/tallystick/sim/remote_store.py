@@ -48,8 +48,9 @@ class RemoteStore:
 
     # The connection.
 
-    async def _ask(self, serve: Callable[[], T], error: type[MetadataError]) -> tuple[T, bool]:
-        """Returns the response, and whether one was lost before. Raises ``error`` when none came in time."""
+    async def _ask(self, serve: Callable[[], T], error: type[MetadataError], *, repeats: bool = True) -> tuple[T, bool]:
+        """Returns the response, and whether one was lost before. Raises ``error`` when none came in time, or the only
+        one was lost that there is unless it ``repeats``."""
         was_lost, until = False, self._loop.time() + self._timeout_s
         while True:
             if self._closed:
@@ -68,7 +69,7 @@ class RemoteStore:
             except (ConnectionLost, TimeoutError):
                 self._broke()
             was_lost = True
-            if self._loop.time() >= until:
+            if self._loop.time() >= until or not repeats:
                 raise error("the metadata service did not answer", where=self.where)
             await asyncio.sleep(RETRY_S)
 
@@ -138,6 +139,9 @@ class RemoteStore:
     # Changes.
 
     async def change(self, *changes: Change) -> None:
+        await self._make_all(changes, repeats=True)
+
+    async def _make_all(self, changes: Sequence[Change], *, repeats: bool) -> None:
         def make() -> MetadataError | None:
             error = None
             try:
@@ -147,7 +151,7 @@ class RemoteStore:
             self._session.see(self._tree.moment)
             return error
 
-        error, was_lost = await self._ask(make, MetadataUncertain)
+        error, was_lost = await self._ask(make, MetadataUncertain, repeats=repeats)
         if error is not None and not (was_lost and await self._is_made(changes)):
             raise error
 
@@ -171,17 +175,32 @@ class RemoteStore:
     async def create_next(
         self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
-        """Takes the number and makes what is said of it in two steps, as ZooKeeper's driver does."""
+        """Takes the number and makes what is said of it in two steps, and never with a number whose nodes may have been
+        made before, as ZooKeeper's driver does."""
         if unless is not None and await self.get(unless) is not None:
             return None
 
         def take() -> int:
             return self._tree.transact(lambda: take_number(self._tree, counter))
 
-        number, _ = await self._ask(take, MetadataUncertain)
-        if changes := create(number):
-            await self.change(*changes)
-        return number
+        for is_last in (False, False, True):
+            number, _ = await self._ask(take, MetadataUncertain)
+            changes = create(number)
+            if not changes:
+                return number
+            try:
+                await self._make_all(changes, repeats=False)
+                return number
+            except MetadataUncertain as error:
+                try:
+                    await self.sync()
+                except MetadataUnavailable:
+                    raise error from None
+                if await self._is_made(changes):
+                    return number
+                if is_last:
+                    raise
+        raise AssertionError("the last attempt returned or raised")
 
     # Watches, and the end.
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.metadata.changes import apply
+from tallystick.bookkeeper.metadata.store import Create, Delete, Update
 from tallystick.errors import MetadataUncertain, ZnodeChanged, ZnodeExists
 from tallystick.sim.remote_store import RemoteStore
 from tallystick.sim.store_service import ADDRESS, StoreFaults, StoreService
@@ -140,5 +141,49 @@ def test_another_store_has_a_session_of_its_own_which_ends_with_it() -> None:
         assert len(setting.service.sessions) == 1
         setting.service.sessions[0].expire()
         assert await store.get("/mine") is None and len(store.owners) == 2
+
+    live(story)
+
+
+def test_a_number_whose_nodes_may_have_been_made_is_not_used_again() -> None:
+    """Somebody finds them, and deletes them; what was made then would have the name of what is deleted."""
+
+    async def story(setting: Setting) -> None:
+        (store, _), (other, _) = map(setting.store, (1, 2))
+        service, numbers = setting.service, list[int]()
+
+        def create(number: int) -> list[Create]:
+            if not numbers:
+                service.faults = StoreFaults(lose_response=1.0)
+                delete_soon()
+            numbers.append(number)
+            return [Create(f"/made/{number}", b"x")]
+
+        def delete_soon() -> None:
+            if service.tree.find("/made/0") is None:
+                asyncio.get_running_loop().call_later(0.0001, delete_soon)
+                return
+            service.tree.transact(lambda: apply(service.tree, [Delete("/made/0")], ""))
+            service.faults = StoreFaults()
+
+        assert await store.create_next("/ids", create) == 1 and numbers == [0, 1]
+        assert await other.children("/made") == ["1"]
+
+    live(story)
+
+
+def test_a_number_whose_nodes_were_made_is_the_one_though_the_response_is_lost() -> None:
+    async def story(setting: Setting) -> None:
+        (store, _), (other, _) = map(setting.store, (1, 2))
+        for number in range(50):
+            setting.service.faults = StoreFaults(lose_response=0.3, lose_request=0.2)
+            try:
+                taken = await store.create_next("/ids", lambda number: [Create(f"/made/{number}", b"x")])
+            except MetadataUncertain:
+                continue
+            setting.service.faults = StoreFaults()
+            assert await other.get(f"/made/{taken}") is not None, number
+        made = await other.children("/made")
+        assert made is not None and len(made) == len({*made})
 
     live(story)

@@ -141,16 +141,19 @@ class ZkSession:
         """
         return int(self._client.last_zxid)
 
-    async def transaction(self, fill: Callable[[Any], object]) -> tuple[list[Any], bool]:
+    async def transaction(self, fill: Callable[[Any], object], *, repeats: bool = True) -> tuple[list[Any], bool]:
         """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them, and whether
-        the response to an earlier attempt was lost: then errors may tell of its effect."""
+        the response to an earlier attempt was lost: then errors may tell of its effect.
+
+        Unless it ``repeats`` there is one attempt: raises MetadataUncertain when its response is lost.
+        """
 
         def ask(client: Any) -> Any:
             parts = client.transaction()
             fill(parts)
             return parts.commit_async()
 
-        return await self._call(ask)
+        return await self._call(ask, repeats=repeats)
 
     def post(self, name: str, *arguments: Any) -> None:
         """Send a request whose response nobody needs; it is tried once."""
@@ -158,7 +161,7 @@ class ZkSession:
             response = self._ask(_request(name, arguments, {}))
             response.add_done_callback(lambda future: future.cancelled() or future.exception())
 
-    async def _call(self, ask: Ask) -> tuple[Any, bool]:
+    async def _call(self, ask: Ask, *, repeats: bool = True) -> tuple[Any, bool]:
         """Returns the response, and whether the response to an earlier attempt was lost."""
         deadline, was_lost = self._loop.time() + self.timeout_s, False
         try:
@@ -167,6 +170,9 @@ class ZkSession:
                     try:
                         return await self._ask(ask), was_lost
                     except _BROKEN:
+                        if not repeats:
+                            text = "the connection to ZooKeeper broke before its answer"
+                            raise MetadataUncertain(text, servers=self.servers) from None
                         was_lost = True
                         await asyncio.sleep(RETRY_S)
                         await self._connected.wait()

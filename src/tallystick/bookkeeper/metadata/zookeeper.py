@@ -38,7 +38,15 @@ from tallystick.bookkeeper.metadata.store import (
 )
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
 from tallystick.bookkeeper.metadata.zk_session import ZkSession
-from tallystick.errors import MetadataError, NoSuchZnode, ZnodeChanged, ZnodeExists, ZnodeNotEmpty
+from tallystick.errors import (
+    MetadataError,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NoSuchZnode,
+    ZnodeChanged,
+    ZnodeExists,
+    ZnodeNotEmpty,
+)
 
 READS_AT_ONCE = 64
 EXPIRY_TERMS = 1.5  # ZooKeeper notices a dead session only at the next of its ticks
@@ -98,13 +106,16 @@ class ZooKeeperStore:
             return None
 
     async def change(self, *changes: Change) -> None:
+        await self._make_all(changes, repeats=True)
+
+    async def _make_all(self, changes: Sequence[Change], *, repeats: bool) -> None:
         def fill(parts: Any) -> None:
             for each in changes:
                 _add(parts, each)
 
         was_lost = False
         while True:
-            results, is_lost = await self.session.transaction(fill)
+            results, is_lost = await self.session.transaction(fill, repeats=repeats)
             was_lost = was_lost or is_lost
             first_failure = _failure([part for each in changes for part in [each] * _parts_of(each)], results)
             if first_failure is None or (was_lost and await self._is_made(changes)):
@@ -138,18 +149,43 @@ class ZooKeeperStore:
     async def create_next(
         self, counter: str, create: Callable[[int], Sequence[Create]], *, unless: str | None = None
     ) -> int | None:
-        """Uses the counter of sequential nodes."""
+        """Uses the counter of sequential nodes.
+
+        A number whose nodes may have been made is not used a second time: somebody may have found them since, and
+        deleted them.
+        """
         if unless is not None and await self.get(unless) is not None:
             return None
+        for is_last in (False, False, True):
+            number = await self._take_number(counter)
+            changes = create(number)
+            if not changes:
+                return number
+            try:
+                await self._make_all(changes, repeats=False)
+                return number
+            except MetadataUncertain:
+                if await self._was_made(changes):
+                    return number
+                if is_last:
+                    raise
+        raise AssertionError("the last attempt returned or raised")
+
+    async def _was_made(self, changes: Sequence[Change]) -> bool:
+        """The same as ``_is_made``, as of now. Raises MetadataUncertain when nobody can tell."""
+        try:
+            await self.sync()
+            return await self._is_made(changes)
+        except MetadataUnavailable as error:
+            raise MetadataUncertain(error.message, **error.fields) from error
+
+    async def _take_number(self, counter: str) -> int:
         path = ""
         while not path:  # until no delete prunes the counter while it is made
             with contextlib.suppress(NoNodeError):
                 path = await self.session.call("create", f"{counter}/ID-", ephemeral=True, sequence=True, makepath=True)
         self.session.post("delete", path)  # were it lost: the node is ephemeral
-        number = int(path.rpartition("/ID-")[2])
-        if changes := create(number):
-            await self.change(*changes)
-        return number
+        return int(path.rpartition("/ID-")[2])
 
     async def another(self, *, session_timeout_s: float) -> ZooKeeperStore:
         return await ZooKeeperStore.connect(self.session.uri, session_timeout_s=session_timeout_s)
