@@ -28,6 +28,7 @@ from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS, EntryDecoder
 from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.bookkeeper.stream.opening import require_ours
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES, StreamReaders
+from tallystick.bookkeeper.stream.retention import DEDUPLICATION
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, Position
 from tallystick.errors import MetadataUncertain, NoSuchCursor, StreamFenced, StreamOwned, UsageError
 from tallystick.runtime.arguments import instance
@@ -67,6 +68,8 @@ class Cursors:
         StreamFenced (another owner was faster), RecoveryIncomplete, Unavailable, MetadataError.
         """
         stream, id = stream_name(name), cursor_name(cursor)
+        if id == DEDUPLICATION:
+            raise UsageError("this cursor has the numbers of appends, and no place: it is opened by nobody", cursor=id)
         for value, what in ((durable, "durable"), (create, "create"), (takeover, "takeover")):
             instance(value, bool, what)
         if not isinstance(start, tuple) and start not in ("beginning", "end"):

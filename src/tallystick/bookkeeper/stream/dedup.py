@@ -402,6 +402,8 @@ def _take_up(core: DedupCore, entry: Entry) -> None:
         opened = open_entry(entry.data, position=position)
     except CorruptEntry:
         return  # it is no message, and has no number
+    if opened.chunk is not None and opened.chunk.index + 1 < opened.chunk.count:
+        return  # a message is there with its last chunk, and each has its number
     if not _UNNUMBERED.fullmatch(opened.producer):
         core.stored(opened.producer, opened.sequence, opened.last_sequence, position)
 

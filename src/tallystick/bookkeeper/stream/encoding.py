@@ -9,7 +9,7 @@ from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 from tallystick.errors import UsageError
-from tallystick.runtime.arguments import mapping, payload_bytes, text, whole
+from tallystick.runtime.arguments import MAX_INT64, mapping, payload_bytes, text, whole
 from tallystick.runtime.clock import Clock
 
 
@@ -37,7 +37,7 @@ class EntryEncoder:
             return OutMessage(payload)
         if key is not None and not isinstance(key, bytes):
             text(key, "a key")
-        event_time_ms = None if event_time is None else whole(event_time, "event_time (ms since 1970)")
+        event_time_ms = None if event_time is None else whole(event_time, "event_time (ms since 1970)", most=MAX_INT64)
         return OutMessage(payload, key, event_time_ms, _checked(properties))
 
     def checked(self, given: object) -> OutMessage:
@@ -46,13 +46,13 @@ class EntryEncoder:
             return self.message(given.data, given.key, given.event_time_ms, given.properties)
         return self.message(given)
 
-    def numbered(self, producer: str | None, sequence: int | None) -> tuple[str, int]:
-        """Returns both if they can be those of a numbered append. Raises UsageError."""
+    def numbered(self, producer: str | None, sequence: int | None, count: int) -> tuple[str, int]:
+        """Returns both if they can be those of a numbered append of ``count`` messages. Raises UsageError."""
         if producer is None or sequence is None:
             raise UsageError("producer and sequence are given together, or neither is")
         if not producer:
             raise UsageError("a producer needs a name")
-        return text(producer, "producer"), whole(sequence, "sequence")
+        return text(producer, "producer"), whole(sequence, "sequence", most=MAX_INT64 - count + 1)
 
     def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes:
         """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError."""

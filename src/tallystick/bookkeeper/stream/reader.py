@@ -221,6 +221,8 @@ class StreamReader:
         try:
             async with aclosing(Reading(walk, self._list, decoder, request).messages()) as messages:
                 async for message in messages:
+                    if self._is_closed:  # of an entry that was read before there may be thousands more
+                        self._require_open()
                     yield message
         finally:
             await self._done(walk)

@@ -134,7 +134,7 @@ class Stream:
             if dedup is not None and dedup.holds:
                 return dedup.hold(lambda: self._owner.flow.append(entry), len(entry))
             return self._owner.flow.append(entry)
-        name, first = encoder.numbered(producer, sequence)
+        name, first = encoder.numbered(producer, sequence, len(messages))
         dedup = self._numbers()
         size = sum([len(message.data) for message in messages])
         return dedup.append(

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from support.fake_bookie import HANG
 from support.small_cluster import SmallCluster
-from support.streams import StoreFaults
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream import dedup
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.dedup_core import DedupCore
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.bookkeeper.stream.stream import Stream
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST
+from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
 from tallystick.errors import (
-    EarlierAppendFailed,
-    MetadataUnavailable,
-    StreamClosed,
-    StreamFull,
-    TallyError,
     UsageError,
 )
 
@@ -203,206 +194,6 @@ async def test_the_number_of_the_last_entry_that_is_deleted_is_saved(
     await second.close()
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-async def test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, is_stored: bool
-) -> None:
-    """It failed while its ledger could not be closed; that is closed without it, or with it."""
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0))
-    await stream.append(b"0", producer="p", sequence=0)
-    faults.is_away = True
-    for bookie in cluster.bookies.values():
-        if is_stored:
-            bookie.held = []
-        else:
-            bookie.misbehave = lambda request: HANG
-    with pytest.raises(MetadataUnavailable) as failed:
-        await stream.append(b"1", producer="p", sequence=1)
-    assert failed.value.ambiguous
-    faults.is_away = False
-    for bookie in cluster.bookies.values():
-        bookie.held = bookie.misbehave = None
-    if is_stored:
-        await (await cluster.client(50).open_ledger(stream.last_confirmed.ledger, recover=True)).close()
-    first = await stream.append(b"1", producer="p", sequence=1)
-    assert await stream.append(b"1", producer="p", sequence=1) == first
-    await stream.append(b"2", producer="p", sequence=2)
-    await stream.close()
-    assert await messages(bk) == [b"0", b"1", b"2"]
-
-
-@pytest.mark.parametrize("max_bytes", [2000, 1 << 20])
-async def test_no_higher_number_overtakes_one_that_failed(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, max_bytes: int
-) -> None:
-    """It would make the repeat look stored. Here each of many callers repeats its own, and some waited for room."""
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0, max_pending_bytes=max_bytes))
-    await stream.append(b"0", producer="p", sequence=0)
-    refused: list[int] = []
-
-    async def append(number: int) -> Position:
-        while True:
-            try:
-                return await stream.append(b"%d" % number, producer="p", sequence=number)
-            except EarlierAppendFailed as error:
-                assert error.retriable and not error.ambiguous and error.producer == "p" and error.sequence == number
-                assert error.earlier is None or error.earlier < number
-                refused.append(number)
-            except (MetadataUnavailable, StreamFull):
-                pass
-            await asyncio.sleep(0.1 + 0.01 * (number * 7 % 10))
-
-    faults.is_away = True
-    for bookie in cluster.bookies.values():
-        bookie.misbehave = lambda request: HANG
-    tasks = [asyncio.create_task(append(number)) for number in range(1, 30)]
-    await asyncio.sleep(14)
-    faults.is_away = False
-    for bookie in cluster.bookies.values():
-        bookie.misbehave = None
-    positions = await asyncio.gather(*tasks)
-    await stream.close()
-    assert refused and EARLIEST not in positions
-    assert await messages(bk) == [b"%d" % number for number in range(30)]
-
-
-async def test_a_number_above_one_that_fails_in_this_tick_is_refused(cluster: SmallCluster) -> None:
-    """The failure is known to the caller before it is known here: of a batch its part would be left out."""
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=1.0))
-    await stream.append(b"0", producer="p", sequence=0)
-    for bookie in cluster.bookies.values():
-        bookie.misbehave = lambda request: HANG
-    refusals: list[TallyError] = []
-
-    def again(_: object) -> None:
-        try:
-            stream.append_nowait(b"2", producer="p", sequence=2)
-        except TallyError as error:
-            refusals.append(error)
-
-    before = stream.append_nowait(b"before")
-    before.add_done_callback(again)  # in the tick in which number 1 fails, before its owner hears of that
-    future = stream.append_nowait(b"1", producer="p", sequence=1)
-    with pytest.raises(TallyError):
-        await future
-    with pytest.raises(TallyError):
-        await before
-    assert [type(refusal) for refusal in refusals] == [EarlierAppendFailed]
-    for bookie in cluster.bookies.values():
-        bookie.misbehave = None
-    await stream.append(b"1", producer="p", sequence=1)
-    await stream.append(b"2", producer="p", sequence=2)
-    await stream.close()
-    assert await messages(bk) == [b"0", b"1", b"2"]
-
-
-async def test_what_was_accepted_while_numbers_were_read_waits_for_room(cluster: SmallCluster) -> None:
-    """Entries are longer than the messages by which they were counted."""
-    bk = cluster.client()
-    async with bk.open_stream(NAME, settings=StreamSettings(max_pending_bytes=10_000)) as stream:
-        futures: list[asyncio.Future[Position]] = []
-        with pytest.raises(StreamFull):
-            while True:
-                number = len(futures)
-                futures.append(stream.append_nowait(b"%d" % number, producer="p", sequence=number))
-        assert len(futures) > 30
-        await asyncio.gather(*futures)
-    assert await messages(bk) == [b"%d" % number for number in range(len(futures))]
-
-
-async def test_many_that_waited_for_the_numbers_are_pushed_in_many_turns(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dedup, "PUSHED_A_TURN", 3)
-    bk, turns = cluster.client(), 0
-    async with bk.open_stream(NAME) as stream:
-        futures = [stream.append_nowait(b"%d" % n, producer="p", sequence=n) for n in range(20)]
-        while dedup_of(stream).holds:
-            await asyncio.sleep(0)
-            turns += len(stream._owner.flow) > 0
-            if turns == 2:  # comes behind them
-                futures.append(stream.append_nowait(b"20", producer="p", sequence=20))
-                futures.append(stream.append_nowait(b"21"))
-        assert turns >= 5
-        await asyncio.gather(*futures)
-    assert await messages(bk) == [b"%d" % number for number in range(22)]
-
-
-async def test_what_waits_for_the_numbers_fails_when_the_stream_is_closed(cluster: SmallCluster) -> None:
-    bk = cluster.client()
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_bytes=3_000))
-    futures = [stream.append_nowait(b"%d" % n, producer="p", sequence=n) for n in range(10)]
-    await asyncio.sleep(0)
-    stream.abort()
-    results = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 1.0)
-    assert all(isinstance(result, StreamClosed) for result in results)
-
-
-def dedup_of(stream: Stream) -> dedup.Deduplication:
-    assert stream._dedup is not None
-    return stream._dedup
-
-
-async def fail_in_doubt(cluster: SmallCluster, stream: Stream, faults: StoreFaults, *, number: int) -> None:
-    """An append fails while its ledger cannot be closed; then somebody else closes that, with the append."""
-    faults.is_away = True
-    for bookie in cluster.bookies.values():
-        bookie.held = []
-    with pytest.raises(MetadataUnavailable):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    faults.is_away = False
-    for bookie in cluster.bookies.values():
-        bookie.held = None
-    await (await cluster.client(50).open_ledger(stream.last_confirmed.ledger, recover=True)).close()
-
-
-async def test_trimming_leaves_an_append_in_doubt(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what is in its ledger before that is closed: trimming must not take its number for read."""
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0, retention_s=5))
-    await stream.append(b"0", producer="p", sequence=0)
-    await stream.roll_over()
-    await stream.append(b"1", producer="p", sequence=1)
-    await fail_in_doubt(cluster, stream, faults, number=2)
-    assert len(await stream.trim()) == 1
-    await stream.append(b"2", producer="p", sequence=2)
-    await stream.close()
-    assert await messages(bk) == [b"1", b"2"]
-
-
-async def test_numbers_are_not_saved_as_read_beyond_an_append_in_doubt(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A save was under way when it failed, and the stream went on with appends that have no numbers."""
-    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 2)
-    is_released, save = asyncio.Event(), CursorStore.save
-
-    async def save_late(*arguments: Any) -> None:
-        await is_released.wait()
-        await save(*arguments)
-
-    monkeypatch.setattr(CursorStore, "save", save_late)
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0))
-    for number in range(4):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    await fail_in_doubt(cluster, stream, faults, number=4)
-    await stream.append(b"plain")
-    is_released.set()
-    await asyncio.sleep(1)
-    stream.abort()
-    async with cluster.client(2).open_stream(NAME, takeover=True) as again:
-        await again.append(b"4", producer="p", sequence=4)
-    assert await messages(bk) == [b"0", b"1", b"2", b"3", b"4", b"plain"]
-
-
 async def test_of_a_batch_what_is_stored_is_left_out(cluster: SmallCluster) -> None:
     bk = cluster.client()
     async with bk.open_stream(NAME) as stream:
@@ -448,3 +239,55 @@ async def test_names_that_owners_give_themselves_are_no_producers(cluster: Small
         await second.append(b"1", producer="p", sequence=1)
     state = (await bk.stream_context.catalog.read_cursor(NAME, "pulsar.dedup")).value.state
     assert state is not None and dict(state.properties) == {"p": 1}
+
+
+async def test_a_number_is_stored_with_the_last_chunk_of_its_message(cluster: SmallCluster) -> None:
+    """Whoever wrote chunks died between them, and repeats them all."""
+
+    def chunk(number: int, index: int) -> bytes:
+        metadata = MessageMetadata(
+            producer_name="p",
+            sequence_id=number,
+            publish_time=1,
+            uuid=f"p-{number}",
+            num_chunks_from_msg=2,
+            total_chunk_msg_size=2,
+            chunk_id=index,
+        ).SerializeToString()
+        return len(metadata).to_bytes(4, "big") + metadata + b"%d" % index
+
+    async with cluster.client().open_stream(NAME, settings=StreamSettings(entry_format="raw")) as raw:
+        for number, index in [(5, 0), (5, 1), (6, 0)]:
+            await raw.append(chunk(number, index))
+        second = raw.last_confirmed._replace(entry=1)
+    bk = cluster.client(2)
+    async with bk.open_stream(NAME) as stream:
+        assert await stream.append(b"five", producer="p", sequence=5) == second
+        await stream.append(b"six", producer="p", sequence=6)
+    assert await messages(bk) == [b"01", b"six"]
+
+
+async def test_numbers_are_those_of_java(cluster: SmallCluster) -> None:
+    most = (1 << 63) - 1
+    async with cluster.client().open_stream(NAME) as stream:
+        with pytest.raises(UsageError, match="sequence is"):
+            await stream.append(b"x", producer="p", sequence=most + 1)
+        with pytest.raises(UsageError, match="sequence is"):
+            await stream.append_batch([b"x", b"y"], producer="p", sequence=most)
+        with pytest.raises(UsageError, match="event_time"):
+            await stream.append(b"x", event_time=most + 1)
+        await stream.append_batch([b"x", b"y"], producer="p", sequence=most - 1)
+        await stream.append(b"z", event_time=most)
+
+
+async def test_nobody_opens_the_cursor_of_the_numbers(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        await stream.append(b"0", producer="p", sequence=0)
+        for durable in (True, False):
+            with pytest.raises(UsageError, match="numbers of appends"):
+                await bk.cursor(NAME, "pulsar.dedup", durable=durable)
+    await bk.delete_cursor(NAME, "pulsar.dedup")
+    async with bk.open_stream(NAME) as stream:
+        assert (await stream.append(b"0", producer="p", sequence=0)).entry == 0
+    assert await messages(bk) == [b"0"]
