@@ -14,6 +14,7 @@ from support.listening import open_to_others
 from support.spark_cluster import SparkCluster, running
 from support.topics import QUEUES, make_topic, send
 from tallystick import sync
+from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.rocketmq.wire.record import Message
 
 if TYPE_CHECKING:
@@ -91,3 +92,20 @@ def test_q17_tasks_of_a_dead_executor_are_read_again_and_once(
     rows = frame.mapInArrow(kill_an_executor_once(str(mark)), frame.schema).collect()
     assert mark.exists() and before - set(cluster.executors)
     assert [(row.entry, bytes(row.payload)) for row in rows] == list(enumerate(PAYLOADS))
+
+
+@pytest.mark.rule("Q17", "Q18")
+def test_q18_a_cluster_of_processes_reads_a_stream_though_an_executor_dies(
+    cluster: SparkCluster, spark: SparkSession, bk: sync.BookKeeper, uri: str, tmp_path: Path
+) -> None:
+    name, mark = "spark/standalone/persistent/s", tmp_path / "killed"
+    with bk.open_stream(name, settings=StreamSettings(max_entries_per_ledger=7)) as stream:
+        for start in range(0, len(PAYLOADS), 50):
+            stream.append_batch(PAYLOADS[start : start + 50])
+    options = {"uri": uri, "subscribe": name, "minPartitions": "6"}
+    frame = spark.read.format("tally-stream").options(**options).load()
+    assert frame.count() == len(PAYLOADS)
+    before = set(cluster.executors)
+    rows = frame.mapInArrow(kill_an_executor_once(str(mark)), frame.schema).collect()
+    assert mark.exists() and before - set(cluster.executors)
+    assert [bytes(row.value) for row in rows] == PAYLOADS
