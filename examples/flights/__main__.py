@@ -19,6 +19,7 @@ from examples.flights.processes import Cluster, IngestProcess
 from examples.flights.story import Run, Stage
 from examples.flights.stream_story import StreamRun, StreamStory
 from examples.flights.topic_story import QUEUES, TOPIC, TopicRun, TopicStory
+from examples.flights.writer import STREAM
 
 ALL_ROWS = 336_776
 BOOKIES, BROKERS = 4, "1+1"  # a master, and a slave for whom it waits
@@ -79,11 +80,10 @@ def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, T
         with stage(cluster, rows, console, "publishing") as first:
             stream = StreamStory(first, uri, source).play()
         spark.order(
-            format="tally-ledger",
-            options={"uri": uri, "ledgers": ",".join(map(str, stream.ledgers))},
+            format="tally-stream",
+            options={"uri": uri, "subscribe": STREAM},
             place=["ledger", "entry"],
-            payload="payload",
-            messages=True,
+            payload="value",
             table=str(folder / STREAM_TABLE),
         )
         with console.status("  Spark reads the bookies into a table"):

@@ -1,18 +1,15 @@
-"""Ledgers and a topic to typed Parquet tables through Spark, straight from bookies and brokers; a process of its own.
+"""A stream and a topic to typed Parquet tables through Spark, straight from bookies and brokers; a process of its own.
 
 Java and Spark take seconds to start, and the writing is paced: so this starts with it, and is told what is all written,
 a JSON line each on its standard input: ``{"format": …, "options": {…}, "place": [two columns], "payload": column,
-"table": …}``, and ``"messages": true`` where the payloads are the entries of a stream. It answers ``done`` in a line.
+"table": …}``. It answers ``done`` in a line.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from examples.flights.data import INTEGERS, ORDER, STRINGS
 
@@ -36,32 +33,12 @@ def typed(stored: DataFrame, place: list[str], payload: str) -> DataFrame:
     return flights.withColumn("event_time", event_time)
 
 
-def opened(stored: DataFrame, place: list[str], payload: str) -> DataFrame:
-    """The messages in the entries of a stream, one in each. An entry that is damaged fails the query."""
-
-    def messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from tallystick.spark import messages_of
-
-        for batch in batches:
-            entries = zip(*(batch[name].to_pylist() for name in [*place, payload]), strict=True)
-            data = []
-            for ledger, entry, stored in entries:
-                [message] = messages_of(ledger, entry, stored)
-                data.append(message)
-            columns = {name: batch[name] for name in place} | {payload: pa.array(data, pa.binary())}
-            yield pa.RecordBatch.from_pydict(columns)
-
-    return stored.mapInArrow(messages, stored.select(*place, payload).schema)
-
-
 def ingest(spark: SparkSession, order: dict[str, Any]) -> None:
     """Write a table. One task a core: the work is in the parsing, not in the bytes."""
     columns = ",".join([*order["place"], order["payload"]])
     cores = str(spark.sparkContext.defaultParallelism)
     options = {**order["options"], "columns": columns, "minPartitions": cores}
     stored = spark.read.format(order["format"]).options(**options).load()
-    if order.get("messages"):
-        stored = opened(stored, order["place"], order["payload"])
     typed(stored, order["place"], order["payload"]).write.mode("overwrite").parquet(order["table"])
 
 

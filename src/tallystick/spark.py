@@ -57,19 +57,6 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
     return register(builder.getOrCreate())
 
 
-def messages_of(ledger: int, entry: int, data: bytes, *, max_bytes: int = 16 << 20) -> list[bytes]:
-    """Returns the messages in an entry of a stream, which ``tally-ledger`` reads as it is stored: for ``mapInArrow``.
-
-    ``max_bytes`` is the most that they may have when they are decompressed. Raises CorruptEntry, which says where.
-    """
-    from tallystick.bookkeeper.wire.pulsar_messages import iter_messages, open_entry, plain_payload
-    from tallystick.bookkeeper.wire.stream_values import Position
-
-    opened = open_entry(data, position=Position(ledger, entry))
-    steps = iter_messages(opened, plain_payload(opened, max_bytes=max_bytes))
-    return [message.data for step in steps for message in step]
-
-
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if not home and shutil.which("java") is None:

@@ -13,7 +13,7 @@ import pytest
 
 from examples.flights import data, ingest, verify
 from examples.flights.acks import AckedRun
-from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
+from tallystick import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,30 +44,21 @@ def test_flights_come_out_as_they_went_in_whatever_the_time_zone(
     assert first == datetime(2013, 1, 1, 10, 15)  # UTC
 
 
-def entry_of(number: int, payload: bytes) -> bytes:
-    message = OutMessage(payload, "UA", 1357035300000)
-    return encode_entry([message], producer="flights", sequence=number, publish_time_ms=1_700_000_000_000)
-
-
-def test_messages_of_a_stream_come_out_of_its_entries(
-    spark: SparkSession, uri: str, write: Write, tmp_path: Path
+def test_messages_of_a_stream_become_the_same_table(
+    bk: sync.BookKeeper, spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:
-    source, table = data.load(ROWS), tmp_path / "table"
-    payloads = [payload for batch in data.payloads(source, 0, 1000) for payload in batch]
-    ledger = write([entry_of(number, payload) for number, payload in enumerate(payloads)])
-    options = {"uri": uri, "ledgers": str(ledger)}
-    order = {"format": "tally-ledger", "options": options, "place": PLACE, "payload": "payload", "table": str(table)}
-    ingest.ingest(spark, {**order, "messages": True})
+    source, table, name = data.load(ROWS), tmp_path / "table", "demo/test/persistent/flights"
+    with bk.open_stream(name) as stream:
+        for batch in data.payloads(source, 0, 1000):
+            appends = [stream.append_nowait(payload) for payload in batch]
+            ledger = appends[0].result().ledger
+            assert appends[-1].result().ledger == ledger
+    options = {"uri": uri, "subscribe": name}
+    ingest.ingest(
+        spark, {"format": "tally-stream", "options": options, "place": PLACE, "payload": "value", "table": str(table)}
+    )
     found = verify.compare(source, table, verify.LEDGERS, [AckedRun(ledger, 0, 0, ROWS, 0.0)])
     assert found.good and found.rows == ROWS
-
-
-def test_an_entry_that_is_no_message_fails_the_query(read: Read, write: Write) -> None:
-    payload = next(data.payloads(data.load(1), 0, 1))[0]
-    entry = entry_of(0, payload)
-    frame = ingest.opened(read(ledgers=write([entry, entry[:-1] + b"]"])), PLACE, "payload")
-    with pytest.raises(Exception, match="CorruptEntry"):
-        frame.collect()
 
 
 @pytest.mark.parametrize("payload", [b'{"row": 1, "year"', b'{"row": "many"}'])
