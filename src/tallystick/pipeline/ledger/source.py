@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,6 +21,7 @@ from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition, plan
 from tallystick.pipeline.ledger.pushdown import push
 from tallystick.pipeline.ledger.schema import COLUMNS
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
 from tallystick.pipeline.source_options import options_of_read, to_store
 
@@ -91,8 +91,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _report(count: int, total: int) -> None:
-    """On the planner's standard error, which is the driver's: Spark has no place for what a planner does."""
-    print(f"{FORMAT}: looked up {count:,} of {total:,} ledgers", file=sys.stderr, flush=True)
+    note(FORMAT, f"looked up {count:,} of {total:,} ledgers")
 
 
 class _Push:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,17 +20,25 @@ from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import LedgerId
-from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, NoSuchStream, TallyError, Unavailable
+from tallystick.errors import (
+    DigestMismatch,
+    MetadataUnavailable,
+    NoSuchEntry,
+    NoSuchLedger,
+    NoSuchStream,
+    TallyError,
+    Unavailable,
+)
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.progress import QueryCursors
+from tallystick.pipeline.stream.schema import FORMAT
 from tallystick.pipeline.stream.spans import size_of
 from tallystick.pipeline.stream.survey import AT_ONCE, matching_streams
 
 LIST_S = 1.0  # how often the streams of a pattern are looked for
 PATIENCE_S = 60.0  # a query goes on so long although too few bookies say how far a stream is confirmed
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,12 +75,19 @@ class StreamFollower:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._streams: Collection[str] = ()
         self._list_at = bk.context.clock.now()
+        self._listed_at = -math.inf
 
     async def streams(self) -> Collection[str]:
         """Returns the streams that the query reads: of a pattern as they were not long ago."""
         now = self.bk.context.clock.now()
         if now >= self._list_at:
-            self._streams = await matching_streams(self.bk, self.options)
+            try:
+                self._streams = await matching_streams(self.bk, self.options)
+                self._listed_at = now
+            except MetadataUnavailable as error:
+                if now > self._listed_at + PATIENCE_S:
+                    raise
+                note(FORMAT, f"streams of the pattern that are new are not looked for now: {error}")
             self._list_at = now + LIST_S
         return self._streams
 
@@ -125,7 +140,7 @@ class StreamFollower:
                     now = self.bk.context.clock.now()
                     if not is_patient or now > followed.seen_at + PATIENCE_S:
                         raise
-                    _LOG.warning("the end of a stream is not known now: stream=%s %s", stream, error)
+                    note(FORMAT, f"the end of a stream is not known now: stream={stream} {error}")
                     extent = self._of_list(followed, end=start)
                     return replace(extent, end=max(start, extent.first))
                 followed.seen_at = self.bk.context.clock.now()

@@ -6,24 +6,23 @@ batch says where it begins in every stream, and is the same when it is planned a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.admit import TriggerLimits, admit
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
 from tallystick.pipeline.stream.offsets import Offset, Positions, from_offset, to_offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
+from tallystick.pipeline.stream.schema import FORMAT
 from tallystick.pipeline.stream.spans import StreamSpan
 from tallystick.pipeline.stream.survey import partitions_of, survey_spans
 from tallystick.pipeline.worker import TaskWorker
 
 GO_ON = "failOnDataLoss=false goes on with what is left"
-
-_LOG = logging.getLogger(__name__)
 
 
 class StreamPlanner:
@@ -129,7 +128,8 @@ class StreamDecisions:
         extents = await follower.extents(
             {stream: positions.get(stream, EARLIEST) for stream in sorted(streams)}, is_patient=True
         )
-        self._require_named(extents, positions)
+        if self.options.fail_on_data_loss:
+            self._require_named(extents, positions)
         self.heads = extents
         return extents
 
@@ -163,4 +163,4 @@ class StreamDecisions:
     def _lost(self, error: NoSuchStream | NoSuchPosition) -> None:
         if self.options.fail_on_data_loss:
             raise type(error)(f"{error.message}: rows may be lost; {GO_ON}", **error.fields)
-        _LOG.warning("%s; the query goes on with what is left", error)
+        note(FORMAT, f"{error}; the query goes on with what is left")

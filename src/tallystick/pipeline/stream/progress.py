@@ -7,18 +7,17 @@ its cursors over from the one before, which may have died without a word.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import NoSuchPosition, NoSuchStream, StreamFenced, StreamOwned, TallyError
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.offsets import Positions
+from tallystick.pipeline.stream.schema import FORMAT
 
 AT_ONCE = 16  # cursors
 MOMENT_S = 1.0  # how long a batch waits for them
-
-_LOG = logging.getLogger(__name__)
 
 
 class QueryCursors:
@@ -54,9 +53,9 @@ class QueryCursors:
                 )
             except StreamOwned as error:
                 self._cursors[stream] = None
-                _LOG.warning("no cursor is moved: %s", error)
+                note(FORMAT, f"no cursor is moved: {error}")
             except (NoSuchStream, NoSuchPosition) as error:  # which whoever reads it hears of
-                _LOG.warning("no cursor is opened: %s", error)
+                note(FORMAT, f"no cursor is opened: {error}")
         await self.move({stream: at})
 
     async def _move(self, stream: str, at: Position) -> None:
@@ -68,8 +67,8 @@ class QueryCursors:
                     await cursor.ack_up_to(last)
         except StreamFenced as error:
             self._cursors[stream] = None
-            _LOG.warning("another query moves this cursor from now on: %s", error)
+            note(FORMAT, f"another query moves this cursor from now on: {error}")
         except TallyError as error:
-            _LOG.warning("a cursor is not moved now, but after the next batch: %s", error)
+            note(FORMAT, f"a cursor is not moved now, but after the next batch: {error}")
         finally:
             del self._moves[stream]

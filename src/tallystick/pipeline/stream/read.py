@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing
 
@@ -14,13 +13,12 @@ from tallystick.errors import NoSuchEntry
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.decode import RangeDecoder
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.rows import RowRun, arrays_of
-from tallystick.pipeline.stream.schema import COLUMNS
+from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 from tallystick.pipeline.worker import worker
-
-_LOG = logging.getLogger(__name__)
 
 
 def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -57,7 +55,7 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
                     "leaves out the rest of its ledger",
                     **{"stream": range_.stream, **error.fields},
                 ) from error
-            _LOG.warning("the rest of a ledger is left out: stream=%s %s", range_.stream, error)
+            note(FORMAT, f"the rest of a ledger is left out: stream={range_.stream} {error}")
 
 
 async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[list[RowRun], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tallystick.pipeline.columns import Columns
 
+FORMAT = "tally-stream"
 COLUMNS = Columns(
     {
         "stream": "string",

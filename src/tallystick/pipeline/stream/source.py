@@ -28,12 +28,10 @@ from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.offsets import Offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
-from tallystick.pipeline.stream.schema import COLUMNS
+from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 
 if TYPE_CHECKING:
     from tallystick.pipeline.stream.planner import StreamPlanner
-
-FORMAT = "tally-stream"
 
 
 class StreamDataSource(ReadOnlySource):

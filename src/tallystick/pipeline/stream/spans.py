@@ -7,7 +7,6 @@ told by the entries there, whatever has come behind them: so that a plan made ag
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -20,14 +19,14 @@ from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unavailable
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.plan import LedgerSpan
+from tallystick.pipeline.stream.schema import FORMAT
 
 TOGETHER = 1000  # ledgers whose metadata are read in one call
 BEFORE_ENTRIES = 1000  # so many entries before a ledger are within reach, if these many ledgers have them
 BEFORE_LEDGERS = 4
-
-_LOG = logging.getLogger(__name__)
 
 
 class StreamSpan(NamedTuple):
@@ -81,7 +80,7 @@ async def ledger_spans(
             except (NoSuchLedger, NoSuchEntry) as error:
                 if fail_on_data_loss:
                     raise
-                _LOG.warning("a ledger is left out: stream=%s %s", span.extent.stream, error)
+                note(FORMAT, f"a ledger is left out: stream={span.extent.stream} {error}")
     return tuple(found)
 
 

@@ -13,7 +13,14 @@ from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
-from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed, Unavailable, UsageError
+from tallystick.errors import (
+    MetadataUnavailable,
+    NoSuchPosition,
+    NoSuchStream,
+    PositionTrimmed,
+    Unavailable,
+    UsageError,
+)
 from tallystick.pipeline.stream import follow
 from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.follow import StreamFollower
@@ -230,13 +237,49 @@ async def test_streams_of_a_pattern_come_in_the_middle_of_a_query(
     assert await lenient.until_idle() == [] and set(lenient.at) == {other.name}
 
 
-async def test_a_stream_that_was_deleted_and_made_again(owner: ListedStream, query: Any) -> None:
+async def test_a_stream_that_was_deleted_and_made_again(
+    owner: ListedStream, query: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     await owner.create(entries(0, 1))
-    following = query(failOnDataLoss="false")
-    assert await following.until_idle() == values(0, 1)
+    following, strict = query(failOnDataLoss="false"), query()
+    assert await following.until_idle() == await strict.until_idle() == values(0, 1)
     await owner.delete()
+    with pytest.raises(NoSuchStream, match="a stream that the query reads is deleted: rows may be lost"):
+        await strict.trigger()
+    for _ in range(3):
+        await following.until_idle()  # there is none of the name
+    assert f"stream={NAME}" in (note := capsys.readouterr().err) and "goes on with what is left" in note
     await ListedStream(owner.client).create(entries(2))
     assert await following.until_idle() == values(0, 1, 2)
+
+
+async def test_a_stream_that_was_made_again_before_anybody_saw_it(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1))
+    following, strict = query(failOnDataLoss="false"), query()
+    assert await following.until_idle() == await strict.until_idle() == values(0, 1)
+    await owner.delete()
+    await ListedStream(owner.client).create(entries(2))
+    with pytest.raises((PositionTrimmed, NoSuchStream), match="rows may be lost"):
+        await strict.trigger()
+    assert await following.until_idle() == values(0, 1, 2)
+
+
+async def test_metadata_that_are_away_for_a_while_end_no_query_of_a_pattern(
+    owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    await owner.create(entries(0))
+    following = query(subscribePattern="tenant/.*")
+    assert await following.until_idle() == values(0)
+
+    async def away(*_: object) -> None:
+        raise MetadataUnavailable("it is away")
+
+    monkeypatch.setattr(MemoryStore, "children", away)
+    assert not await following.trigger()
+    monkeypatch.setattr(follow, "PATIENCE_S", -1.0)
+    with pytest.raises(MetadataUnavailable):
+        await following.trigger()
 
 
 async def test_a_stream_that_is_named_must_be_there_and_another_one_may_be_added(
