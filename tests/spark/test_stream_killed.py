@@ -1,0 +1,80 @@
+"""A streaming query whose driver is killed, JVM and all, and started again: each row is in its table once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tallystick import sync
+from tallystick.bookkeeper.stream.settings import StreamSettings
+
+pytestmark = pytest.mark.spark
+
+DRIVER = """
+import sys
+import tallystick.spark
+
+uri, stream, folder, trigger = sys.argv[1:]
+spark = tallystick.spark.session("local[2]", **{"spark.driver.memory": "1g", "spark.local.dir": folder})
+spark.sparkContext.setLogLevel("OFF")
+options = {"uri": uri, "subscribe": stream, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20",
+           "minPartitions": "2", "cursor": "etl"}
+rows = spark.readStream.format("tally-stream").options(**options).load()
+
+
+def write(batch, number):
+    batch.write.mode("overwrite").parquet(f"{folder}/table/batch={number}")  # a batch that comes again is the same
+
+
+query = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
+query = query.trigger(availableNow=True) if trigger == "now" else query.trigger(processingTime="20 milliseconds")
+query.start().awaitTermination()
+"""
+PATIENCE_S = 180.0
+
+
+@contextmanager
+def driver(uri: str, name: str, folder: Path, trigger: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", DRIVER, uri, name, str(folder), trigger], start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # its JVM and Python workers, too
+        process.wait()
+
+
+def begun(folder: Path) -> int:
+    """How many batches the checkpoint has."""
+    return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
+
+
+def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
+    bk: sync.BookKeeper, uri: str, tmp_path: Path
+) -> None:
+    name, values = "spark/killed/persistent/s", [b"%05d" % number for number in range(600)]
+    written = 0
+    with bk.open_stream(name, settings=StreamSettings(max_entries_per_ledger=30)) as stream:
+        for _ in range(3):
+            for value in values[written : written + 200]:
+                stream.append(value)
+            written += 200
+            batches = begun(tmp_path)
+            with driver(uri, name, tmp_path, "always") as process:
+                deadline = time.monotonic() + PATIENCE_S
+                while begun(tmp_path) < batches + 3:  # and it is at one now
+                    assert process.poll() is None and time.monotonic() < deadline
+                    time.sleep(0.01)
+        time.sleep(0.5)  # the stream tells its LAC
+        with driver(uri, name, tmp_path, "now") as process:
+            assert process.wait(PATIENCE_S) == 0
+    rows = [row for path in (tmp_path / "table").glob("batch=*") for row in pq.read_table(path).to_pylist()]
+    assert sorted(row["value"] for row in rows) == values
