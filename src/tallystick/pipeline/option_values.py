@@ -4,6 +4,7 @@ other rows."""
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
@@ -15,6 +16,8 @@ CUTTING = {
     "maxBytesPerPartition": "about how much one task reads (default 134217728; a suffix k, m or g may be used)",
     "minPartitions": "make at least about this many partitions, to use more cores (default 1)",
 }
+_DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -74,6 +77,15 @@ class OptionValues:
         if not (digits.isascii() and digits.isdecimal()) or int(digits) < 1:
             raise UsageError(f"{name} is a number of bytes, as in 67108864 or 64m", value=text)
         return int(digits) * unit
+
+    def seconds(self, name: str, default: float) -> float:
+        """As in 500ms, 10s, 15m or 2h; a number alone is in ms."""
+        match = _DURATION.fullmatch(self.text(name).strip().lower())
+        if name not in self:
+            return default
+        if match is None:
+            raise UsageError(f"{name} is a time, as in 500ms, 10s, 15m or 2h", value=self.text(name))
+        return int(match[1]) * _UNITS_S[match[2] or "ms"]
 
     def limits(self) -> Limits:
         largest = self.size("maxBytesPerPartition", Limits().max_partition_bytes)

@@ -40,3 +40,15 @@ def test_a_choice_is_one_of_its_words() -> None:
     assert OptionValues({"other": " TWO"}, KNOWN).choice("other", ("one", "two")) == "two"
     with pytest.raises(UsageError, match="other is one or two"):
         OptionValues({"other": "three"}, KNOWN).choice("other", ("one", "two"))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("10s", 10), ("15 M", 900), ("2h", 7200), ("250", 0.25)])
+def test_times(text: str, seconds: float) -> None:
+    assert OptionValues({"a": text}, {"a": ""}).seconds("a", 1.0) == seconds
+    assert OptionValues({}, {"a": ""}).seconds("a", 1.0) == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1d", "1.5s"])
+def test_other_texts_are_no_times(text: str) -> None:
+    with pytest.raises(UsageError, match="a is a time, as in 500ms"):
+        OptionValues({"a": text}, {"a": ""}).seconds("a", 1.0)

@@ -19,10 +19,13 @@ from tallystick.pipeline.stream.offsets import Positions
 
 @dataclass(frozen=True)
 class TriggerLimits:
-    """At most so much for a batch, None for any amount."""
+    """At most so much for a batch, None for any amount; and ``min_entries``, unless the batch before it began
+    ``max_delay_s`` ago."""
 
     entries: int | None = None
     bytes: int | None = None
+    min_entries: int | None = None
+    max_delay_s: float = 900.0
 
 
 class LedgerBacklog(NamedTuple):
@@ -54,6 +57,11 @@ def admit(starts: Positions, extents: Mapping[str, StreamExtent], limits: Trigge
         end = _end(pieces, most_entries, most_bytes)
         ends[stream] = extents[stream].next(end) if end is not None else starts[stream]
     return ends
+
+
+def entries_behind(starts: Positions, extents: Mapping[str, StreamExtent]) -> int:
+    """Returns how many entries there are to be read from ``starts`` on."""
+    return sum(piece.entries for stream, at in starts.items() for piece in backlog(extents[stream], at))
 
 
 def backlog(extent: StreamExtent, start: Position) -> list[LedgerBacklog]:

@@ -20,7 +20,7 @@ from tallystick.pipeline.stream.schema import COLUMNS
 
 # What only one kind of query has.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "cursor")
+FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "cursor")
 
 OPTIONS = {
     "path": "what load(path) says: the streams, as in subscribe",
@@ -43,6 +43,8 @@ OPTIONS = {
     "any number)",
     "maxOffsetsPerTrigger": "about the most entries of a batch of a streaming query (default: any number)",
     "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
+    "minOffsetsPerTrigger": "of a streaming query: no batch before there are so many entries (default 1)",
+    "maxTriggerDelay": "or the last batch was so long ago, as in 500ms, 10s, 15m or 2h (default 15m)",
     "cursor": "the cursor of each stream that a streaming query moves behind itself (default: none)",
 }
 
@@ -100,11 +102,20 @@ class StreamSourceOptions:
             fail_on_data_loss=values.choice("failOnDataLoss", ("true", "false")) == "true",
             is_raw=is_raw,
             limits=values.limits(),
-            trigger=TriggerLimits(
-                values.integer("maxOffsetsPerTrigger", 0, least=1) or None, values.size("maxBytesPerTrigger", 0) or None
-            ),
+            trigger=_trigger(values),
             cursor=cursor_name(values.text("cursor")) if "cursor" in values else None,
         )
+
+
+def _trigger(values: OptionValues) -> TriggerLimits:
+    most = values.integer("maxOffsetsPerTrigger", 0, least=1) or None
+    least = values.integer("minOffsetsPerTrigger", 0, least=1) or None
+    if most is not None and least is not None and least > most:
+        raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger", least=least, most=most)
+    if least is None and "maxTriggerDelay" in values:
+        raise UsageError("maxTriggerDelay says nothing without minOffsetsPerTrigger")
+    delay_s = values.seconds("maxTriggerDelay", TriggerLimits().max_delay_s)
+    return TriggerLimits(most, values.size("maxBytesPerTrigger", 0) or None, least, delay_s)
 
 
 def _subscription(values: OptionValues) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
 from tallystick.pipeline.notes import note
-from tallystick.pipeline.stream.admit import TriggerLimits, admit
+from tallystick.pipeline.stream.admit import TriggerLimits, admit, entries_behind
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
 from tallystick.pipeline.stream.offsets import Offset, Positions, from_offset, to_offset
@@ -66,6 +66,7 @@ class StreamDecisions:
         self.options = options
         self.heads: Mapping[str, StreamExtent] | None = None
         self._is_frozen = False
+        self._batch_at: float | None = None  # when the last batch began
 
     async def freeze(self, follower: StreamFollower) -> None:
         """From now on nothing that comes is seen (Trigger.AvailableNow)."""
@@ -95,8 +96,12 @@ class StreamDecisions:
         for stream in sorted(positions.keys() - extents.keys()):
             self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
         starts = {stream: self._resumed(at, extents[stream]) for stream, at in positions.items() if stream in extents}
-        ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
+        now = follower.bk.context.clock.now()
+        if not new and self._waits(starts, extents, limits, now):
+            return positions
+        self._batch_at = now
+        ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         if follower.cursors is not None:
             await follower.cursors.open({**starts, **new})
         return {**ends, **new}
@@ -120,6 +125,13 @@ class StreamDecisions:
                 continue
             spans.append(StreamSpan(extent, self._resumed(start, extent), end))
         return partitions_of(await survey_spans(follower.bk, self.options, spans), self.options)
+
+    def _waits(self, starts: Positions, extents: Mapping[str, StreamExtent], limits: TriggerLimits, now: float) -> bool:
+        """Whether what is new is too little for a batch by now."""
+        if limits.min_entries is None or self._is_frozen:
+            return False
+        self._batch_at = now if self._batch_at is None else self._batch_at
+        return now < self._batch_at + limits.max_delay_s and entries_behind(starts, extents) < limits.min_entries
 
     async def _extents(self, follower: StreamFollower, positions: Positions) -> Mapping[str, StreamExtent]:
         if self._is_frozen and self.heads is not None:

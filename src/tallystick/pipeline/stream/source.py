@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -108,11 +109,13 @@ class StreamFollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self.planner.latest(start, limits)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark knows no limit that is both; what it says of ours is only whether they count.
+        # Spark knows no limit that is several; what it says of ours is only whether they count.
         limits = self.options.trigger
         if limits.entries is not None:
             return ReadMaxRows(limits.entries)
-        return ReadAllAvailable() if limits.bytes is None else ReadMaxBytes(limits.bytes)
+        if limits.bytes is not None:
+            return ReadMaxBytes(limits.bytes)
+        return ReadAllAvailable() if limits.min_entries is None else ReadMinRows(limits.min_entries)
 
     def reportLatestOffset(self) -> Offset | None:
         return self.planner.heads()

@@ -4,6 +4,7 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.schema import COLUMNS
 
@@ -32,6 +33,9 @@ def test_all_of_them() -> None:
     assert (options.start.default, options.end.timestamp_ms) == ("latest", 7)
     assert options.limits == Limits(1 << 20, 3, 9)
     assert parse(subscribe=S, entryFormat="raw").is_raw
+    following = parse(subscribe=S, maxOffsetsPerTrigger="9", maxBytesPerTrigger="2k", minOffsetsPerTrigger="3",
+                      maxTriggerDelay="90s", cursor="etl")  # fmt: skip
+    assert following.trigger == TriggerLimits(9, 2048, 3, 90.0) and following.cursor == "etl"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,10 @@ def test_all_of_them() -> None:
         ({"subscribe": S, "failOnDataLoss": "maybe"}, "failOnDataLoss is true or false"),
         ({"subscribe": S, "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a whole number from 1"),
         ({"subscribe": S, "uri": "memory://x"}, "memory"),
+        ({"subscribe": S, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is above maxOffsetsPerTrigger"),
+        ({"subscribe": S, "maxTriggerDelay": "1m"}, "says nothing without minOffsetsPerTrigger"),
+        ({"subscribe": S, "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1 day"}, "maxTriggerDelay is a time"),
+        ({"subscribe": S, "cursor": ".."}, "a cursor needs a name"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, str], text: str) -> None:

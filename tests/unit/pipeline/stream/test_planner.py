@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -393,3 +394,23 @@ def test_what_is_of_the_other_kind_of_query_is_refused() -> None:
     for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
         with pytest.raises(UsageError, match=f"{option} is an option of spark.readStream"):
             wanted(follows=False, **{option: "1"})
+
+
+async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1))
+    following = query(minOffsetsPerTrigger="3", maxTriggerDelay="1s")
+    assert not await following.trigger()
+    await owner.append(*entries(2))
+    await owner.roll()
+    assert await following.trigger() and following.rows == values(0, 1, 2)
+    await owner.append(*entries(3))
+    await owner.tell_lac()
+    assert not await following.trigger()
+    await asyncio.sleep(1.0)
+    assert await following.trigger() and following.rows == values(0, 1, 2, 3)
+    following.restart()
+    await owner.append(*entries(4))
+    await owner.roll()
+    assert not await following.trigger()
+    await following.decisions.freeze(following.follower)
+    assert await following.until_idle() == values(0, 1, 2, 3, 4)
