@@ -59,7 +59,7 @@ def test_all_of_them() -> None:
         ({"subscribe": S, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is above maxOffsetsPerTrigger"),
         ({"subscribe": S, "maxTriggerDelay": "1m"}, "says nothing without minOffsetsPerTrigger"),
         ({"subscribe": S, "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1 day"}, "maxTriggerDelay is a time"),
-        ({"subscribe": S, "cursor": ".."}, "a cursor needs a name"),
+        ({"subscribe": S, "cursor": ".."}, "the name of a cursor"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, str], text: str) -> None:
