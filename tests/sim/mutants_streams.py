@@ -35,8 +35,8 @@ STREAM_MUTANTS = (
     _planted(
         "what a new owner drops is noted nowhere (S8)",
         "opening.py",
-        "return ListChange(replace(info, ledgers=ledgers), dropped, (ledger,))",
-        "return ListChange(replace(info, ledgers=ledgers), (), (ledger,))",
+        "return ListChange(as_owned(replace(info, ledgers=ledgers)), dropped, (ledger,))",
+        "return ListChange(as_owned(replace(info, ledgers=ledgers)), (), (ledger,))",
         "S8",
         1,
     ),
@@ -274,7 +274,7 @@ STREAM_MUTANTS = (
     _planted(
         "a deletion condemns nothing (S4)",
         "catalog.py",
-        '            await self.store.change(Update(self.paths.going(stream, ledger), b"condemned", 0))\n',
+        "            await self.store.change(Update(self.paths.going(stream, ledger), CONDEMNED, 0))\n",
         "            await self.store.sync()\n",
         "",
         228,
