@@ -287,21 +287,19 @@ STREAM_MUTANTS = (
         "S8",
         0,
     ),
-    _planted(
+    Mutant(
         "a condemned ledger is listed (S4)",
-        "catalog.py",
+        STREAM + "catalog.py",
         "cursor=cursor), 0) for ledger in settled]",
         "cursor=cursor)) for ledger in settled]",
-        "",
-        228,
+        killer="tests/unit/bookkeeper/stream/test_deletion.py",
     ),
-    _planted(
+    Mutant(
         "a cursor's deletion forgets what was made for it (S8)",
-        "catalog.py",
+        STREAM + "catalog.py",
         "        dead = sorted({*noted, *unused})\n",
         "        dead = sorted(noted)\n",
-        "S8",
-        197,
+        killer="tests/unit/bookkeeper/stream/test_cursor_store.py",
     ),
     _planted(
         "a new cursor ledger begins empty (S6)",
