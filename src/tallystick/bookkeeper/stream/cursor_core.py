@@ -192,7 +192,8 @@ class CursorCore:
             self.changes += rest != unacked
 
     def reset(self, at: Position, batch_size: int = 0) -> None:
-        """Make this entry or message the first that is not acknowledged, and forget all else (a seek)."""
+        """Make this entry or message the first that is not acknowledged, and forget all else (a seek). Where the list
+        has its ledger no more, as that was trimmed just now, it is the first one behind it."""
         self.changes += 1
         self.resets += 1
         for ledger in tuple(self._order):
@@ -200,6 +201,7 @@ class CursorCore:
         self.mark = Position(at.ledger, at.entry - 1)
         if 0 < at.batch_index < batch_size:
             self._set_batch(at.of_entry, ((1 << batch_size) - 1) & ~((1 << at.batch_index) - 1))
+        self.listed(self.counts)
 
     def _unacked(self, entry: Position, batch_size: int) -> int:
         acks, full = self._acks.get(entry.ledger), (1 << batch_size) - 1

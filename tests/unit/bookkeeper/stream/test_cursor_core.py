@@ -171,6 +171,14 @@ def test_a_reset_moves_back_and_forgets_what_was_acknowledged() -> None:
     assert core.backlog == 7
 
 
+@pytest.mark.parametrize("place", [Position(5, 2), Position(5, 2, 1)])
+def test_a_seek_to_what_was_trimmed_just_now_goes_to_what_is_left(place: Position) -> None:
+    core = cursor((5, 4), (6, 3), (7, 2))
+    core.listed(counts((6, 3), (7, 2)))
+    core.reset(place, 3)
+    assert (core.mark, core.backlog, core.state()) == (Position(6, -1), 5, CursorState(Position(6, -1)))
+
+
 def test_too_many_batches_in_part_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor_core, "MOST_BATCH_BYTES", 300)
     core = cursor((5, 100))
