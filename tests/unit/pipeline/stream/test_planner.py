@@ -414,3 +414,21 @@ async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: Listed
     assert not await following.trigger()
     await following.decisions.freeze(following.follower)
     assert await following.until_idle() == values(0, 1, 2, 3, 4)
+
+
+@pytest.mark.rule("Q6", "Q19")
+async def test_q19_rows_come_once_though_another_owner_takes_the_stream(cluster: SmallCluster, query: Any) -> None:
+    """What the first owner had not told to be confirmed comes when the second one has recovered it."""
+    first = cluster.client(3)
+    stream = await first.open_stream(NAME)
+    for number in range(4):
+        await stream.append(b"%d" % number)
+    following = query()
+    await following.until_idle()
+    assert following.rows == values(*range(len(following.rows)))
+    async with cluster.client(4).open_stream(NAME, takeover=True) as successor:
+        assert await following.until_idle() == values(*range(4))
+        await successor.append(b"4")
+        await asyncio.sleep(0.3)
+        assert await following.until_idle() == values(*range(5))
+    stream.abort()
