@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
+from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
@@ -116,6 +117,16 @@ class StreamFollower:
         if not info.ledgers or info.ledgers[-1].ledger < end.ledger:
             info = await stream_list.sync()
         return StreamExtent(stream, info.ledgers, end, stream_list.trimmed)
+
+    def is_read(self, extent: StreamExtent, position: Position) -> bool:
+        """Whether all that was deleted at and behind a position of the query was read by it: so its cursor says."""
+        followed = self._followed.get(extent.stream)
+        return (
+            self.cursors is not None
+            and followed is not None
+            and self.cursors.kept_from(extent.stream) == extent.first.ledger
+            and expired_in(followed.stream_list.info) < position
+        )
 
     async def first_published(self, stream: str, time_ms: int) -> Position:
         """Returns the position of the first entry that was published at this time or later. Raises NoSuchStream, and as

@@ -95,7 +95,10 @@ class StreamDecisions:
         extents = await self._extents(follower, positions)
         for stream in sorted(positions.keys() - extents.keys()):
             self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
-        starts = {stream: self._resumed(at, extents[stream]) for stream, at in positions.items() if stream in extents}
+        positions = {stream: at for stream, at in positions.items() if stream in extents}
+        if follower.cursors is not None:
+            await follower.cursors.open(positions)
+        starts = {stream: self._resumed(follower, at, extents[stream]) for stream, at in positions.items()}
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
         now = follower.bk.context.clock.now()
         if not new and self._waits(starts, extents, limits, now):
@@ -103,7 +106,7 @@ class StreamDecisions:
         self._batch_at = now
         ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         if follower.cursors is not None:
-            await follower.cursors.open({**starts, **new})
+            await follower.cursors.open(new)
         return {**ends, **new}
 
     async def commit(self, follower: StreamFollower, positions: Positions) -> None:
@@ -113,6 +116,8 @@ class StreamDecisions:
 
     async def partitions(self, follower: StreamFollower, starts: Positions, ends: Positions) -> list[StreamPartition]:
         """Returns the partitions of a batch, which hang on its two ends alone. Raises as ``latest``."""
+        if follower.cursors is not None:
+            await follower.cursors.open(starts)
         spans: list[StreamSpan] = []
         for stream, end in ends.items():
             start = starts.get(stream, end)  # one that is new is not read yet
@@ -123,7 +128,7 @@ class StreamDecisions:
             except NoSuchStream:
                 self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
                 continue
-            spans.append(StreamSpan(extent, self._resumed(start, extent), end))
+            spans.append(StreamSpan(extent, self._resumed(follower, start, extent), end))
         return partitions_of(await survey_spans(follower.bk, self.options, spans), self.options)
 
     def _waits(self, starts: Positions, extents: Mapping[str, StreamExtent], limits: TriggerLimits, now: float) -> bool:
@@ -159,14 +164,15 @@ class StreamDecisions:
         pattern = self.options.pattern
         return stream in self.options.streams if pattern is None else pattern.fullmatch(stream) is not None
 
-    def _resumed(self, position: Position, extent: StreamExtent) -> Position:
+    def _resumed(self, follower: StreamFollower, position: Position, extent: StreamExtent) -> Position:
         """Returns where reading goes on in a stream."""
         if self._is_frozen and position >= extent.end:
             return position
         try:
             return extent.next(position)
         except PositionTrimmed as error:
-            self._lost(error)
+            if not follower.is_read(extent, position):
+                self._lost(error)
             return extent.first
         except NoSuchPosition as error:
             self._lost(error)

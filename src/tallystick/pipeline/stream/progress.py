@@ -11,6 +11,7 @@ import asyncio
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchPosition, NoSuchStream, StreamFenced, StreamOwned, TallyError
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.offsets import Positions
@@ -25,6 +26,7 @@ class QueryCursors:
 
     def __init__(self, bk: BookKeeper, name: str, *, is_raw: bool) -> None:
         self._bk, self._name, self._entry_format = bk, name, "raw" if is_raw else "pulsar"
+        self._opened_at: dict[str, Position] = {}  # the marks that they had
         self._cursors: dict[str, Cursor | None] = {}  # None: others keep the stream's cursors, or this one
         self._moves: dict[str, asyncio.Task[None]] = {}  # that are under way
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -42,15 +44,22 @@ class QueryCursors:
         if self._moves:
             await asyncio.wait(tuple(self._moves.values()), timeout=MOMENT_S)
 
+    def kept_from(self, stream: str) -> LedgerId | None:
+        """Returns the ledger from whose beginning on the cursor of a stream has kept all until it was opened here: what
+        was before is deleted, and was read by this query before, or has expired. None if it is not so."""
+        mark = self._opened_at.get(stream, EARLIEST)
+        return mark.ledger if mark.entry == -1 and mark != EARLIEST else None
+
     async def _open(self, stream: str, at: Position) -> None:
         if stream in self._cursors:
             return
         start = "beginning" if at == EARLIEST else at
         async with self._gate:
             try:
-                self._cursors[stream] = await self._bk.cursor(
+                cursor = await self._bk.cursor(
                     stream, self._name, start=start, takeover=True, entry_format=self._entry_format
                 )
+                self._cursors[stream], self._opened_at[stream] = cursor, cursor.mark
             except StreamOwned as error:
                 self._cursors[stream] = None
                 note(FORMAT, f"no cursor is moved: {error}")

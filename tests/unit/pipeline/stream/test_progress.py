@@ -9,12 +9,16 @@ import pytest
 from support.listed_streams import NAME, ListedStream, pulsar_entry
 from support.small_cluster import SmallCluster
 from support.stream_partitions import wanted
+from support.waiting import until
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.errors import PositionTrimmed
 from tallystick.pipeline.stream import progress
 from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.follow import StreamFollower
 from tallystick.pipeline.stream.offsets import Positions
+from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.planner import StreamDecisions
 
 OPTIONS = wanted(follows=True, cursor="etl", startingOffsets="earliest")
@@ -39,6 +43,9 @@ class Planner:
 
     async def latest(self, positions: Positions) -> Positions:
         return await self.decisions.latest(self.follower, positions, TriggerLimits())
+
+    async def partitions(self, start: Positions, end: Positions) -> list[StreamPartition]:
+        return await self.decisions.partitions(self.follower, start, end)
 
     async def commit(self, positions: Positions) -> None:
         await self.decisions.commit(self.follower, positions)
@@ -111,3 +118,49 @@ async def test_bookies_that_are_down_hold_up_no_batch(cluster: SmallCluster, mon
         async with asyncio.timeout(5):
             await planner.commit(end)
             await planner.commit(end)
+
+
+async def test_a_ledger_that_the_query_had_read_is_no_loss_though_it_is_deleted_while_the_query_is_away(
+    cluster: SmallCluster,
+) -> None:
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        read = await stream.append(b"0")
+        await asyncio.sleep(0.3)
+        planner = Planner(cluster, 11)
+        end = await planner.latest(await planner.initial())
+        await planner.commit(end)
+        await stream.roll_over()
+        kept = await stream.append(b"1")
+        await until(lambda: trimmed(cluster, read))
+        after = Planner(cluster, 12)
+        [partition] = await after.partitions(end, {NAME: kept._replace(entry=1)})  # of a batch that was begun before
+        assert [(range_.ledger, range_.first) for range_ in partition.ranges[0].ranges] == [(kept.ledger, 0)]
+        await asyncio.sleep(0.3)
+        assert await Planner(cluster, 13).latest(end) == {NAME: kept._replace(entry=1)}
+
+
+async def test_what_expired_before_the_query_had_read_it_is_lost(cluster: SmallCluster) -> None:
+    ttl_s = 2.0
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0, ttl_s=ttl_s)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        read = await stream.append(b"0")
+        await asyncio.sleep(0.3)
+        planner = Planner(cluster, 11)
+        end = await planner.latest(await planner.initial())
+        await planner.commit(end)
+        await stream.append(b"1")
+        await asyncio.sleep(ttl_s + 0.1)
+        await stream.trim()
+        await stream.roll_over()
+        await stream.append(b"2")  # which is not that old
+        await until(lambda: trimmed(cluster, read, stream))
+        with pytest.raises(PositionTrimmed, match="rows may be lost"):
+            await Planner(cluster, 12).latest(end)
+
+
+async def trimmed(cluster: SmallCluster, position: Position, stream: Stream | None = None) -> bool:
+    if stream is not None:
+        await stream.trim()
+    listed = await cluster.client(78).stream_context.catalog.read(NAME, synced=True)
+    return all(each.ledger > position.ledger for each in listed.value.ledgers)
