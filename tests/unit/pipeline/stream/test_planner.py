@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from support.listed_streams import NAME, ListedStream, pulsar_entry
+from support.following_queries import FollowingQuery, entries, values
+from support.listed_streams import NAME, ListedStream
 from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import (
     MetadataUnavailable,
@@ -24,57 +24,7 @@ from tallystick.errors import (
 )
 from tallystick.pipeline.stream import follow
 from tallystick.pipeline.stream.admit import TriggerLimits
-from tallystick.pipeline.stream.follow import StreamFollower
-from tallystick.pipeline.stream.offsets import Positions
-from tallystick.pipeline.stream.options import StreamSourceOptions
-from tallystick.pipeline.stream.plan import StreamPartition
-from tallystick.pipeline.stream.planner import StreamDecisions
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
-
-
-def entries(*numbers: int) -> list[bytes]:
-    return [pulsar_entry(b"%d" % number, time_ms=1_000_000 + 1000 * number) for number in numbers]
-
-
-class FollowingQuery:
-    """A query without Spark: its position, and the rows that it has read."""
-
-    def __init__(self, cluster: SmallCluster, options: StreamSourceOptions) -> None:
-        self._cluster, self.options = cluster, options
-        self.rows: list[bytes] = []
-        self.at: Positions | None = None
-        self._client = 100
-        self.follower = self.restart()
-
-    def restart(self) -> StreamFollower:
-        """Another planner process, which knows nothing."""
-        self._client += 1
-        self.decisions = StreamDecisions(self.options)
-        self.follower = StreamFollower(self.client(), self.options)
-        return self.follower
-
-    def client(self) -> BookKeeper:
-        return self._cluster.client(self._client)
-
-    async def trigger(self, limits: TriggerLimits | None = None) -> bool:
-        """Returns whether there was a batch."""
-        if self.at is None:
-            self.at = await self.decisions.initial(self.follower)
-        end = await self.decisions.latest(self.follower, self.at, limits or self.options.trigger)
-        if end == self.at:
-            return False
-        partitions = await self.partitions(self.at, end)
-        self.rows += [row["value"] for row in await rows_of(partitions)]
-        self.at = end
-        return True
-
-    async def partitions(self, start: Positions, end: Positions) -> list[StreamPartition]:
-        return await self.decisions.partitions(self.follower, start, end)
-
-    async def until_idle(self) -> list[bytes]:
-        while await self.trigger():
-            pass
-        return self.rows
 
 
 @pytest.fixture
@@ -84,10 +34,6 @@ def query(cluster: SmallCluster) -> Any:
         return FollowingQuery(cluster, wanted(follows=True, **{**named, **options}))
 
     return make
-
-
-def values(*numbers: int) -> list[bytes]:
-    return [b"%d" % number for number in numbers]
 
 
 async def test_rows_come_once_over_ledgers_and_planners(owner: ListedStream, query: Any) -> None:
@@ -414,21 +360,3 @@ async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: Listed
     assert not await following.trigger()
     await following.decisions.freeze(following.follower)
     assert await following.until_idle() == values(0, 1, 2, 3, 4)
-
-
-@pytest.mark.rule("Q6", "Q19")
-async def test_q19_rows_come_once_though_another_owner_takes_the_stream(cluster: SmallCluster, query: Any) -> None:
-    """What the first owner had not told to be confirmed comes when the second one has recovered it."""
-    first = cluster.client(3)
-    stream = await first.open_stream(NAME)
-    for number in range(4):
-        await stream.append(b"%d" % number)
-    following = query()
-    await following.until_idle()
-    assert following.rows == values(*range(len(following.rows)))
-    async with cluster.client(4).open_stream(NAME, takeover=True) as successor:
-        assert await following.until_idle() == values(*range(4))
-        await successor.append(b"4")
-        await asyncio.sleep(0.3)
-        assert await following.until_idle() == values(*range(5))
-    stream.abort()

@@ -1,0 +1,61 @@
+"""Streaming queries of streams that owners and sinks write."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.following_queries import FollowingQuery, values
+from support.listed_streams import NAME
+from support.small_cluster import SmallCluster
+from support.stream_partitions import wanted
+from support.waiting import until
+from tallystick.bookkeeper.wire.stream_values import EARLIEST
+
+
+@pytest.fixture
+async def following(cluster: SmallCluster) -> FollowingQuery:
+    return FollowingQuery(cluster, wanted(follows=True, startingOffsets="earliest", maxOffsetsPerTrigger="3"))
+
+
+@pytest.mark.rule("Q6", "Q19")
+async def test_q19_rows_come_once_though_another_owner_takes_the_stream(
+    cluster: SmallCluster, following: FollowingQuery
+) -> None:
+    """What the first owner had not told to be confirmed comes when the second one has recovered it."""
+    first = cluster.client(3)
+    stream = await first.open_stream(NAME)
+    for number in range(4):
+        await stream.append(b"%d" % number)
+    await following.until_idle()
+    assert following.rows == values(*range(len(following.rows)))
+    async with cluster.client(4).open_stream(NAME, takeover=True) as successor:
+        assert await following.until_idle() == values(*range(4))
+        await successor.append(b"4")
+        await asyncio.sleep(0.3)
+        assert await following.until_idle() == values(*range(5))
+    stream.abort()
+
+
+@pytest.mark.rule("Q18")
+async def test_q18_batches_that_a_sink_commits_are_rows_once(cluster: SmallCluster, following: FollowingQuery) -> None:
+    """Such a stream has no open ledger: each commit lists closed ones."""
+    bk = cluster.client(3)
+    sink = await bk.open_sink(NAME, application="etl", query="q")
+    assert not await following.trigger() and following.at == {NAME: EARLIEST}
+    for batch in range(3):
+        written = []
+        for partition in range(2):
+            async with bk.sink_attempt(sink.ticket, batch, partition) as attempt:
+                await attempt.append(b"%d" % (2 * batch + partition))
+                written.append(await attempt.close())
+        assert await following.until_idle() == values(*range(2 * batch))  # nothing before the commit
+        await sink.commit(batch, [ledger for ledger in written if ledger is not None])
+        await until_read(following, 2 * batch + 2)
+    following.restart()
+    assert await following.until_idle() == values(*range(6))
+
+
+async def until_read(following: FollowingQuery, count: int) -> None:
+    await until(lambda: following.has_read(count))
