@@ -166,7 +166,11 @@ class StreamsLife:
         if needs_v3 and wire == "v2":
             wire = "auto"
         client = replace(CLIENT, wire=wire, no_quorum_s=plan.no_quorum_s)
-        settings = StreamClientSettings(plan.lease_s, max_entries_per_cursor_ledger=plan.max_cursor_entries)
+        settings = StreamClientSettings(
+            plan.lease_s,
+            max_entries_per_cursor_ledger=plan.max_cursor_entries,
+            dedup_interval_entries=plan.dedup_interval,
+        )
         self._clients.append(StreamClientHost(self._world, number, name, client=client, streams=settings))
         return self._clients[-1]
 
@@ -214,6 +218,8 @@ class StreamsLife:
                 shared, self._plan.owners[0], shared.chance(), stream, judge.opened("heir", after), Producer("heir")
             )
             appends = [owner.append() for _ in range(APPENDED)]
+            if self._plan.saves_numbers:
+                await owner.append_numbered()  # who numbers deletes what those before left of a save
             await owner.wait()
             if any(append is None or append.exception() is not None for append in appends):
                 judge.fail("S9", f"the heir cannot append: {appends}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tallystick.sim.streams_plan import CursorPlan, OwnerPlan, StreamsPlan
+from tallystick.sim.streams_plan import DEDUP_INTERVAL, CursorPlan, OwnerPlan, StreamsPlan
 
 PART = 0.4  # of all lives
 STORM_S = 3.0
@@ -58,7 +58,10 @@ def _failing_lease(plan: StreamsPlan, rng: random.Random) -> StreamsPlan:
 
 
 def _moving_numbers(plan: StreamsPlan, rng: random.Random) -> StreamsPlan:
-    """Numbered appends are repeated after changes of owner, over many ledgers of which the oldest are trimmed."""
+    """Numbered appends are repeated after changes of owner, over many ledgers of which the oldest are trimmed.
+
+    The numbers are saved so often that saves meet all of that.
+    """
     owners = tuple(
         replace(
             owner, numbers=1.0, repeats=0.5, rolls=0.3, trims=0.5, hands_over=0.2, batches=0.0, burst=3, pause_s=0.05
@@ -74,7 +77,10 @@ def _moving_numbers(plan: StreamsPlan, rng: random.Random) -> StreamsPlan:
         retention_s=rng.choice((-1.0, 0.0, 0.0)),
         deletions=(),
     )
-    return _struck(plan, rng, ("kill of a client", "expiry of a client", "cut from the metadata"), 0.5)
+    plan = _struck(plan, rng, ("kill of a client", "expiry of a client", "cut from the metadata"), 0.5)
+    hands_over = rng.choice((0.0, 0.0, 0.2))  # who hands over saves its numbers
+    owners = tuple(replace(owner, hands_over=hands_over) for owner in plan.owners)
+    return replace(plan, owners=owners, dedup_interval=rng.choice((DEDUP_INTERVAL, 1, 2, 5)))
 
 
 def _moving_cursors(plan: StreamsPlan, rng: random.Random) -> StreamsPlan:

@@ -144,7 +144,7 @@ class Owner:
             if rng.random() < plan.batches and self._shared.plan.entry_format != "raw":
                 self._append_batch(rng.randint(1, 4))
             elif rng.random() < plan.numbers:
-                await self._append_numbered()
+                await self.append_numbered()
             else:
                 self.append()
         stream, is_race = self._stream, plan.races > 0.0 and rng.random() < plan.races
@@ -175,7 +175,7 @@ class Owner:
         """Append one message. Returns None if it was refused at once."""
         return self._tell(self._shared.judge.appending(self._handle), None)
 
-    async def _append_numbered(self) -> None:
+    async def append_numbered(self) -> None:
         """Repeat what failed, in order; if nothing did append more, or repeat what is stored."""
         producer, judge, rng, plan = self._producer, self._shared.judge, self._random, self._plan
         for numbered in [each for each in producer.unresolved if not each.is_told]:

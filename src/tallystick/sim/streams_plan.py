@@ -17,6 +17,7 @@ from tallystick.sim.virtual.network import LinkFaults
 
 T = TypeVar("T")
 
+DEDUP_INTERVAL = 1_000  # more than any life has
 SHAPES = ((3, 2, 2), (3, 3, 2), (2, 2, 2), (1, 1, 1))
 CHAOS = (
     "kill", "power loss", "stop", "pause", "cut off", "reset", "kill of a client", "pause of a client",
@@ -91,6 +92,7 @@ class StreamsPlan:
     max_entries: int  # of a ledger
     max_age_s: float
     max_cursor_entries: int  # of a cursor ledger
+    dedup_interval: int  # numbered entries, after which the numbers are saved
     retention_s: float  # -1: for ever
     largest: int  # payload bytes
     compression: str | None
@@ -101,6 +103,11 @@ class StreamsPlan:
     sync_s: float  # a sync takes, at most
     storm_s: float
     wires: tuple[str, ...]  # of which each client speaks one
+
+    @property
+    def saves_numbers(self) -> bool:
+        """Whether numbers are saved before a stream is closed or trimmed."""
+        return self.dedup_interval < DEDUP_INTERVAL
 
     @classmethod
     def draw(cls, rng: random.Random, rich: Rich) -> StreamsPlan:
@@ -125,6 +132,7 @@ class StreamsPlan:
             max_entries=rng.choice((1, 2, 3, 5, 10, 100)),
             max_age_s=rng.choice((0.5, 3.0, 1000.0, 1000.0)),
             max_cursor_entries=rich.choice(50_000, 1, 2, 5),
+            dedup_interval=DEDUP_INTERVAL,
             retention_s=rng.choice((-1.0, 0.0, 0.0, 2.0)),
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),

@@ -49,7 +49,6 @@ from tallystick.errors import (
     UsageError,
 )
 
-SNAPSHOT_ENTRIES = 1_000  # numbered ones, after which the numbers are saved (brokerDeduplicationEntriesInterval)
 READ_A_TURN = 256  # entries, before others run
 PUSHED_A_TURN = 256  # appends that waited
 _UNNUMBERED = re.compile(r"tallystick-[0-9a-f]{16}", re.ASCII)  # whose appends nobody repeats: see ``Stream``
@@ -198,7 +197,7 @@ class Deduplication:
         if error is None:
             core.stored(producer, first, last, done.result())
             self._unsaved += 1
-            if self._unsaved >= SNAPSHOT_ENTRIES and self._saving is None:
+            if self._unsaved >= self._context.settings.dedup_interval_entries and self._saving is None:
                 self._saving = self._loop.create_task(self._save())
             return
         core.failed(producer, last)
@@ -339,7 +338,7 @@ class Deduplication:
 
     async def _save(self) -> None:
         try:
-            while self._unsaved >= SNAPSHOT_ENTRIES:
+            while self._unsaved >= self._context.settings.dedup_interval_entries:
                 await self._save_now()
         except TallyError as error:
             self._context.context.events.emit("numbers not saved", stream=self._stream, reason=error)

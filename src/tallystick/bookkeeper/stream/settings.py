@@ -80,6 +80,8 @@ class StreamClientSettings:
     owner: str = ""  # who others are told owns its streams; "": a name that chance gives
     stream: StreamSettings = field(default_factory=StreamSettings)  # of streams that are opened without their own
     max_entries_per_cursor_ledger: int = 50_000  # another takes its place then (metadataMaxEntriesPerLedger)
+    # Numbers of producers are saved after so many numbered entries (brokerDeduplicationEntriesInterval).
+    dedup_interval_entries: int = 1_000
 
     def __post_init__(self) -> None:
         check_settings(self)

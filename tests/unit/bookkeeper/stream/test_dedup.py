@@ -7,10 +7,7 @@ import asyncio
 import pytest
 
 from support.small_cluster import SmallCluster
-from tallystick.bookkeeper.ledger.read import Entry
-from tallystick.bookkeeper.stream import dedup
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.dedup_core import DedupCore
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import EARLIEST
 from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
@@ -109,89 +106,6 @@ async def test_numbers_that_a_broker_deleted_are_read_from_the_entries(cluster: 
         assert await stream.append(b"again", producer="p", sequence=7) == first
     assert "numbers read from entries" in cluster.kinds()
     assert await messages(bk) == [b"a"]
-
-
-async def test_numbers_are_saved_now_and_then(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 4)
-    bk = cluster.client()
-    stream = await bk.open_stream(NAME)
-    for number in range(9):
-        await stream.append(b"x", producer="p", sequence=number)
-    await asyncio.sleep(1)
-    node = (await bk.stream_context.catalog.read_cursor(NAME, "pulsar.dedup")).value
-    assert node.ledger >= 0, "a cursor ledger has them"
-    stream.abort()
-    read: list[int] = []
-    take_up = dedup._take_up
-
-    def seen(core: DedupCore, entry: Entry) -> None:
-        read.append(entry.id)
-        take_up(core, entry)
-
-    monkeypatch.setattr(dedup, "_take_up", seen)
-    stream = await cluster.client(2).open_stream(NAME, takeover=True)
-    assert await stream.append(b"again", producer="p", sequence=8) != EARLIEST
-    assert 0 < len(read) < 9, "what came behind the last save alone"
-    await stream.close()
-
-
-async def test_numbers_whose_position_was_trimmed_are_read_from_the_first_that_is_left(cluster: SmallCluster) -> None:
-    keep_nothing = StreamSettings(max_entries_per_ledger=2, retention_s=0, retention_bytes=0)
-    bk = cluster.client()
-    async with bk.open_stream(NAME, settings=keep_nothing) as stream:
-        await stream.append(b"0", producer="p", sequence=0)  # nothing but this is saved at the close
-    catalog = bk.stream_context.catalog
-    node = await catalog.read_cursor(NAME, "pulsar.dedup")
-    stream = await bk.open_stream(NAME, settings=keep_nothing)
-    for number in range(1, 9):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    await stream.trim()
-    await stream.close()
-    saved = (await catalog.read_cursor(NAME, "pulsar.dedup")).version
-    await catalog.write_cursor(NAME, "pulsar.dedup", node.value, saved)
-    async with bk.open_stream(NAME, settings=keep_nothing) as stream:
-        await stream.append(b"9", producer="p", sequence=9)
-        assert await stream.append(b"again", producer="p", sequence=9) == stream.last_confirmed
-
-
-@pytest.mark.parametrize("is_read_first", [False, True])
-async def test_numbers_are_saved_before_the_entries_that_have_them_are_deleted(
-    cluster: SmallCluster, is_read_first: bool
-) -> None:
-    """By the owner that appended them, or by the next, who numbers nothing itself."""
-    keep_nothing = StreamSettings(max_entries_per_ledger=2, retention_s=0, retention_bytes=0)
-    stream = await cluster.client().open_stream(NAME, settings=SMALL if is_read_first else keep_nothing)
-    for number in range(6):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    await asyncio.sleep(1)
-    stream.abort()
-    if is_read_first:
-        async with cluster.client(2).open_stream(NAME, takeover=True, settings=keep_nothing) as second:
-            await second.trim()
-    third = await cluster.client(3).open_stream(NAME, takeover=True, settings=keep_nothing)
-    for number in range(6):
-        await third.append(b"again", producer="p", sequence=number)
-    await third.close()
-    assert b"again" not in await messages(cluster.client(4))
-
-
-async def test_the_number_of_the_last_entry_that_is_deleted_is_saved(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those before it were saved already."""
-    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 2)
-    keep_nothing = StreamSettings(max_entries_per_ledger=3, retention_s=0, retention_bytes=0)
-    stream = await cluster.client().open_stream(NAME, settings=keep_nothing)
-    for number in range(3):
-        if number == 2:
-            await asyncio.sleep(1)  # so the first two are saved
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    await asyncio.sleep(1)
-    assert len((await cluster.client(5).stream_context.catalog.read(NAME)).value.ledgers) == 1, "it was trimmed"
-    stream.abort()
-    second = await cluster.client(2).open_stream(NAME, takeover=True, settings=keep_nothing)
-    assert await second.append(b"again", producer="p", sequence=2) == EARLIEST
-    await second.close()
 
 
 async def test_of_a_batch_what_is_stored_is_left_out(cluster: SmallCluster) -> None:

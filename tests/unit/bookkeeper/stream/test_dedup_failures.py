@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from support.small_cluster import SmallCluster
 from support.streams import StoreFaults
 from tallystick.bookkeeper.stream import dedup
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
@@ -175,58 +173,3 @@ async def test_what_waits_for_the_numbers_fails_when_the_stream_is_closed(cluste
 def dedup_of(stream: Stream) -> dedup.Deduplication:
     assert stream._dedup is not None
     return stream._dedup
-
-
-async def fail_in_doubt(cluster: SmallCluster, stream: Stream, faults: StoreFaults, *, number: int) -> None:
-    """An append fails while its ledger cannot be closed; then somebody else closes that, with the append."""
-    faults.is_away = True
-    for bookie in cluster.bookies.values():
-        bookie.held = []
-    with pytest.raises(MetadataUnavailable):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    faults.is_away = False
-    for bookie in cluster.bookies.values():
-        bookie.held = None
-    await (await cluster.client(50).open_ledger(stream.last_confirmed.ledger, recover=True)).close()
-
-
-async def test_trimming_leaves_an_append_in_doubt(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what is in its ledger before that is closed: trimming must not take its number for read."""
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0, retention_s=5))
-    await stream.append(b"0", producer="p", sequence=0)
-    await stream.roll_over()
-    await stream.append(b"1", producer="p", sequence=1)
-    await fail_in_doubt(cluster, stream, faults, number=2)
-    assert len(await stream.trim()) == 1
-    await stream.append(b"2", producer="p", sequence=2)
-    await stream.close()
-    assert await messages(bk) == [b"1", b"2"]
-
-
-async def test_numbers_are_not_saved_as_read_beyond_an_append_in_doubt(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A save was under way when it failed, and the stream went on with appends that have no numbers."""
-    monkeypatch.setattr(dedup, "SNAPSHOT_ENTRIES", 2)
-    is_released, save = asyncio.Event(), CursorStore.save
-
-    async def save_late(*arguments: Any) -> None:
-        await is_released.wait()
-        await save(*arguments)
-
-    monkeypatch.setattr(CursorStore, "save", save_late)
-    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
-    faults = StoreFaults(bk, monkeypatch)
-    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=10.0))
-    for number in range(4):
-        await stream.append(b"%d" % number, producer="p", sequence=number)
-    await fail_in_doubt(cluster, stream, faults, number=4)
-    await stream.append(b"plain")
-    is_released.set()
-    await asyncio.sleep(1)
-    stream.abort()
-    async with cluster.client(2).open_stream(NAME, takeover=True) as again:
-        await again.append(b"4", producer="p", sequence=4)
-    assert await messages(bk) == [b"0", b"1", b"2", b"3", b"4", b"plain"]

@@ -37,7 +37,14 @@ def test_settings_of_a_stream(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lease_s": 0}, {"owner": b"me"}, {"stream": {}}, {"max_entries_per_cursor_ledger": 0}]
+    "wrong",
+    [
+        {"lease_s": 0},
+        {"owner": b"me"},
+        {"stream": {}},
+        {"max_entries_per_cursor_ledger": 0},
+        {"dedup_interval_entries": 0},
+    ],
 )
 def test_settings_of_a_client(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
