@@ -34,13 +34,14 @@ from tallystick.bookkeeper.ledger.held_appends import HeldAppends
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
-from tallystick.bookkeeper.ledger.wires import MOST_AT_ONCE
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
 from tallystick.codec.frames import DEFERRED_FLAG, encode_adds
 from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, RequestTimeout, TallyError, Unauthorized
+
+SENT_A_TURN = 4096  # entries; some ms
 
 
 class AddSession:
@@ -245,11 +246,15 @@ class AddSession:
         return held_bytes >= self._context.settings.max_inflight_bytes and self.state.failure is None
 
     def flush(self) -> None:
-        """For the writers: the tick in which ``append`` queued is over. What is raised here ends the session, too."""
+        """For the writers: the tick in which ``append`` queued is over. Send, as much as there is time for; the rest in
+        the next turn. What is raised here ends the session, too."""
         self._flush_scheduled = False
         try:
-            while self._queue and self.state.failure is None:
-                self._perform(self._core.append(min(len(self._queue), MOST_AT_ONCE)))
+            if self._queue and self.state.failure is None:
+                self._perform(self._core.append(min(len(self._queue), SENT_A_TURN)))
+            if self._queue:
+                self._flush_scheduled = True
+                self._writers.flush_soon(self)
         except Exception as error:  # whatever it is, nobody may wait for ever
             text = "what was appended could not be sent"
             failure = LedgerError(text, ledger=self.state.id, cause=repr(error))

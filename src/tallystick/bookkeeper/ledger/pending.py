@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from tallystick.bookkeeper.ledger.late_failures import LateFailures
 from tallystick.bookkeeper.wire.values import EntryId
 from tallystick.errors import TallyError
 
@@ -54,12 +55,17 @@ class PendingAppends:
         """Fail all futures. Entries from ``unsent`` on were never sent; a bookie may have the others, and recovery keep
         them."""
         appends, self._appends, self.inflight_bytes = self._appends, deque(), 0
-        for last, future, _ in appends:
-            if not future.done():
-                error = copy.copy(failure)
-                if last < unsent:
-                    error.ambiguous = True
-                future.set_exception(error)
+        in_doubt = copy.copy(failure)
+        in_doubt.ambiguous = True
+        failures = LateFailures(self._loop)
+        failures.fail(_take(appends, unsent), in_doubt)
+        failures.fail(_take(appends), failure)
+
+
+def _take(appends: deque[_PendingAppend], end: EntryId | None = None) -> Iterator[asyncio.Future[EntryId]]:
+    """Take the futures of entries before ``end``; all if it is None."""
+    while appends and (end is None or appends[0][0] < end):
+        yield appends.popleft()[1]
 
 
 class Room:

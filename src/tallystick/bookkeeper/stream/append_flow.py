@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from tallystick.bookkeeper.ledger.late_failures import LateFailures
 from tallystick.bookkeeper.ledger.pending import Room
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.appends import Appends
@@ -30,9 +31,10 @@ class AppendFlow:
     """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more, and
     ``waiting_began`` that there is an append where there was none."""
 
-    __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_flush_scheduled", "_last", "_left",
-                 "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began", "_waits_for_quota", "added",
-                 "confirmed", "full", "refusal", "stream", "waits_since", "writer")  # fmt: skip
+    __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_failures", "_flush_scheduled",
+                 "_last", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began",
+                 "_waits_for_quota", "added", "confirmed", "failures", "full", "refusal", "stream", "waits_since",
+                 "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class AppendFlow:
         self.refusal: TallyError | None = None  # why nothing is taken any more
         self._flush_scheduled = False
         self._room: Room | None = None
+        self._failures = LateFailures(loop)
+        self.failures = 0  # how often all appends failed: those before may hear of it a while later
         self.full: TallyError | None = None  # settable: why no append is taken for a while
         self._left: float = math.inf  # bytes until the backlog may exceed its quota
         self._exceeded: Callable[[], None] | None = None
@@ -215,13 +219,11 @@ class AppendFlow:
     def fail_all(self, failure: TallyError) -> None:
         """Fail all appends. Of those that were sent nobody knows whether they are stored."""
         self.waits_since = None
-        sent, waiting = self._appends.take_all()
-        for appends, is_ambiguous in ((sent, True), (waiting, False)):
-            for _, future in appends:
-                if not future.done():
-                    error = copy.copy(failure)
-                    error.ambiguous = is_ambiguous
-                    future.set_exception(error)
+        self.failures += 1
+        for appends, is_ambiguous in zip(self._appends.take_all(), (True, False), strict=True):
+            error = copy.copy(failure)
+            error.ambiguous = is_ambiguous
+            self._failures.fail((future for _, future in appends), error)
         self.wake()
 
     def stop(self) -> None:

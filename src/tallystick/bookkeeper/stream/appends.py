@@ -12,6 +12,7 @@ Order never changes. Appends that fail are gone from both.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -64,10 +65,13 @@ class Appends(Generic[T]):
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 
-    def take_all(self) -> tuple[list[T], list[T]]:
-        """Returns those that were sent, and those that wait; none is left."""
-        sent, waiting = [item for item, _ in self._sent], [item for item, _ in self._waiting]
-        self._sent.clear()
-        self._waiting.clear()
-        self.bytes = 0
-        return sent, waiting
+    def take_all(self) -> tuple[Iterator[T], Iterator[T]]:
+        """Returns those that were sent, and those that wait, each to be looked at once; none is left."""
+        sent, waiting = self._sent, self._waiting
+        self._sent, self._waiting, self.bytes = deque(), deque(), 0
+        return _items(sent), _items(waiting)
+
+
+def _items(pairs: deque[tuple[T, int]]) -> Iterator[T]:
+    while pairs:
+        yield pairs.popleft()[0]

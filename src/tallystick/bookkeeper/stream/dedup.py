@@ -97,7 +97,8 @@ class Deduplication:
         self._failed = FailedNumbers()
         self._store: CursorStore | None = None
         self._pending: dict[tuple[str, int], asyncio.Future[Position]] = {}  # by producer and last number
-        self._newest: dict[str, asyncio.Future[Position]] = {}  # of each producer that has any on its way
+        # Of each producer that has any on its way, and how often all had failed when it was pushed.
+        self._newest: dict[str, tuple[asyncio.Future[Position], int]] = {}
         self._read_from: Position | None = EARLIEST  # entries behind it have to be read first; None: all is known
         self._is_in_doubt = False  # since that reading began an append failed, and may be stored
         self._loading: asyncio.Task[None] | None = None
@@ -153,7 +154,7 @@ class Deduplication:
         if status is AppendStatus.STORED:
             future.set_result(core.position_of(producer, last))
         elif status is AppendStatus.PENDING:
-            earlier = self._pending.get((producer, last), self._newest[producer])
+            earlier = self._pending.get((producer, last), self._newest[producer][0])
             earlier.add_done_callback(lambda done: self._repeat(done, future, producer, last))
         else:
             while first < last and core.check(producer, first) is not AppendStatus.NEW:
@@ -162,7 +163,8 @@ class Deduplication:
             entry = self._owner.flow.append(entry_from(first))
             core.pushed(producer, last)
             self._failed.settled(producer, last)
-            self._pending[producer, last] = self._newest[producer] = entry
+            self._pending[producer, last] = entry
+            self._newest[producer] = entry, self._owner.flow.failures
             entry.add_done_callback(partial(self._answered, producer, first, last))
             return _copy_of(entry, future)
         return future
@@ -171,8 +173,10 @@ class Deduplication:
         """Raises EarlierAppendFailed if what has lower numbers failed."""
         self._failed.settled(producer, core.highest_of(producer))  # in doubt, and found
         lowest, newest = self._failed.lowest(producer), self._newest.get(producer)
-        has_just_failed = newest is not None and newest.done() and newest.exception() is not None
-        if has_just_failed or (lowest is not None and first > lowest):
+        has_failed = False  # and was not told so yet
+        if newest is not None and newest[1] < self._owner.flow.failures:
+            has_failed = not newest[0].done() or newest[0].exception() is not None
+        if has_failed or (lowest is not None and first > lowest):
             self._failed.failed(producer, first, last)
             raise EarlierAppendFailed(stream=self._stream, producer=producer, sequence=first, earlier=lowest)
 
@@ -192,7 +196,7 @@ class Deduplication:
         assert core is not None
         if self._pending.get((producer, last)) is done:
             del self._pending[producer, last]
-        if self._newest.get(producer) is done:
+        if (newest := self._newest.get(producer)) is not None and newest[0] is done:
             del self._newest[producer]
         if error is None:
             core.stored(producer, first, last, done.result())

@@ -10,7 +10,7 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.ledger import add_session, wire_v3
-from tallystick.errors import LedgerError
+from tallystick.errors import LedgerClosed, LedgerError
 from tallystick.sim.virtual.loop import VirtualLoop
 
 
@@ -23,11 +23,11 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 @pytest.mark.parametrize("write_quorum", [2, 3])
 @pytest.mark.parametrize(("wire", "deferred"), [("v2", False), ("v3", False), ("v3", True)])
-async def test_more_entries_than_requests_have_numbers_are_sent_in_parts(
+async def test_many_entries_are_sent_in_parts(
     cluster: SmallCluster, wire: str, write_quorum: int, deferred: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (add_session, wire_v3):  # in place of a million
-        monkeypatch.setattr(module, "MOST_AT_ONCE", 8)
+    monkeypatch.setattr(add_session, "SENT_A_TURN", 8)
+    monkeypatch.setattr(wire_v3, "MOST_AT_ONCE", 8)  # in place of a million
     client = cluster.client(1, wire=wire)
     writer = await client.create_ledger(3, write_quorum=write_quorum, deferred_sync=deferred)
     first, batch = writer.append_nowait(b"x" * 100), writer.append_batch([b"%d" % number for number in range(30)])
@@ -40,6 +40,30 @@ async def test_more_entries_than_requests_have_numbers_are_sent_in_parts(
         data = [entry.data async for entry in reader]
     assert data == [b"x" * 100, *(b"%d" % number for number in range(30)), b"last"]
     assert writer.metadata.length == sum(map(len, data))
+
+
+async def test_each_part_has_a_turn_and_what_is_left_when_the_writer_stops_was_not_sent(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(add_session, "SENT_A_TURN", 8)
+    client = cluster.client()
+    writer, other = [await client.create_ledger(3) for _ in range(2)]
+    futures = [writer.append_nowait(b"%d" % number) for number in range(30)]
+    await asyncio.sleep(0)
+    futures.append(writer.append_nowait(b"30"))
+    await other.append(b"between")
+    assert await asyncio.gather(*futures) == [*range(31)]
+    futures = [writer.append_nowait(b"%d" % number) for number in range(31, 60)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    writer.abort()
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    doubts = [isinstance(result, LedgerClosed) and result.ambiguous for result in results]
+    assert doubts == sorted(doubts, reverse=True) and set(doubts) == {True, False}
+    async with cluster.client(2).open_ledger(writer.id, recover=True) as reader:
+        data = [entry.data async for entry in reader]
+    assert data == [b"%d" % number for number in range(len(data))] and len(data) >= 31
+    assert len(data) <= 31 + sum(doubts)
 
 
 async def test_a_session_that_cannot_send_fails_what_waits_and_the_others_send(

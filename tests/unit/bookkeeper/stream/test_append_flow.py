@@ -213,3 +213,23 @@ async def test_who_waits_for_room_goes_on_in_turn_and_hears_of_the_end() -> None
     play.flow.fail_all(StreamClosed())
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [0, 1, 2] and all(isinstance(outcome, StreamClosed) for outcome in outcomes)
+
+
+async def test_many_appends_fail_in_many_turns_and_what_comes_meanwhile_goes_on() -> None:
+    play = Play(max_pending_bytes=1 << 30)
+    futures = [play.flow.append(b"%d" % n) for n in range(2000)]
+    await turns()
+    futures += [play.flow.append(b"%d" % n) for n in range(2000, 4000)]
+    for future in futures[5:4000:7]:
+        future.cancel()
+    play.flow.fail_all(NotEnoughBookies(needed=3))
+    assert not futures[-1].done() and len(play.flow) == 0
+    later = play.flow.append(b"later")
+    await turns()
+    assert play.writer.batches[-1] == [b"later"]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, NotEnoughBookies)]
+    assert len(failures) == 4000 - len(range(5, 4000, 7))
+    doubts = [failure.ambiguous for failure in failures]
+    assert doubts == sorted(doubts, reverse=True) and set(doubts) == {True, False}, "first those that were sent"
+    assert not later.done()

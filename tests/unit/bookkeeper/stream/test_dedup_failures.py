@@ -9,6 +9,7 @@ import pytest
 from support.fake_bookie import HANG
 from support.small_cluster import SmallCluster
 from support.streams import StoreFaults
+from tallystick.bookkeeper.ledger import late_failures
 from tallystick.bookkeeper.stream import dedup
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -173,3 +174,34 @@ async def test_what_waits_for_the_numbers_fails_when_the_stream_is_closed(cluste
 def dedup_of(stream: Stream) -> dedup.Deduplication:
     assert stream._dedup is not None
     return stream._dedup
+
+
+async def test_numbers_are_refused_while_those_before_fail_and_others_are_not(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many fail in many turns: of a batch nothing is left out as being on its way."""
+    monkeypatch.setattr(late_failures, "FAILED_A_TURN", 2)
+    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=1.0))
+    await stream.append(b"0", producer="p", sequence=0)
+    for bookie in cluster.bookies.values():
+        bookie.misbehave = lambda request: HANG
+    futures = [stream.append_nowait(b"%d" % number, producer="p", sequence=number) for number in range(1, 12)]
+    with pytest.raises(TallyError):
+        await futures[0]
+    assert not futures[-1].done()
+    with pytest.raises(EarlierAppendFailed):
+        stream.append_nowait(b"12", producer="p", sequence=12)
+    with pytest.raises(EarlierAppendFailed):
+        await stream.append_batch([b"11", b"12", b"13"], producer="p", sequence=11)
+    for bookie in cluster.bookies.values():
+        bookie.misbehave = None
+    other = [stream.append_nowait(b"q%d" % number, producer="q", sequence=number) for number in range(3)]
+    repeat = stream.append_nowait(b"3", producer="p", sequence=3)
+    results = await asyncio.gather(*futures, repeat, return_exceptions=True)
+    assert all(isinstance(result, TallyError) for result in results)
+    await asyncio.gather(*other)
+    for number in range(1, 14):
+        await stream.append(b"%d" % number, producer="p", sequence=number)
+    await stream.close()
+    assert await messages(bk) == [b"0", b"q0", b"q1", b"q2", *(b"%d" % number for number in range(1, 14))]
