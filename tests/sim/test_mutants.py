@@ -19,6 +19,7 @@ from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
+from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
 from sim.mutants_streams import STREAM_MUTANTS
 from sim.mutants_v3 import V3_MUTANTS
 from support.killers import FOUND, Killers
@@ -42,6 +43,7 @@ ALL = (
     *BROKER_MUTANTS,
     *V3_MUTANTS,
     *STREAM_MUTANTS,
+    *STREAM_SHELL_MUTANTS,
     *EDGE_MUTANTS,
 )
 
