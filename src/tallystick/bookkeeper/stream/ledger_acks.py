@@ -12,7 +12,7 @@ from tallystick.bookkeeper.wire.stream_values import AckedRange, Position
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
 BATCH_BYTES = 100  # of memory for a batch, beside its bitmap
-WORDS_OF_ONE = 256  # of a batch's bitmap, which take as long to encode as a short batch
+WORDS_OF_ONE = 256  # of a bitmap, which take as long to encode as a short batch
 
 
 class LedgerAcks:
@@ -116,10 +116,10 @@ class LedgerAcks:
             self._encode(entry)
             if done >= most:
                 return done
-        if self._bitmap is not None or self.bitmap_words(self.entries.runs) > MOST_WORDS:
+        if self._bitmap is not None or (words := self.bitmap_words(self.entries.runs)) > MOST_WORDS:
             return done
         self._bitmap = self._encode_bitmap(self.entries.end())
-        return done + 1
+        return done + 1 + words // WORDS_OF_ONE
 
     def _encode(self, entry: EntryId) -> None:
         self._encoded[entry] = batch_part(Position(self.ledger, entry), self.batches[entry])

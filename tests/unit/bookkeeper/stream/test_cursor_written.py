@@ -51,6 +51,15 @@ def test_long_batches_are_encoded_in_steps() -> None:
     assert decode_cursor_state(core.encoded(), where="") == core.state()
 
 
+def test_long_bitmaps_are_encoded_in_steps() -> None:
+    """Of a ledger of a million entries the last may be acknowledged."""
+    ledgers = [(ledger, 1_000_000) for ledger in range(1, 101)]
+    core = cursor(*ledgers)
+    ack(core, *(f"{ledger}:999999" for ledger, _ in ledgers))
+    assert sum(1 for _ in core.prepare()) >= 100 * 15_625 // WORDS_OF_ONE // STEP_PARTS // 2
+    assert decode_cursor_state(core.encoded(), where="") == core.state()
+
+
 def test_one_range_over_very_many_ledgers_is_restored_in_steps() -> None:
     known = counts(*((ledger, 2) for ledger in range(1, 3001)))
     state = CursorState(Position(1, -1), (AckedRange(Position(1, 0), Position(3000, 1)),))
