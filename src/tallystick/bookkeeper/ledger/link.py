@@ -201,7 +201,7 @@ class BookieLink(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
             return memoryview(self._large)[self._large_filled :]
-        return memoryview(self._buffer)[self._filled :]
+        return memoryview(self._buffer)[self._filled : self._filled + self._wire.read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:

@@ -47,6 +47,8 @@ class _Fences:
 class ClientWireV2:
     """A ``ClientWire``; see the module."""
 
+    read_bytes = 256 * 1024
+
     def __init__(self, outstanding: OutstandingCore[Owner], report: ReportResponse) -> None:
         self._outstanding, self._report = outstanding, report
         self._batches = 0  # so far: they are numbered

@@ -60,6 +60,8 @@ class ClientWireV3:
     """A ``ClientWire``; see the module. ``lanes`` numbers lanes and lone requests, for all connections of a client;
     ``note_lac`` hears of each LAC that a bookie knows, and from which lane."""
 
+    read_bytes = 32 * 1024  # each response costs many times what one of version 2 does
+
     def __init__(
         self, outstanding: OutstandingCore[Owner], report: ReportResponse, lanes: Iterator[int], note_lac: NoteLac
     ) -> None:

@@ -138,6 +138,11 @@ class ClientWire(Protocol):
     """One protocol. It settles and reports requests when their responses come; the connection sends them, and reports
     those that are overdue or without a response at its end."""
 
+    @property
+    def read_bytes(self) -> int:
+        """As many bytes are taken from the socket before the loop goes on: some ms of short responses."""
+        ...
+
     def adds_name(self, ledger: LedgerId, number: int) -> LaneName:
         """Name a new lane of adds. Lanes of one name share their responses, the oldest one first. ``number`` is that
         of no other lane of this connection; those of one ledger to several bookies have the same."""

@@ -28,6 +28,8 @@ from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
+from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
+from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
 from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, ReportResponse
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.frames import Buffer, scan_adds
@@ -44,6 +46,8 @@ ANSWER = struct.Struct(">IqI")  # length, number, code; and what is stored
 
 class Numbered:
     """The toy protocol, as a ``ClientWire``: each lane has a name of its own, and its requests have numbers."""
+
+    read_bytes = 100_000
 
     def __init__(self, outstanding: OutstandingCore[Owner], report: ReportResponse) -> None:
         self._outstanding, self._report = outstanding, report
@@ -173,6 +177,28 @@ async def test_answers_are_told_apart_by_the_numbers_of_their_requests() -> None
     assert await first == BookieResponse(Code.NO_ENTRY)
     assert (old.acked, run.codes, new.acked) == ([[6, 5]], {6: Code.IO_ERROR}, [])
     assert peer.events == []
+
+
+async def test_a_read_of_the_socket_takes_as_much_as_the_protocol_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand followers of one bookie have their answers in one moment."""
+    monkeypatch.setattr(Numbered, "read_bytes", 50)
+    peer = Connected()
+    link = peer.link()
+    futures = [link.ask(ReadRequest(1, entry), 5.0) for entry in range(3)]
+    await peer.asked(3)
+    bodies = [b"a" * 10, b"b" * 170, b"c" * 5]
+    data = b"".join(ANSWER.pack(12 + len(body), number, Code.OK) + body for number, body in enumerate(bodies, 1))
+    reads = 0
+    while data:
+        space = link.get_buffer(-1)
+        assert 0 < len(space) <= 50
+        part, data = data[: len(space)], data[len(space) :]
+        space[: len(part)] = part
+        link.buffer_updated(len(part))
+        reads += 1
+        assert futures[0].done() and futures[1].done() == (reads > 4)
+    assert [bytes(response.entries[0]) for response in await asyncio.gather(*futures)] == bodies
+    assert ClientWireV3.read_bytes < ClientWireV2.read_bytes <= link_module.READ_BUFFER_BYTES
 
 
 async def test_a_late_answer_is_that_of_its_own_request() -> None:
