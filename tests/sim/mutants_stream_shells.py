@@ -25,7 +25,7 @@ STREAM_SHELL_MUTANTS = (
         "dedup.py",
         "            self._read_from = self._owner.flow.last_confirmed if self._read_from is None else",
         "            _ =",
-        "test_dedup.py::test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged",
+        "test_dedup_failures.py::test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged",
     ),
     _planted(
         "an owner whose lease is another's goes on (S3)",

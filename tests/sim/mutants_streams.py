@@ -325,4 +325,20 @@ STREAM_MUTANTS = (
         "S6",
         123,
     ),
+    _planted(
+        "messages expire a thousand times too early (S7)",
+        "expiry.py",
+        "int(settings.ttl_s * 1000)",
+        "int(settings.ttl_s)",
+        "S7",
+        10,
+    ),
+    _planted(
+        "a backlog that exceeds its quota is evicted whole (S7)",
+        "quota.py",
+        "settings.backlog_quota_bytes * EVICTED_TO // 100",
+        "0",
+        "S7",
+        47,
+    ),
 )

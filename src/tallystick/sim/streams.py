@@ -31,6 +31,7 @@ from tallystick.sim.streams_consumer import consume, drain
 from tallystick.sim.streams_crossings import crossed
 from tallystick.sim.streams_hosts import StreamClientHost, StreamsMetadata, StreamsWorld
 from tallystick.sim.streams_judge import StreamsJudge
+from tallystick.sim.streams_limits import limited
 from tallystick.sim.streams_list_judge import NAME
 from tallystick.sim.streams_owner import Owner, Producer, delete, own
 from tallystick.sim.streams_plan import Rich, StreamsPlan
@@ -62,7 +63,7 @@ STREAM_BUDGETS = {  # many ledgers are open one after another, and read while th
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    plan = crossed(StreamsPlan.draw(rng, Rich(seed)), seed)
+    plan = limited(crossed(StreamsPlan.draw(rng, Rich(seed)), seed), seed)
     loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)

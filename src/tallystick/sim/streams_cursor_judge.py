@@ -11,19 +11,19 @@ from tallystick.sim.invariants import OnViolation
 from tallystick.sim.streams_history import Positions
 
 UNSETTLED_S = 5.0  # a trim that began before a cursor was made or moved may not have seen that
-_ALL = 1 << 31  # behind all messages of an entry
+WHOLE_ENTRY = 1 << 31  # the index behind all messages of an entry
 
 
 def _last_of(position: Position) -> Position:
     """Returns the place of a message, or behind all of an entry."""
-    return position if position.batch_index >= 0 else position._replace(batch_index=_ALL)
+    return position if position.batch_index >= 0 else position._replace(batch_index=WHOLE_ENTRY)
 
 
 def _before(position: Position) -> Position:
     """Returns the place just before a message or an entry."""
     if position.batch_index > 0:
         return position._replace(batch_index=position.batch_index - 1)
-    return Position(position.ledger, position.entry - 1, _ALL)
+    return Position(position.ledger, position.entry - 1, WHOLE_ENTRY)
 
 
 @dataclass
@@ -80,9 +80,12 @@ class CursorHistory:
         acked: Positions,
         seen: Positions,
         was_trimmed: Callable[[LedgerId], bool],
+        has_expired: Callable[[Position], bool],
     ) -> None:
-        """``acked`` are all appends that are known to be stored, ``seen`` all that were read."""
-        self.name, self._fail, self._acked, self._seen, self._was_trimmed = name, fail, acked, seen, was_trimmed
+        """``acked`` are all appends that are known to be stored, ``seen`` all that were read; no cursor has to deliver
+        what was trimmed, or has expired."""
+        self.name, self._fail, self._acked, self._seen = name, fail, acked, seen
+        self._was_trimmed, self._has_expired = was_trimmed, has_expired
         self.asked, self.done = Acks(), Acks()
         self._handles: list[CursorHandle] = []
         self._is_made, self._moves = False, 0
@@ -148,11 +151,14 @@ class CursorHistory:
         return next((entry for entry in entries if not self._covers(entry)), None)
 
     def _covers(self, entry: Position) -> bool:
-        if self.asked.has(entry):
+        if self.asked.has(entry) or self._has_expired(entry):
             return True
         after = Position(entry.ledger, entry.entry + 1)
         within = self._acked.between(entry, after) + self._seen.between(entry, after)
         return bool(within) and all(self.asked.has(message) for message in within)
+
+    def _is_passed_over(self, position: Position) -> bool:
+        return self._was_trimmed(position.ledger) or self._has_expired(position)
 
     # Deliveries.
 
@@ -170,7 +176,7 @@ class CursorHistory:
 
     def _check_skipped(self, last: Position, position: Position, text: str) -> None:
         between = self._acked.between(last, position)
-        skipped = [each for each in between if not (self.asked.has(each) or self._was_trimmed(each.ledger))]
+        skipped = [each for each in between if not (self.asked.has(each) or self._is_passed_over(each))]
         if skipped:
             self._fail("S6", f"{text}, and skips {skipped[0]}")
 

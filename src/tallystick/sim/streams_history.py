@@ -48,6 +48,7 @@ class Append:
     number: int  # in all the life
     data: bytes
     after: Position | None  # the last one that was acknowledged before it was told
+    told_at: float  # first
     tellings: list[Telling] = field(default_factory=list)
     position: Position | None = None  # once it is acknowledged, and known
     is_stored: bool = False  # it is acknowledged

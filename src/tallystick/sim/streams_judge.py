@@ -7,8 +7,9 @@ nothing is acknowledged behind the end of a closed ledger or of a terminated str
 of its ledgers is there and not too long, all but the newest are closed, and what a closed one has is never changed. S5
 readers get what is in the stream, in order, without a gap, and nothing that is not confirmed. S6 a cursor delivers in
 order, nothing whose ack was durable when it was opened, and skips nothing that nobody acknowledged. S7 nothing is
-trimmed that a durable cursor needs. S8 each ledger is listed, a cursor's, or noted. S9 when the faults have ended, the
-stream is opened, appended to, read, consumed, trimmed and deleted in bounded time.
+trimmed that a durable cursor needs, and nothing is passed over before it is too old, or too much. S8 each ledger is
+listed, a cursor's, or noted. S9 when the faults have ended, the stream is opened, appended to, read, consumed, trimmed
+and deleted in bounded time.
 """
 
 from __future__ import annotations
@@ -17,22 +18,28 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.stream.quota import EVICTED_TO
+from tallystick.bookkeeper.stream.settings import UNLIMITED
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.sim.invariants import Violation
 from tallystick.sim.past_tree import NodeChange
-from tallystick.sim.streams_cursor_judge import CursorHistory
+from tallystick.sim.streams_cursor_judge import WHOLE_ENTRY, CursorHistory
 from tallystick.sim.streams_history import Append, Handle, Positions, Telling, number_of, payload
 from tallystick.sim.streams_list_judge import ListJudge
 from tallystick.sim.streams_plan import StreamsPlan
 from tallystick.sim.virtual.trace import Trace
+
+CLOCK_S = 0.002  # times of messages are in ms
+BATCH = 4  # messages of an entry, at most
+ENTRY_BYTES = 300  # of one with the shortest messages, at most
 
 
 class StreamsJudge:
     """Checks the promises; ``violation`` is the first that was broken."""
 
     def __init__(self, trace: Trace, plan: StreamsPlan, now: Callable[[], float]) -> None:
-        self._trace, self._largest = trace, plan.largest
+        self._trace, self._largest, self._plan, self._now = trace, plan.largest, plan, now
         self.stop: Callable[[], None] = lambda: None  # settable: ends the life, also where nobody hears the violation
         self.violation: str | None = None
         self.promise_count = 0
@@ -44,6 +51,7 @@ class StreamsJudge:
         self._are_times_in_order = not any(owner.numbers for owner in plan.owners)  # what is held is stamped later
         self.cursors: dict[str, CursorHistory] = {}
         self.list = ListJudge(self.fail, self.cursors, plan.max_entries, now)
+        self.list.expired_up_to = self._expired
 
     def fail(self, promise: str, what: str) -> NoReturn:
         """Raise Violation, which ends who looked. The first one counts."""
@@ -67,7 +75,7 @@ class StreamsJudge:
         """Returns the telling of a new append, or one more of an old one, which begins now."""
         if append is None:
             after = self.acked.order[-1] if self.acked.order else None
-            append = Append(len(self.appends), payload(len(self.appends), self._largest), after)
+            append = Append(len(self.appends), payload(len(self.appends), self._largest), after, self._now())
             self.appends.append(append)
         telling = Telling(append, handle, handle.next_order, handle.is_superseded)
         append.tellings.append(telling)
@@ -141,8 +149,11 @@ class StreamsJudge:
         if not self._are_times_in_order:
             return
         for position, published_ms in self.published.items():
-            if (position < at) == (published_ms >= time_ms) and not self.list.was_trimmed(position.ledger):
+            if (position < at) == (published_ms >= time_ms) and not self._is_gone(position):
                 self.fail("S6", f"{time_ms} was sought, and {at} found; what is at {position} is of {published_ms}")
+
+    def _is_gone(self, position: Position) -> bool:
+        return self.list.was_trimmed(position.ledger) or self.list.has_expired(position)
 
     def gap(self, after: Position | None, position: Position, to: str) -> None:
         """A reader went on from one position (None: from the begin) to another."""
@@ -203,10 +214,30 @@ class StreamsJudge:
             self._trace.note("znode", change.path, "-" if change.after is None else change.after.version)
         self.list.changed(changes)
 
+    def _expired(self, before: Position, after: Position) -> None:
+        """Cursors pass over what is between two positions, as it is too old, or too much for the quota."""
+        plan = self._plan
+        self._trace.note("expired", before, after)
+        if plan.quota_bytes != UNLIMITED:
+            left = self.list.closed_entries(after) + len(self._acked_entries(after, self.list.open_ledger))
+            biggest = ENTRY_BYTES + BATCH * plan.largest
+            if (left + 1) * biggest < plan.quota_bytes * EVICTED_TO // 100:
+                self.fail("S7", f"up to {after} all is evicted: {left} entries are left of {plan.quota_bytes} bytes")
+            return
+        for known in (self.acked, self.seen):
+            for position in known.between(before, after._replace(batch_index=WHOLE_ENTRY)):
+                append = self.appends[known.numbers[position]]
+                if append.told_at + plan.ttl_s > self._now() + CLOCK_S:
+                    self.fail("S7", f"append {append.number} at {position} has expired, told at {append.told_at:.3f}")
+
+    def _acked_entries(self, after: Position, ledger: LedgerId) -> set[Position]:
+        behind = max(after._replace(batch_index=WHOLE_ENTRY), Position(ledger, -1))
+        return {position.of_entry for position in self.acked.between(behind, Position(ledger + 1, 0))}
+
     def cursor(self, name: str) -> CursorHistory:
         """Returns what is known of a cursor."""
         return self.cursors.setdefault(
-            name, CursorHistory(name, self.fail, self.acked, self.seen, self.list.was_trimmed)
+            name, CursorHistory(name, self.fail, self.acked, self.seen, self.list.was_trimmed, self.list.has_expired)
         )
 
     def damaged(self, bookie: BookieId, *, forgets: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.metadata.store import Creation, Znode
+from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.names import StreamPaths
 from tallystick.bookkeeper.wire import managed_ledgers
 from tallystick.bookkeeper.wire import metadata as ledgers
@@ -57,6 +58,7 @@ class ListJudge:
         self.may_be_deleted = False  # settable: somebody deletes the stream
         self.deletions = 0  # how often that was done
         self.was_terminated = False
+        self.expired_up_to: Callable[[Position, Position], None] = lambda before, after: None  # settable
 
     # What is asked.
 
@@ -66,6 +68,21 @@ class ListJudge:
 
     def was_trimmed(self, ledger: LedgerId) -> bool:
         return ledger in self._removed or self.info is None
+
+    def has_expired(self, position: Position) -> bool:
+        """Whether cursors pass over it."""
+        return position.of_entry <= expired_in(self.info or _NONE)
+
+    def closed_entries(self, after: Position) -> int:
+        """Returns how many entries the closed ledgers of the list have behind a position."""
+        rows = [row for row in (self.info or _NONE).ledgers if row.is_closed and row.ledger >= after.ledger]
+        return sum(row.entries - (after.entry + 1 if row.ledger == after.ledger else 0) for row in rows)
+
+    @property
+    def open_ledger(self) -> LedgerId:
+        """Returns the newest ledger, if it takes entries."""
+        rows = (self.info or _NONE).ledgers
+        return rows[-1].ledger if rows and not rows[-1].is_closed else NO_LEDGER
 
     def unneeded(self) -> list[LedgerId]:
         """Returns the closed ledgers of the list that no cursor needs. The newest one always stays."""
@@ -195,6 +212,10 @@ class ListJudge:
         for row in after.ledgers:
             self._check_row(row, is_last=row is after.ledgers[-1])
         self._check_terminated(before, after)
+        if expired_in(after) < expired_in(before):
+            self._fail("S7", f"what had expired up to {expired_in(before)} has up to {expired_in(after)}")
+        if expired_in(after) > expired_in(before):
+            self.expired_up_to(expired_in(before), expired_in(after))
 
     def _check_row(self, row: StreamLedger, *, is_last: bool) -> None:
         if not row.is_closed:

@@ -94,6 +94,8 @@ class StreamsPlan:
     max_cursor_entries: int  # of a cursor ledger
     dedup_interval: int  # numbered entries, after which the numbers are saved
     retention_s: float  # -1: for ever
+    ttl_s: float  # messages expire; -1: never
+    quota_bytes: int  # a larger backlog is evicted; -1: none is
     largest: int  # payload bytes
     compression: str | None
     entry_format: str
@@ -134,6 +136,8 @@ class StreamsPlan:
             max_cursor_entries=rich.choice(50_000, 1, 2, 5),
             dedup_interval=DEDUP_INTERVAL,
             retention_s=rng.choice((-1.0, 0.0, 0.0, 2.0)),
+            ttl_s=-1.0,
+            quota_bytes=-1,
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
             entry_format=entry_format,

@@ -61,6 +61,9 @@ class Shared:
             max_entries_per_ledger=plan.max_entries,
             max_ledger_age_s=plan.max_age_s,
             retention_s=plan.retention_s,
+            ttl_s=plan.ttl_s,
+            backlog_quota_bytes=plan.quota_bytes,
+            backlog_policy="consumer_backlog_eviction",
             entry_format=plan.entry_format,
             compression=plan.compression,
         )

@@ -1,0 +1,33 @@
+"""Lives of a simulated stream whose cursors pass over what is too old, or too much.
+
+What is drawn here is drawn apart, so that lives without limits are not moved by more of them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tallystick.sim.streams_plan import StreamsPlan
+
+PART = 0.2  # of the lives that can have limits
+
+
+def limited(plan: StreamsPlan, seed: int) -> StreamsPlan:
+    """Returns the plan of a seed, with limits if it is to have some: messages expire, or a backlog is evicted."""
+    rng = random.Random(f"limits {seed}")
+    if rng.random() >= PART or not can_be_limited(plan):
+        return plan
+    if rng.random() < 0.5:
+        plan = replace(plan, ttl_s=rng.choice((0.1, 0.5, 2.0)))
+    else:
+        plan = replace(plan, quota_bytes=rng.choice((500, 2_000, 5_000)))
+    owners = tuple(replace(owner, trims=0.3) for owner in plan.owners)
+    cursors = tuple(replace(cursor, pause_s=rng.choice((cursor.pause_s, 1.0))) for cursor in plan.cursors)
+    return replace(plan, owners=owners, cursors=cursors, max_entries=rng.choice((3, 10)))
+
+
+def can_be_limited(plan: StreamsPlan) -> bool:
+    """Whether there are cursors, one stream to its end, and messages that say when they were published."""
+    is_one = not plan.deletions and plan.terminated_at is None
+    return bool(plan.cursors) and is_one and plan.entry_format == "pulsar"
