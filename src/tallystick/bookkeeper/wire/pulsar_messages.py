@@ -278,8 +278,8 @@ def _alone(entry: OpenEntry, data: bytes) -> InMessage:
     return InMessage(
         entry.position,
         data,
-        _key(metadata),
-        _properties(metadata.properties),
+        key_of(metadata),
+        properties_of(metadata.properties),
         entry.publish_time_ms,
         metadata.event_time if metadata.HasField("event_time") else None,
         entry.producer,
@@ -310,8 +310,8 @@ def _of_batch(entry: OpenEntry, payload: memoryview) -> Iterator[list[InMessage]
             message = InMessage(
                 Position(ledger, number, index),
                 bytes(payload[at:stop]),
-                _key(single),
-                _properties(single.properties) if single.properties else NO_PROPERTIES,
+                key_of(single),
+                properties_of(single.properties) if single.properties else NO_PROPERTIES,
                 publish_time_ms,
                 single.event_time if single.HasField("event_time") else None,
                 producer,
@@ -355,10 +355,13 @@ def _length(view: memoryview, at: int) -> int:
     return length
 
 
-def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | bytes | None:
-    if not metadata.HasField("partition_key") or metadata.null_partition_key:
+def key_of(metadata: MessageMetadata | SingleMessageMetadata) -> str | bytes | None:
+    """Returns the key of a message: bytes if it is stored in base64."""
+    key = metadata.partition_key
+    if not (key or metadata.HasField("partition_key")) or metadata.null_partition_key:
         return None
-    key = _text(metadata.partition_key)
+    if not isinstance(key, str):
+        key = _text(key)
     if not metadata.partition_key_b64_encoded:
         return key
     try:
@@ -367,7 +370,8 @@ def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | bytes | Non
         return key
 
 
-def _properties(properties: Sequence[KeyValue]) -> Mapping[str, str]:
+def properties_of(properties: Sequence[KeyValue]) -> Mapping[str, str]:
+    """Returns the properties of a message; of two with one name the last. Raises ValueError for too many."""
     if len(properties) > MOST_PROPERTIES:
         raise ValueError(f"a message has more than {MOST_PROPERTIES} properties")
     return MappingProxyType({_text(each.key): _text(each.value) for each in properties})

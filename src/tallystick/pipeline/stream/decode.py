@@ -30,7 +30,8 @@ from tallystick.codec.reads import EntryRun
 from tallystick.errors import CorruptEntry
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.stream.plan import StreamRange
-from tallystick.pipeline.stream.rows import RawEntry, Row
+from tallystick.pipeline.stream.rows import Row, RowRun, bytes_of, row_of, row_of_raw
+from tallystick.pipeline.stream.usual import take_usual
 
 FIRST_WINDOW = 16  # entries that are looked at behind the beginning; each window has twice as many as the one before
 LARGEST_WINDOW = 1024
@@ -44,38 +45,42 @@ class RangeDecoder:
         self._client, self._range, self._is_raw = client, range_, is_raw
         self._chunks = ChunksCore(MAX_MESSAGE_BYTES)
 
-    async def steps(self, run: EntryRun) -> AsyncGenerator[Sequence[Row], None]:
+    async def steps(self, run: EntryRun) -> AsyncGenerator[RowRun, None]:
         """Yields the rows of the next entries, some thousands at a time, or those of a megabyte.
 
         Raises CorruptEntry for bytes that are no messages, and as ``fetch_runs`` for chunks that are looked for.
         """
+        take = _take_raw if self._is_raw else take_usual
+        at, size = 0, 0
         rows: list[Row] = []
-        size = 0
-        for entry, payload in enumerate(run.payloads, run.first):
-            position = Position(run.ledger, entry)
-            if self._is_raw:
-                rows.append(RawEntry(position, bytes(payload)))
-                size += len(payload)
-            else:
-                try:
-                    opened = open_entry(payload, position=position)
-                    if opened.chunk is not None:
-                        joined = await self._joined(opened, opened.chunk)
-                        rows, size = rows + joined, size + sum(len(row.data) for row in joined)
-                    else:
-                        for step in iter_messages(opened, plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)):
-                            rows += step
-                            if len(rows) >= BATCH_ROWS:
-                                yield rows
-                                rows, size = [], 0
-                except CorruptEntry as error:
-                    raise self._with_remedy(error) from error
-                size += opened.size
+        while at < len(run.payloads):
+            stop, taken = take(rows, run.payloads, at, run.first)
+            size += taken
+            if stop == at:  # it is not usual
+                async for step in self._any_entry(Position(run.ledger, run.first + at), run.payloads[at]):
+                    rows += step
+                    size += bytes_of(step)
+                    if len(rows) >= BATCH_ROWS:
+                        yield RowRun(self._range.stream, run.ledger, rows, size)
+                        rows, size = [], 0
+                stop = at + 1
+            at = stop
             if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
-                yield rows
+                yield RowRun(self._range.stream, run.ledger, rows, size)
                 rows, size = [], 0
         if rows:
-            yield rows
+            yield RowRun(self._range.stream, run.ledger, rows, size)
+
+    async def _any_entry(self, position: Position, payload: Buffer) -> AsyncGenerator[list[Row], None]:
+        try:
+            opened = open_entry(payload, position=position)
+            if opened.chunk is not None:
+                yield [row_of(message) for message in await self._joined(opened, opened.chunk)]
+                return
+            for step in iter_messages(opened, plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)):
+                yield [row_of(message) for message in step]
+        except CorruptEntry as error:
+            raise self._with_remedy(error) from error
 
     def _with_remedy(self, error: CorruptEntry) -> CorruptEntry:
         return CorruptEntry(
@@ -84,7 +89,7 @@ class RangeDecoder:
             **{"stream": self._range.stream, **error.fields},
         )
 
-    async def _joined(self, opened: OpenEntry, chunk: Chunk) -> list[Row]:
+    async def _joined(self, opened: OpenEntry, chunk: Chunk) -> list[InMessage]:
         """Returns the message that a chunk ends, if it does and all of it is there."""
         position = opened.position
         if (size := max(chunk.size, chunk.total_bytes)) > MAX_MESSAGE_BYTES:
@@ -134,6 +139,17 @@ class RangeDecoder:
                     yield open_entry(data, position=place)
                 except CorruptEntry:  # no chunk, whatever it is
                     continue
+
+
+def _take_raw(rows: list[Row], payloads: Sequence[Buffer], at: int, first: int) -> tuple[int, int]:
+    """As ``take_usual``, for entries as they are stored."""
+    size = 0
+    for place in range(at, len(payloads)):
+        if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
+            return place, size
+        rows.append(row_of_raw(first + place, payloads[place]))
+        size += len(payloads[place])
+    return len(payloads), size
 
 
 def _parts(opened: OpenEntry) -> list[InMessage]:

@@ -16,7 +16,7 @@ from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.decode import RangeDecoder
 from tallystick.pipeline.stream.plan import StreamPartition
-from tallystick.pipeline.stream.rows import RowRun, arrays_of
+from tallystick.pipeline.stream.rows import RowRun, arrays_of, bytes_of
 from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 from tallystick.pipeline.worker import worker
 
@@ -47,7 +47,7 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
                 async for run in runs:
                     async with aclosing(decoder.steps(run)) as steps:
                         async for rows in steps:
-                            yield RowRun(range_.stream, rows)
+                            yield rows
         except NoSuchEntry as error:
             if partition.fail_on_data_loss:
                 raise NoSuchEntry(
@@ -64,9 +64,9 @@ async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[lis
     rows = size = 0
     async with aclosing(row_runs):
         async for run in row_runs:
-            for part, part_bytes in _parts(run):
+            for part in _parts(run):
                 batch.append(part)
-                rows, size = rows + len(part.rows), size + part_bytes
+                rows, size = rows + len(part.rows), size + part.size
                 if rows >= BATCH_ROWS or size >= BATCH_BYTES:
                     yield batch
                     batch, rows, size = [], 0, 0
@@ -74,17 +74,16 @@ async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[lis
         yield batch
 
 
-def _parts(run: RowRun) -> Iterator[tuple[RowRun, int]]:
-    """A run in pieces that are no more than a batch, with the bytes of their values."""
-    sizes = [len(row.data) for row in run.rows]
-    total = sum(sizes)
-    if total <= BATCH_BYTES:
-        yield run, total
+def _parts(run: RowRun) -> Iterator[RowRun]:
+    """A run in pieces that are no more than a batch."""
+    if run.size <= 2 * BATCH_BYTES:  # what was taken until it was enough is seldom more
+        yield run
         return
-    first = part_bytes = 0
-    for at, size in enumerate(sizes):
-        if at > first and part_bytes + size > BATCH_BYTES:
-            yield RowRun(run.stream, run.rows[first:at]), part_bytes
-            first, part_bytes = at, 0
-        part_bytes += size
-    yield RowRun(run.stream, run.rows[first:]), part_bytes
+    first = size = 0
+    for at, row in enumerate(run.rows):
+        row_bytes = bytes_of([row])
+        if at > first and size + row_bytes > BATCH_BYTES:
+            yield run._replace(rows=run.rows[first:at], size=size)
+            first, size = at, 0
+        size += row_bytes
+    yield run._replace(rows=run.rows[first:], size=size)

@@ -1,17 +1,20 @@
-"""Messages as Arrow arrays, column by column: of each column that a query wants one array, over all rows of a batch."""
+"""Messages as Arrow arrays, column by column: of each column that a query wants one array, over all rows of a batch.
+
+A row is a plain tuple, since a query makes millions of them: a named one takes three times as long.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.bookkeeper.wire.pulsar_messages import InMessage
-from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.bookkeeper.wire.pulsar_messages import Buffer, InMessage
+from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {
@@ -30,45 +33,98 @@ _TYPES = {
 }
 SCHEMA = pa.schema(list(_TYPES.items()))
 
-
-class RawEntry(NamedTuple):
-    """An entry as it is stored."""
-
-    position: Position
-    data: bytes
-
-
-Row = InMessage | RawEntry
+Row = tuple[
+    int,  # entry
+    int | None,  # index in its batch
+    Buffer | None,  # value; None: it has none
+    str | bytes | None,  # key
+    Mapping[str, str],  # properties
+    int | None,  # when it was published, in ms
+    int | None,  # when it happened, in ms
+    str | None,  # producer
+    int | None,  # sequence, as an unsigned number
+]
+_ENTRY: Final = 0
+_INDEX: Final = 1
+_VALUE: Final = 2
+_KEY: Final = 3
+_PROPERTIES: Final = 4
+_PUBLISHED: Final = 5
+_HAPPENED: Final = 6
+_PRODUCER: Final = 7
+_SEQUENCE: Final = 8
 
 
 class RowRun(NamedTuple):
-    """Rows of one stream, in order: all messages, or all raw entries."""
+    """Rows of one ledger of a stream, in order. ``size``: the bytes of their values, or some more."""
 
     stream: str
+    ledger: int
     rows: Sequence[Row]
+    size: int
+
+
+def row_of(message: InMessage) -> Row:
+    """A message as a row."""
+    _, entry, index = message.position
+    return (
+        entry,
+        None if index < 0 else index,
+        None if message.is_null else message.data,
+        message.key,
+        message.properties,
+        message.publish_time_ms,
+        message.event_time_ms,
+        message.producer,
+        message.sequence,
+    )
+
+
+def row_of_raw(entry: int, data: Buffer) -> Row:
+    """An entry as it is stored: what only messages have is null."""
+    return (entry, None, data, None, NO_PROPERTIES, None, None, None, None)
+
+
+def bytes_of(rows: Iterable[Row]) -> int:
+    """How many bytes the values have."""
+    return sum(len(row[_VALUE] or b"") for row in rows)
 
 
 def arrays_of(runs: Sequence[RowRun], columns: Sequence[str]) -> list[pa.Array]:
     """One array for each column, over all rows."""
-    rows = [row for run in runs for row in run.rows]
+    rows = list(chain.from_iterable(run.rows for run in runs))
     return [_COLUMNS[name](runs, rows) for name in columns]
 
 
-def _streams(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
-    return pa.concat_arrays([pa.repeat(pa.scalar(run.stream, pa.string()), len(run.rows)) for run in runs])
+def _of_runs(field: Callable[[RowRun], Any], kind: pa.DataType) -> Callable[[Sequence[RowRun], Sequence[Row]], Any]:
+    """A column whose value is one for all rows of a run."""
+    return lambda runs, rows: pa.concat_arrays([pa.repeat(pa.scalar(field(run), kind), len(run.rows)) for run in runs])
+
+
+def _of_rows(place: int, kind: pa.DataType) -> Callable[[Sequence[RowRun], Sequence[Row]], Any]:
+    return lambda runs, rows: pa.array([row[place] for row in rows], kind)
+
+
+def _positions(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
+    """``ledger:entry``, or ``ledger:entry:index`` of a message in a batch."""
+    ledgers, entries = (_COLUMNS[name](runs, rows).cast(pa.string()) for name in ("ledger", "entry"))
+    places, indexes = pc.binary_join_element_wise(ledgers, entries, ":"), _COLUMNS["batchIndex"](runs, rows)
+    if indexes.null_count == len(rows):
+        return places
+    return pc.coalesce(pc.binary_join_element_wise(places, indexes.cast(pa.string()), ":"), places)
 
 
 def _values(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
-    if any(isinstance(row, InMessage) and row.is_null for row in rows):
-        values = [None if isinstance(row, InMessage) and row.is_null else row.data for row in rows]
+    values = [row[_VALUE] for row in rows]
+    data = [value for value in values if value is not None]
+    if len(data) < len(values):
         return pa.array(values, pa.binary())
-    data = [row.data for row in rows]
     offsets = array("i", accumulate(map(len, data), initial=0))
     return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))])
 
 
 def _properties(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
-    maps = [row.properties if isinstance(row, InMessage) else {} for row in rows]
+    maps = [row[_PROPERTIES] for row in rows]
     offsets = array("i", accumulate(map(len, maps), initial=0))
     names = pa.array([name for properties in maps for name in properties], pa.string())
     values = pa.array([value for properties in maps for value in properties.values()], pa.string())
@@ -77,43 +133,28 @@ def _properties(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
     )
 
 
-def _of_messages(
-    field: Callable[[InMessage], Any], kind: pa.DataType
-) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Array]:
-    """A column that raw entries do not have: null there."""
-    return lambda runs, rows: pa.array([field(row) if isinstance(row, InMessage) else None for row in rows], kind)
+def _unsigned(place: int) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Array]:
+    """What Java sees of a number of 64 bits."""
+    return lambda runs, rows: pa.array([row[place] for row in rows], pa.uint64()).view(pa.int64())
 
 
-def _of_places(field: Callable[[Position], Any], kind: pa.DataType) -> Callable[[Sequence[RowRun], Sequence[Row]], Any]:
-    return lambda runs, rows: pa.array([field(row.position) for row in rows], kind)
-
-
-def _times(field: Callable[[InMessage], int | None]) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Array]:
+def _times(place: int) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Array]:
     """Milliseconds in the message, microseconds in Spark."""
-    ms = _of_messages(lambda row: _signed(field(row)), pa.int64())
+    ms = _unsigned(place)
     return lambda runs, rows: pc.multiply(ms(runs, rows), 1000).view(_TIME)
 
 
-def _signed(number: int | None) -> int | None:
-    """Returns what Java sees of a number of 64 bits."""
-    return number if number is None or number < 1 << 63 else number - (1 << 64)
-
-
-def _key(row: InMessage) -> bytes | None:
-    return row.key.encode(errors="replace") if isinstance(row.key, str) else row.key
-
-
 _COLUMNS: dict[str, Callable[[Sequence[RowRun], Sequence[Row]], Any]] = {
-    "stream": _streams,
-    "position": _of_places(str, pa.string()),
-    "key": _of_messages(_key, pa.binary()),
+    "stream": _of_runs(lambda run: run.stream, pa.string()),
+    "position": _positions,
+    "key": _of_rows(_KEY, pa.binary()),
     "value": _values,
     "properties": _properties,
-    "publishTime": _times(lambda row: row.publish_time_ms),
-    "eventTime": _times(lambda row: row.event_time_ms),
-    "producer": _of_messages(lambda row: row.producer, pa.string()),
-    "sequence": _of_messages(lambda row: _signed(row.sequence), pa.int64()),
-    "ledger": _of_places(lambda position: position.ledger, pa.int64()),
-    "entry": _of_places(lambda position: position.entry, pa.int64()),
-    "batchIndex": _of_places(lambda position: None if position.batch_index < 0 else position.batch_index, pa.int32()),
+    "publishTime": _times(_PUBLISHED),
+    "eventTime": _times(_HAPPENED),
+    "producer": _of_rows(_PRODUCER, pa.string()),
+    "sequence": _unsigned(_SEQUENCE),
+    "ledger": _of_runs(lambda run: run.ledger, pa.int64()),
+    "entry": _of_rows(_ENTRY, pa.int64()),
+    "batchIndex": _of_rows(_INDEX, pa.int32()),
 }
