@@ -1,6 +1,7 @@
 """The way of a stream's appends: to the open ledger once a tick, and back as positions.
 
-What is appended while no ledger is open waits. Nothing here decides which ledger that is: ``RollOverCore`` does.
+What is appended while no ledger is open waits, and so does what is encoded beside the loop. Nothing here decides which
+ledger that is: ``RollOverCore`` does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tallystick.bookkeeper.ledger.late_failures import LateFailures
 from tallystick.bookkeeper.ledger.pending import Room
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.appends import Appends
+from tallystick.bookkeeper.stream.late_appends import Append, Encoded, LateAppends, LateEntry
 from tallystick.bookkeeper.stream.rollover import Action, RollOverCore
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import EntryId
@@ -24,15 +26,13 @@ from tallystick.runtime.clock import Clock
 MOST_TOGETHER = 1024  # entries that are confirmed together
 APPEND_COST_BYTES = 256  # what an append takes of the memory beside its entry, however short that is
 
-Append = tuple[bytes, asyncio.Future[Position]]
-
 
 class AppendFlow:
     """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more, and
     ``waiting_began`` that there is an append where there was none."""
 
     __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_failures", "_flush_scheduled",
-                 "_last", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began",
+                 "_last", "_late", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began",
                  "_waits_for_quota", "added", "confirmed", "failures", "full", "refusal", "stream", "waits_since",
                  "writer")  # fmt: skip
 
@@ -58,6 +58,7 @@ class AppendFlow:
         self._max_bytes = max_pending_bytes
         self._max_entry_bytes = 0 if writer is None else writer.max_payload_bytes
         self._appends: Appends[Append] = Appends()
+        self._late = LateAppends(self._encoded)  # all that is there was appended behind all of ``_appends``
         self.confirmed = 0  # entries of the ledger of ``writer``
         self.added = 0  # entries so far
         self.refusal: TallyError | None = None  # why nothing is taken any more
@@ -72,7 +73,7 @@ class AppendFlow:
 
     def __len__(self) -> int:
         """Count the appends that are not stored yet."""
-        return len(self._appends)
+        return len(self._appends) + len(self._late)
 
     @property
     def last_confirmed(self) -> Position:
@@ -87,30 +88,64 @@ class AppendFlow:
 
     # -- to the ledger ------------------------------------------------------------------------------------------------
 
-    def append(self, entry: bytes) -> asyncio.Future[Position]:
-        """Append an entry without waiting for anything. Raises UsageError, StreamFull, and why nothing is taken."""
+    def append(self, entry: bytes | LateEntry) -> asyncio.Future[Position]:
+        """Append an entry without waiting for anything. Raises UsageError, StreamFull, and why nothing is taken.
+
+        A late entry that turns out to be too long, or cannot be encoded, fails with what else is raised.
+        """
         if self.refusal is not None:
             raise copy.copy(self.refusal)
         if self.full is not None:
             raise copy.copy(self.full)
-        size = len(entry)
-        if size > self._max_entry_bytes:
-            raise UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)
-        appends = self._appends
+        if isinstance(entry, LateEntry):
+            size = entry.size
+        elif (size := len(entry)) > self._max_entry_bytes:
+            raise self._too_long(size)
         if self._held_bytes >= self._max_bytes:
             raise StreamFull(stream=self.stream, bytes=self._held_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
-        appends.append((entry, future), size)
-        if self.waits_since is None:
-            self.waits_since = self._clock.now()
-            self._waiting_began()
+        if isinstance(entry, LateEntry):
+            self._late.append_late(entry, future)
+        elif self._late:
+            self._late.append((entry, future), size)
+        else:
+            self._appends.append((entry, future), size)
+            self._waits()
         self._left -= size
         if self._left < 0 and self._exceeded is not None:
             self._exceeded()
+        return future
+
+    def _waits(self) -> None:
+        """There is something for the ledger."""
+        if self.waits_since is None:
+            self.waits_since = self._clock.now()
+            self._waiting_began()
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
-        return future
+
+    def _too_long(self, size: int) -> UsageError:
+        return UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)
+
+    def _encoded(self, encoded: Encoded) -> None:
+        """A late entry is encoded, or cannot be: it and what is behind it come next."""
+        entry, error, future = encoded.entry, encoded.error, encoded.future
+        if entry is not None and len(entry) > self._max_entry_bytes:
+            error = self._too_long(len(entry))
+        if error is None:
+            assert entry is not None
+            self._appends.append((entry, future), len(entry))
+        elif not future.done():
+            future.set_exception(error)
+        self._appends.extend(encoded.behind, encoded.behind_bytes)
+        if self._appends.waiting_count:
+            self._waits()
+        self.wake()
+
+    async def all_encoded(self) -> None:
+        """Wait until all that was appended is encoded: for who does something behind it."""
+        await self._late.wait()
 
     def flush(self) -> None:
         """Send what waits, as far as the ledger takes it."""
@@ -176,7 +211,7 @@ class AppendFlow:
 
     @property
     def _held_bytes(self) -> int:
-        return self._appends.bytes + len(self._appends) * APPEND_COST_BYTES
+        return self._appends.bytes + self._late.bytes + len(self) * APPEND_COST_BYTES
 
     def _is_full(self) -> bool:
         is_full = self._held_bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
@@ -189,7 +224,7 @@ class AppendFlow:
 
     def allow(self, size: int) -> None:
         """Of what is confirmed by now so many bytes are left to the quota."""
-        self._left = size - self._appends.bytes
+        self._left = size - self._appends.bytes - self._late.bytes
 
     def resume(self) -> None:
         """Appends are taken again."""
@@ -220,10 +255,11 @@ class AppendFlow:
         """Fail all appends. Of those that were sent nobody knows whether they are stored."""
         self.waits_since = None
         self.failures += 1
-        for appends, is_ambiguous in zip(self._appends.take_all(), (True, False), strict=True):
+        sent, waiting = [(future for _, future in appends) for appends in self._appends.take_all()]
+        for futures, is_ambiguous in ((sent, True), (waiting, False), (self._late.take_all(), False)):
             error = copy.copy(failure)
             error.ambiguous = is_ambiguous
-            self._failures.fail((future for _, future in appends), error)
+            self._failures.fail(futures, error)
         self.wake()
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ Order never changes. Appends that fail are gone from both.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -39,6 +39,11 @@ class Appends(Generic[T]):
     def append(self, item: T, size: int) -> None:
         """It waits behind all others."""
         self._waiting.append((item, size))
+        self.bytes += size
+
+    def extend(self, items: Iterable[tuple[T, int]], size: int) -> None:
+        """These wait behind all others, in their order; ``size`` is that of all."""
+        self._waiting.extend(items)
         self.bytes += size
 
     def take(self, most: int, room_bytes: int) -> tuple[list[T], int]:

@@ -26,6 +26,7 @@ from tallystick.bookkeeper.stream.opening import open_owned
 from tallystick.bookkeeper.stream.pulsar import create_for_pulsar, hand_over, take_back
 from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
+from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.opening import open_sink
 from tallystick.bookkeeper.stream.splice.record import application_name
@@ -58,7 +59,10 @@ class BookKeeper(LedgerClient):
         catalog = StreamCatalog(driver.store, StreamPaths(driver.root))
         leases, deletions = Leases(context, owner, chosen.lease_s), Deletions(self, catalog, context)
         self._readers = StreamReaders(self, catalog, outside.workers)
-        self._stream_context = StreamContext(self, context, catalog, leases, deletions, self._readers, chosen)
+        encoding_thread = SideThread(outside.workers, "encode")
+        self._stream_context = StreamContext(
+            self, context, catalog, leases, deletions, self._readers, chosen, encoding_thread
+        )
         self._cursors = Cursors(self._stream_context, self._readers)
         self._due_times = DueTimes(context.clock)
         self._open_streams: dict[str, Stream] = {}
@@ -251,7 +255,8 @@ class BookKeeper(LedgerClient):
         for stream in tuple(self._open_streams.values()):
             stream.end_with_client()
         self._due_times.close()
-        self._readers.close()
+        await self._readers.close()
+        await self._stream_context.encoding_thread.close()
         await self._stream_context.deletions.close()
         try:
             await self._stream_context.leases.close()

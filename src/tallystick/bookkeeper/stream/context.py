@@ -11,6 +11,7 @@ from tallystick.bookkeeper.stream.deletions import Deletions
 from tallystick.bookkeeper.stream.leases import Leases
 from tallystick.bookkeeper.stream.reader import StreamReaders
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
+from tallystick.bookkeeper.stream.side_thread import SideThread
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,4 @@ class StreamContext:
     deletions: Deletions
     readers: StreamReaders
     settings: StreamClientSettings
+    encoding_thread: SideThread

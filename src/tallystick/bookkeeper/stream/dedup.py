@@ -29,6 +29,7 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore, FailedNumbers
 from tallystick.bookkeeper.stream.entries import EntryWalk
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.owner import StreamOwner
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
 from tallystick.bookkeeper.stream.rollover import Phase
@@ -53,7 +54,7 @@ READ_A_TURN = 256  # entries, before others run
 PUSHED_A_TURN = 256  # appends that waited
 _UNNUMBERED = re.compile(r"tallystick-[0-9a-f]{16}", re.ASCII)  # whose appends nobody repeats: see ``Stream``
 
-EntryFrom = Callable[[int], bytes]  # the entry of the messages from this number on
+EntryFrom = Callable[[int], bytes | LateEntry]  # the entry of the messages from this number on
 Push = Callable[[], asyncio.Future[Position]]
 
 
@@ -205,6 +206,8 @@ class Deduplication:
                 self._saving = self._loop.create_task(self._save())
             return
         core.failed(producer, last)
+        if isinstance(error, UsageError):
+            return  # it is refused each time
         self._failed.failed(producer, first, last)
         if getattr(error, "ambiguous", True):
             self._is_in_doubt = True

@@ -1,10 +1,16 @@
-"""How what is appended becomes the bytes of an entry: as Pulsar's producers write messages, or as it is (raw)."""
+"""How what is appended becomes the bytes of an entry: as Pulsar's producers write messages, or as it is (raw).
+
+What takes long to encode, as it is compressed or has very many messages, is encoded beside the loop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.side_thread import SideThread, compress_us
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
@@ -12,16 +18,18 @@ from tallystick.errors import UsageError
 from tallystick.runtime.arguments import MAX_INT64, mapping, payload_bytes, text, whole
 from tallystick.runtime.clock import Clock
 
+_MESSAGE_US = 1.0  # about what a message of a batch takes, and as much a property
+
 
 class EntryEncoder:
     """The entries of one owner. Publish times never step back; sequences that nobody gives ascend from 0."""
 
-    __slots__ = ("_clock", "_compression", "_published_ms", "_sequence", "is_raw", "producer")
+    __slots__ = ("_clock", "_compression", "_published_ms", "_sequence", "_thread", "is_raw", "producer")
 
-    def __init__(self, settings: StreamSettings, producer: str, clock: Clock) -> None:
+    def __init__(self, settings: StreamSettings, producer: str, clock: Clock, thread: SideThread) -> None:
         self.is_raw, self.producer = settings.entry_format == "raw", producer
         self._compression = None if settings.compression is None else Compression.parse(settings.compression)
-        self._clock = clock
+        self._clock, self._thread = clock, thread
         self._published_ms = self._sequence = 0
 
     def message(
@@ -54,19 +62,29 @@ class EntryEncoder:
             raise UsageError("a producer needs a name")
         return text(producer, "producer"), whole(sequence, "sequence", most=MAX_INT64 - count + 1)
 
-    def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes:
-        """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError."""
+    def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes | LateEntry:
+        """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError, which
+        may come with the encoding of a late entry."""
         if producer is None or sequence is None:
             producer, sequence = self.producer, self._sequence
             self._sequence += len(messages)
         self._published_ms = max(self._published_ms, self._clock.wall_ms())
-        return encode_entry(
+        encode = partial(
+            encode_entry,
             messages,
             producer=producer,
             sequence=sequence,
             publish_time_ms=self._published_ms,
             compression=self._compression,
         )
+        if self._compression is None and len(messages) == 1:
+            return encode()
+        size, count = sum([len(each.data) for each in messages]), len(messages)
+        if count > 1:
+            count += sum([len(each.properties) for each in messages])
+        if self._thread.takes(compress_us(size, self._compression) + count * _MESSAGE_US):
+            return LateEntry(size, encode, self._thread)
+        return encode()
 
     def raw(self, data: object, *fields: object) -> bytes:
         """Raises UsageError where there are ``fields``."""

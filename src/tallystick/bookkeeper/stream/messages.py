@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.chunks import ChunksCore
 from tallystick.bookkeeper.stream.entries import Damaged
+from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import (
     Buffer,
@@ -20,11 +22,9 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
-from tallystick.errors import CorruptEntry, NoSuchPosition, UsageError
+from tallystick.errors import CorruptEntry, NoSuchPosition
 from tallystick.runtime.events import Events
-from tallystick.runtime.worker import Worker, Workers
 
-BESIDE_BYTES = 1 << 20  # what has more when it is decompressed is decompressed beside the loop
 ENTRY_FORMATS = ("pulsar", "raw")
 
 
@@ -53,37 +53,27 @@ class StreamMessage:
 
 
 class Decompressor:
-    """Decompresses megabytes beside the loop, on a thread that begins with the first use; shared by all readers of a
-    client. ``close`` it."""
+    """Decompresses what takes long beside the loop; shared by all readers of a client. ``close`` it."""
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-        self._worker: Worker | None = None
-        self._is_closed = False
+    def __init__(self, thread: SideThread) -> None:
+        self._thread = thread
 
     async def payload(self, entry: OpenEntry, *, max_bytes: int) -> Buffer:
         """Returns ``plain_payload``. Raises as that does."""
-        if entry.size <= BESIDE_BYTES or entry.compression is Compression.NONE or entry.chunk is not None:
+        is_plain = entry.compression is Compression.NONE or entry.chunk is not None
+        if is_plain or not self._thread.takes(decompress_us(entry.size, entry.compression)):
             return plain_payload(entry, max_bytes=max_bytes)
-        return await self._beside().run(lambda: plain_payload(entry, max_bytes=max_bytes))
+        return await self._thread.worker().run(lambda: plain_payload(entry, max_bytes=max_bytes))
 
     async def chunks(self, joined: bytes, chunk: Chunk, position: Position, *, max_bytes: int) -> bytes:
         """Returns ``plain_chunks``. Raises as that does."""
-        if chunk.size <= BESIDE_BYTES or chunk.compression is Compression.NONE:
+        if not self._thread.takes(decompress_us(chunk.size, chunk.compression)):
             return plain_chunks(joined, chunk, position=position, max_bytes=max_bytes)
-        return await self._beside().run(lambda: plain_chunks(joined, chunk, position=position, max_bytes=max_bytes))
+        call = partial(plain_chunks, joined, chunk, position=position, max_bytes=max_bytes)
+        return await self._thread.worker().run(call)
 
-    def close(self) -> None:
-        self._is_closed = True
-        if self._worker is not None:
-            self._worker.close()
-
-    def _beside(self) -> Worker:
-        if self._is_closed:
-            raise UsageError("this client is closed")
-        if self._worker is None:
-            self._worker = self._workers("decompress")
-        return self._worker
+    async def close(self) -> None:
+        await self._thread.close()
 
 
 class EntryDecoder:

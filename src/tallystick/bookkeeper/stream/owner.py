@@ -299,6 +299,7 @@ class StreamOwner:
         """See ``Stream.roll_over``."""
         if self.flow.refusal is not None:
             raise copy.copy(self.flow.refusal)
+        await self.flow.all_encoded()
         self.flow.flush()
         self.begin(self._core.asked(self._now()))
         if self._working is not None:

@@ -24,6 +24,7 @@ from tallystick.bookkeeper.stream.names import stream_name
 from tallystick.bookkeeper.stream.places import place, time_ms
 from tallystick.bookkeeper.stream.reading import Reading, ReadRequest
 from tallystick.bookkeeper.stream.search import first_published
+from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.wire.pulsar_messages import MOST_BYTES
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, StreamClosed, TallyError, UsageError
@@ -41,7 +42,7 @@ class StreamReaders:
     def __init__(self, ledgers: LedgerClient, catalog: StreamCatalog, workers: Workers) -> None:
         self.ledgers = ledgers
         self.lists = StreamLists(catalog)
-        self.decompressor = Decompressor(workers)
+        self.decompressor = Decompressor(SideThread(workers, "decompress"))
 
     def open(self, name: str, *, entry_format: str = "pulsar") -> Opening[StreamReader]:
         """Open a stream to read it: ``async with bk.read_stream(name) as reader``, or ``await`` it.
@@ -58,9 +59,9 @@ class StreamReaders:
 
         return Opening(open_, "bk.read_stream(…)")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.lists.close()
-        self.decompressor.close()
+        await self.decompressor.close()
 
 
 class StreamReader:

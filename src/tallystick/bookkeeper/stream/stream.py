@@ -12,6 +12,7 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.dedup import Deduplication
 from tallystick.bookkeeper.stream.due_times import DueTimes
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.opening import OpenedStream
 from tallystick.bookkeeper.stream.owned_list import terminated
 from tallystick.bookkeeper.stream.owner import StreamOwner
@@ -56,7 +57,7 @@ class Stream:
         self._context, self.name, self.settings, self._released = context, name, settings, released
         self._loop = context.context.loop
         producer = f"tallystick-{context.context.random.getrandbits(64):016x}"
-        self._encoder = EntryEncoder(settings, producer, context.context.clock)
+        self._encoder = EntryEncoder(settings, producer, context.context.clock, context.encoding_thread)
         self._owner = StreamOwner(context, name, settings, opened, due_times)
         if self._owner.stored_list.info.terminated is not None:
             self._owner.flow.refuse(StreamTerminated(stream=name))
@@ -132,7 +133,8 @@ class Stream:
         if producer is None and sequence is None:
             entry = encoder.encode(messages, None, None)
             if dedup is not None and dedup.holds:
-                return dedup.hold(lambda: self._owner.flow.append(entry), len(entry))
+                size = entry.size if isinstance(entry, LateEntry) else len(entry)
+                return dedup.hold(lambda: self._owner.flow.append(entry), size)
             return self._owner.flow.append(entry)
         name, first = encoder.numbered(producer, sequence, len(messages))
         dedup = self._numbers()
@@ -212,6 +214,7 @@ class Stream:
         self._require_open()
         owner = self._owner
         owner.flow.refuse(StreamTerminated(stream=self.name))
+        await owner.flow.all_encoded()
         return await owner.alone(self._terminate)
 
     async def _terminate(self) -> Position:
@@ -237,6 +240,7 @@ class Stream:
 
     async def _close(self) -> None:
         owner = self._owner
+        await owner.flow.all_encoded()
         owner.hurry()
         try:
             if owner.phase is not Phase.FENCED:

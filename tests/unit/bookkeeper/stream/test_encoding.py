@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 from support.machines import machine
 from support.pulsar_entries import decode_entry
+from support.workers import WorkerAtOnce
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.wire.pulsar_messages import InMessage, OutMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.runtime.clock import Clock
+
+THREAD = SideThread(lambda name: WorkerAtOnce(), "encode")
 
 
 class Wall(Clock):
@@ -29,18 +33,20 @@ class Wall(Clock):
 def encoded(
     encoder: EntryEncoder, messages: Sequence[OutMessage], producer: str | None = None, sequence: int | None = None
 ) -> list[InMessage]:
-    return decode_entry(encoder.encode(messages, producer, sequence), position=Position(1, 0), max_bytes=1 << 20)
+    entry = encoder.encode(messages, producer, sequence)
+    assert isinstance(entry, bytes)
+    return decode_entry(entry, position=Position(1, 0), max_bytes=1 << 20)
 
 
 async def test_numbers_that_nobody_gives_are_each_given_once() -> None:
-    encoder = EntryEncoder(StreamSettings(), "owner", machine().clock)
+    encoder = EntryEncoder(StreamSettings(), "owner", machine().clock, THREAD)
     one, two = OutMessage(b"1"), OutMessage(b"2")
     found = [*encoded(encoder, [one]), *encoded(encoder, [one, two, one]), *encoded(encoder, [two])]
     assert [(each.producer, each.sequence) for each in found] == [("owner", number) for number in range(5)]
 
 
 async def test_numbers_of_others_take_none_of_ours() -> None:
-    encoder = EntryEncoder(StreamSettings(), "owner", machine().clock)
+    encoder = EntryEncoder(StreamSettings(), "owner", machine().clock, THREAD)
     encoded(encoder, [OutMessage(b"1")])
     (found,) = encoded(encoder, [OutMessage(b"2")], "p", 70)
     assert (found.producer, found.sequence) == ("p", 70)
@@ -50,7 +56,7 @@ async def test_numbers_of_others_take_none_of_ours() -> None:
 def test_publish_times_never_step_back() -> None:
     """A clock that is set back would hide messages from who seeks by time."""
     wall = Wall()
-    encoder = EntryEncoder(StreamSettings(), "owner", wall)
+    encoder = EntryEncoder(StreamSettings(), "owner", wall, THREAD)
     times = []
     for wall.ms in (1_000, 5_000, 2_000, 5_001):
         times += [each.publish_time_ms for each in encoded(encoder, [OutMessage(b"")])]
@@ -58,6 +64,6 @@ def test_publish_times_never_step_back() -> None:
 
 
 def test_an_event_time_of_zero_is_one() -> None:
-    encoder = EntryEncoder(StreamSettings(), "owner", Wall())
+    encoder = EntryEncoder(StreamSettings(), "owner", Wall(), THREAD)
     assert [each.event_time_ms for each in encoded(encoder, [encoder.message(b"", event_time=0)])] == [0]
     assert [each.event_time_ms for each in encoded(encoder, [encoder.message(b"")])] == [None]

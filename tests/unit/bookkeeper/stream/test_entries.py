@@ -28,7 +28,7 @@ async def owner(cluster: SmallCluster) -> ListedStream:
 async def readers(cluster: SmallCluster) -> AsyncIterator[StreamReaders]:
     made = readers_of(cluster.client(2))
     yield made
-    made.close()
+    await made.close()
 
 
 class Follower:

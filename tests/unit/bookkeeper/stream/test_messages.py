@@ -11,13 +11,12 @@ import pytest
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry, readers_of
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream import messages, reader
-from tallystick.bookkeeper.stream.messages import BESIDE_BYTES, Decompressor, StreamMessage
+from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.stream.reader import StreamReaders
 from tallystick.bookkeeper.wire.compression import Compression, compress
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
 from tallystick.errors import CorruptEntry, UsageError
-from tallystick.runtime.worker import Worker
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ async def owner(cluster: SmallCluster) -> ListedStream:
 async def readers(cluster: SmallCluster) -> AsyncIterator[StreamReaders]:
     made = readers_of(cluster.client(2))
     yield made
-    made.close()
+    await made.close()
 
 
 async def read(readers: StreamReaders, **how: Any) -> list[StreamMessage]:
@@ -110,57 +109,39 @@ async def test_markers_of_a_broker_are_no_messages(owner: ListedStream, readers:
     assert [message.data for message in await read(readers)] == [b"a"]
 
 
-async def test_megabytes_are_decompressed_beside_the_loop(
-    owner: ListedStream, readers: StreamReaders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_takes_long_is_decompressed_beside_the_loop(owner: ListedStream, readers: StreamReaders) -> None:
+    """256 entries of a few kilobytes with a megabyte of zeros each were a turn of half a second."""
     beside = 0
-    inner = readers.decompressor._workers
+    thread = readers.decompressor._thread
+    worker = thread.worker()
 
     class Counting:
         """A worker that counts."""
 
-        def __init__(self, worker: Worker) -> None:
-            self._worker = worker
-
         async def run(self, call: Callable[[], Any]) -> Any:
             nonlocal beside
             beside += 1
-            return await self._worker.run(call)
+            return await worker.run(call)
+
+        async def idle(self) -> None:
+            await worker.idle()
 
         def close(self) -> None:
-            self._worker.close()
+            worker.close()
 
-    monkeypatch.setattr(readers.decompressor, "_workers", lambda name: Counting(inner(name)))
-    short, long = bytes(BESIDE_BYTES), bytes(BESIDE_BYTES + 1)
-    await owner.create([pulsar_entry(short, compression=Compression.ZLIB), pulsar_entry(long)])
-    assert [len(message.data) for message in await read(readers)] == [len(short), len(long)] and beside == 0
-    await owner.append(pulsar_entry(long, compression=Compression.ZLIB))
+    thread._worker = cast(Any, Counting())
+    short, long = bytes(1000), bytes(900_000)
+    await owner.create([pulsar_entry(short, compression=Compression.ZLIB)] * 20 + [pulsar_entry(long)])
+    assert len(await read(readers)) == 21 and beside == 0
+    await owner.append(*[pulsar_entry(long, compression=Compression.ZLIB)] * 40)
     await owner.append(*chunk_entries(long, 600, stored=compress(long, Compression.ZLIB), compression=Compression.ZLIB))
     await owner.roll()
     start = Position(owner.info.ledgers[1].ledger, 0)
-    assert [len(message.data) for message in await read(readers, start=start)] == [len(long)] * 2 and beside == 2
-    readers.close()
+    assert [len(message.data) for message in await read(readers, start=start)] == [len(long)] * 41
+    assert 20 <= beside <= 41, "one in a turn is done at once"
+    await readers.close()
     with pytest.raises(UsageError, match="closed"):
-        readers.decompressor._beside()
-
-
-def test_what_decompresses_ends_with_its_client() -> None:
-    ended: list[str] = []
-
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def close(self) -> None:
-            ended.append(self.name)
-
-    decompressor = Decompressor(cast(Any, Named))
-    decompressor.close()
-    assert ended == []
-    decompressor = Decompressor(cast(Any, Named))
-    decompressor._beside()
-    decompressor.close()
-    assert ended == ["decompress"]
+        thread.worker()
 
 
 def test_a_message_shows_its_position_and_data() -> None:

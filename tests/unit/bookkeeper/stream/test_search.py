@@ -30,7 +30,7 @@ async def owner(cluster: SmallCluster) -> ListedStream:
 async def readers(cluster: SmallCluster) -> AsyncIterator[StreamReaders]:
     made = readers_of(cluster.client(2))
     yield made
-    made.close()
+    await made.close()
 
 
 def timed(*times: int) -> list[bytes]:
@@ -226,7 +226,7 @@ def test_as_a_search_one_by_one(steps: list[list[int]], sought: int) -> None:
         assert await times(reader, end_time=sought) == [t for each in all_times for t in each if t < sought]
         assert await reader.position_at(sought) > EARLIEST
         await reader.close()
-        readers.close()
+        await readers.close()
         await cluster.close()
 
     loop = virtual_loop()

@@ -16,6 +16,7 @@ from typing import Self
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.marks import custom_metadata
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote, encode_note
@@ -62,7 +63,9 @@ class SinkAttempt:
 
     def __init__(self, context: StreamContext, ticket: SinkTicket, note: AttemptNote) -> None:
         self._context, self._ticket, self._note = context, ticket, note
-        self._encoder = EntryEncoder(ticket.settings, ticket.application, context.context.clock)
+        self._encoder = EntryEncoder(
+            ticket.settings, ticket.application, context.context.clock, context.encoding_thread
+        )
         self._writer: LedgerWriter | None = None
         self._messages: list[OutMessage] = []
         self._bytes = 0  # of these
@@ -143,7 +146,8 @@ class SinkAttempt:
         if self._encoder.is_raw:
             entries = [bytes(message.data) for message in messages]
         else:
-            entries = [self._encoder.encode(messages, None, None)]
+            entry = self._encoder.encode(messages, None, None)
+            entries = [await entry.now() if isinstance(entry, LateEntry) else entry]
         if self._writer is None:
             self._writer = await make_attempt_ledger(self._context, self._ticket, self._note)
         size = sum(map(len, entries))
