@@ -31,10 +31,10 @@ class AppendFlow:
     """See the module. ``began`` hears what the core wants done, ``failed`` why the writer takes no more, and
     ``waiting_began`` that there is an append where there was none."""
 
-    __slots__ = ("_appends", "_began", "_clock", "_core", "_exceeded", "_failed", "_failures", "_flush_scheduled",
-                 "_last", "_late", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room", "_waiting_began",
-                 "_waits_for_quota", "added", "confirmed", "failures", "full", "refusal", "stream", "waits_since",
-                 "writer")  # fmt: skip
+    __slots__ = ("_appends", "_began", "_changed", "_clock", "_core", "_exceeded", "_failed", "_failures",
+                 "_flush_scheduled", "_last", "_late", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room",
+                 "_waiting_began", "_waits_for_quota", "added", "confirmed", "failures", "full", "is_full_before",
+                 "refusal", "stream", "waits_since", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class AppendFlow:
         self._failures = LateFailures(loop)
         self.failures = 0  # how often all appends failed: those before may hear of it a while later
         self.full: TallyError | None = None  # settable: why no append is taken for a while
+        self.is_full_before: Callable[[], bool] = _never  # settable: where appends wait before they come here
+        self._changed: asyncio.Future[None] | None = None
         self._left: float = math.inf  # bytes until the backlog may exceed its quota
         self._exceeded: Callable[[], None] | None = None
         self._waits_for_quota = False
@@ -213,9 +215,14 @@ class AppendFlow:
     def _held_bytes(self) -> int:
         return self._appends.bytes + self._late.bytes + len(self) * APPEND_COST_BYTES
 
-    def _is_full(self) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether what is appended now is refused, and may be taken after the next ``change``."""
         is_full = self._held_bytes >= self._max_bytes or (self.full is not None and self._waits_for_quota)
         return is_full and self.refusal is None
+
+    def _has_no_room(self) -> bool:
+        return self.is_full or (self.is_full_before() and self.refusal is None)
 
     def watch_quota(self, exceeded: Callable[[], None], *, waits: bool) -> None:
         """Call ``exceeded`` with each append from now on, until there is an ``allow``. While it is ``full`` whoever
@@ -229,18 +236,32 @@ class AppendFlow:
     def resume(self) -> None:
         """Appends are taken again."""
         self.full = None
+        self._tell_change()
         if self._room:
             self._room.wake_all()
 
     async def room(self) -> None:
-        """Wait until there is room for an append. Then append, and ``wake`` the next."""
-        if self._room or self._is_full():
+        """Wait until there is room for an append, here and before. Then append, and ``wake`` the next."""
+        if self._room or self._has_no_room():
             if self._room is None:
-                self._room = Room(self._loop, self._is_full)
+                self._room = Room(self._loop, self._has_no_room)
             await self._room.wait()
+
+    async def change(self) -> None:
+        """Wait until there may be more room than now, before all who wait for ``room``: for one at a time."""
+        self._changed = self._loop.create_future()
+        await self._changed
+
+    def _tell_change(self) -> None:
+        if self._changed is not None:
+            if not self._changed.done():
+                self._changed.set_result(None)
+            self._changed = None
 
     def wake(self) -> None:
         """Wake a caller that waits for room, if there is some now."""
+        if self._changed is not None:
+            self._tell_change()
         if self._room:
             self._room.wake()
 
@@ -248,6 +269,7 @@ class AppendFlow:
         """Take no more appends. That another owner is there says more than whatever comes later."""
         if not isinstance(self.refusal, StreamFenced):
             self.refusal = refusal
+        self._tell_change()
         if self._room:
             self._room.wake_all()
 
@@ -266,3 +288,7 @@ class AppendFlow:
         """Send nothing more."""
         if self.writer is not None:
             self.writer.abort()
+
+
+def _never() -> bool:
+    return False

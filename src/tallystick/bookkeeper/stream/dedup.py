@@ -101,11 +101,11 @@ class Deduplication:
         # Of each producer that has any on its way, and how often all had failed when it was pushed.
         self._newest: dict[str, tuple[asyncio.Future[Position], int]] = {}
         self._read_from: Position | None = EARLIEST  # entries behind it have to be read first; None: all is known
-        self._is_in_doubt = False  # since that reading began an append failed, and may be stored
         self._loading: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
+        owner.flow.is_full_before = self._is_full
         self._unsaved = 0
         self._saved_mark = EARLIEST
         self._turn = asyncio.Lock()  # of who reads numbers, and who saves them
@@ -135,13 +135,19 @@ class Deduplication:
         return future
 
     def hold(self, push: Push, size: int, numbers: tuple[str, int, int] | None = None) -> asyncio.Future[Position]:
-        """Call ``push`` when it is its turn. Returns a future of what its future will have. Raises StreamFull."""
-        if self._waiting_bytes >= self._max_waiting_bytes:
+        """Call ``push`` when it is its turn. Returns a future of what its future will have. Raises StreamFull, and why
+        nothing is taken."""
+        if (refusal := self._owner.flow.refusal) is not None:
+            raise copy(refusal)
+        if self._is_full():
             raise StreamFull(stream=self._stream, bytes=self._waiting_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
         self._waiting.append(_Waiting(push, future, size + APPEND_COST_BYTES, numbers))
         self._waiting_bytes += size + APPEND_COST_BYTES
         return future
+
+    def _is_full(self) -> bool:
+        return self._waiting_bytes >= self._max_waiting_bytes
 
     def position_of(self, producer: str, number: int) -> Position:
         """Returns where a stored message is. Returns ``-1:-1`` where nobody knows that."""
@@ -210,7 +216,6 @@ class Deduplication:
             return  # it is refused each time
         self._failed.failed(producer, first, last)
         if getattr(error, "ambiguous", True):
-            self._is_in_doubt = True
             self._read_from = self._owner.flow.last_confirmed if self._read_from is None else self._read_from
 
     # -- reading what is stored ---------------------------------------------------------------------------------------
@@ -242,6 +247,7 @@ class Deduplication:
                 self._fail_waiting(waiting, failure)
             self._waiting.popleft()
             self._waiting_bytes -= waiting.size
+            self._owner.flow.wake()
             done += 1
             if done % PUSHED_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -249,17 +255,17 @@ class Deduplication:
     async def _push_waiting(self, waiting: _Waiting) -> None:
         """Push it; once there is room: it was accepted, and entries are longer than what was counted then."""
         flow = self._owner.flow
-        try:
+        while True:
             try:
                 pushed = waiting.push()
-            except StreamFull:
-                await flow.room()
-                try:
-                    pushed = waiting.push()
-                finally:
-                    flow.wake()
-        except TallyError as error:
-            return self._fail_waiting(waiting, error)
+            except StreamFull as error:
+                if not flow.is_full:
+                    return self._fail_waiting(waiting, error)
+                await flow.change()
+            except TallyError as error:
+                return self._fail_waiting(waiting, error)
+            else:
+                break
         _copy_of(pushed, waiting.future)
 
     def _fail_waiting(self, waiting: _Waiting, error: TallyError) -> None:
@@ -273,7 +279,6 @@ class Deduplication:
             read_from, core = self._read_from, self._core or DedupCore()
             if read_from is None:
                 return
-            self._is_in_doubt = False
             try:
                 if self._core is None:
                     self._store, state = await self._recover()
@@ -283,10 +288,9 @@ class Deduplication:
             except (NoSuchStream, NoSuchCursor) as error:
                 raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
             self._core = core
-            if not self._is_in_doubt:
-                # What is in doubt may be in a ledger that is yet to be closed: that is read when the next one is open.
-                is_open = self._owner.phase is Phase.OPENED
-                self._read_from = None if is_open else Position(ledger, NO_ENTRY)
+            # What is in doubt may be in a ledger that is yet to be closed: that is read when the next one is open.
+            is_open = self._owner.phase is Phase.OPENED
+            self._read_from = None if is_open else Position(ledger, NO_ENTRY)
 
     async def keep(self, up_to: Position) -> None:
         """Save the numbers of all entries up to this position, which are to be deleted: for ``work`` that is ``alone``.
@@ -388,6 +392,7 @@ class Deduplication:
             self._saving.cancel()
         while self._waiting:
             _fail(self._waiting.popleft().future, failure)
+        self._waiting_bytes = 0
         if self._store is not None:
             self._store.abort()
 

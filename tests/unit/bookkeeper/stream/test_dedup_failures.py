@@ -143,6 +143,51 @@ async def test_what_was_accepted_while_numbers_were_read_waits_for_room(cluster:
     assert await messages(bk) == [b"%d" % number for number in range(len(futures))]
 
 
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_append_waits_for_room_while_the_numbers_are_read(cluster: SmallCluster, is_batch: bool) -> None:
+    """It raised StreamFull, which is for who does not wait; and whoever waits is served in turn."""
+    bk = cluster.client()
+    count = 300
+
+    async def append(number: int) -> Position:
+        if number % 7 == 6:
+            return await stream.append(b"%d" % number)
+        if is_batch:
+            return (await stream.append_batch([b"%d" % number], producer="p", sequence=number))[0]
+        return await stream.append(b"%d" % number, producer="p", sequence=number)
+
+    async with bk.open_stream(NAME, settings=StreamSettings(max_pending_bytes=3_000)) as stream:
+        tasks = [asyncio.create_task(append(number)) for number in range(count)]
+        await asyncio.sleep(0)
+        tasks[40].cancel()
+        with pytest.raises(StreamFull):
+            stream.append_nowait(b"at once")
+        positions = await asyncio.gather(*tasks, return_exceptions=True)
+        del positions[40]
+        assert positions == sorted(positions, key=lambda position: position if isinstance(position, tuple) else ())
+    assert await messages(bk) == [b"%d" % number for number in range(count) if number != 40]
+
+
+async def test_who_waits_for_room_while_the_numbers_are_read_hears_why_there_is_none(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bk = cluster.client()
+    faults = StoreFaults(bk, monkeypatch)
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_bytes=3_000))
+    faults.is_away = True
+    tasks = [asyncio.create_task(stream.append(b"%d" % n, producer="p", sequence=n)) for n in range(40)]
+    outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60.0)
+    assert {type(outcome) for outcome in outcomes} == {MetadataUnavailable}
+    faults.is_away = False
+    tasks = [asyncio.create_task(stream.append(b"%d" % n, producer="p", sequence=n)) for n in range(40)]
+    await asyncio.sleep(0)
+    await stream.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60.0)
+    assert {type(outcome) for outcome in outcomes[-20:]} == {StreamClosed}
+    stored = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Position)]
+    assert await messages(bk) == [b"%d" % n for n in stored]
+
+
 async def test_many_that_waited_for_the_numbers_are_pushed_in_many_turns(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
