@@ -181,8 +181,9 @@ class ConsumeQueue:
         if self.last_physical < physical:
             return physical
         again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical
-        first = self.first
+        first = end = self.first
         if self.has_hole:  # the file with ``first`` may be lost, and what is before it
+            end = self._units.search(physical, self.hole_stop)  # the log may have begun behind all of these since
             self._units.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
         else:
             self.first = self._units.first
@@ -190,6 +191,7 @@ class ConsumeQueue:
         self._settle(self._files.close)
         if not self._files.files:  # messages before the first are gone for good, and nobody gets their offsets again
             self.first = self.end = first
+        self.advance(end)
         return again
 
     def blank_behind(self) -> None:

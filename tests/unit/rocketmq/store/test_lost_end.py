@@ -1,0 +1,60 @@
+"""A power loss took the unsynced end of the log while queues that somebody deleted were being built again."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.message_stores import ROOT, SMALL, Shelf
+from tallystick.rocketmq.store.check import check_store
+from tallystick.sim.disk import SimDisk
+
+QUEUE = f"{ROOT}/consumequeue/Topic/0"
+COUNT = 100  # a file of a queue has 16 units
+
+
+@pytest.mark.parametrize("kept_files", [0, 6], ids=["all files lost", "the first file lost"])
+def test_a_queue_with_a_hole_that_loses_its_end_gives_no_offset_out_twice(kept_files: int) -> None:
+    """Retention had deleted all that the log had of the queue: it went on at the first offset that its files lacked,
+    below those of messages that had been durable, and read."""
+    shelf = Shelf()
+    shelf.send(*[b"old"] * COUNT)
+    shelf.settle()
+    shelf.disk.kill()
+    lose_files(shelf.disk, kept_files)
+    shelf.open()
+    shelf.send(*[b"x" * 900] * 6, topic="Other")
+    shelf.settle()
+    shelf.expire()
+    assert shelf.store.rebuilding
+    durable = shelf.store.end
+    shelf.send(b"lost")
+    shelf.store.reput()
+    shelf.store.maintain(shelf.clock.ms)
+    lose_end(shelf.disk, durable)
+    shelf.open()
+    assert shelf.store.end == durable
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    (put,) = shelf.send(b"new")
+    assert put.queue_offset == COUNT
+    shelf.settle()
+    assert shelf.bodies() == [b"new"]
+    with shelf.disk.undisturbed():
+        assert check_store(shelf.disk, ROOT, SMALL).findings == []
+
+
+def lose_files(disk: SimDisk, kept_count: int) -> None:
+    """Somebody deletes the first files of the queue."""
+    names = sorted(disk.listdir(QUEUE))
+    for name in names[: len(names) - kept_count]:
+        disk.unlink(f"{QUEUE}/{name}")
+    disk.sync_dir(QUEUE)
+
+
+def lose_end(disk: SimDisk, end: int) -> None:
+    """A power loss that takes from the log all that is behind ``end``, in its last file."""
+    file_bytes = SMALL.commit_log_file_bytes
+    file = disk.open(f"{ROOT}/commitlog/{end - end % file_bytes:020}")
+    file.write([bytes(file_bytes - end % file_bytes)], end % file_bytes)
+    file.sync()
+    disk.power_loss()
