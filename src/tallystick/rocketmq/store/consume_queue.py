@@ -234,6 +234,8 @@ class ConsumeQueue:
             if not self.has_hole:
                 return False
             if self._rewritten is None:
+                if self.hole_next == self.first:  # zeros before it in its file are no message of any place in the log
+                    self.hole_next -= self.first % self._units.in_file
                 self._rewritten = self.hole_next * UNIT.size, self.hole_next * UNIT.size
             packed: list[bytes] = []
             for queue_offset, unit in units:

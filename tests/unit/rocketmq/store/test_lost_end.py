@@ -1,4 +1,4 @@
-"""A power loss took the unsynced end of the log while queues that somebody deleted were being built again."""
+"""A power loss took the unsynced end of the log while queues that somebody deleted were being built again, or later."""
 
 from __future__ import annotations
 
@@ -41,6 +41,34 @@ def test_a_queue_with_a_hole_that_loses_its_end_gives_no_offset_out_twice(kept_f
     assert shelf.bodies() == [b"new"]
     with shelf.disk.undisturbed():
         assert check_store(shelf.disk, ROOT, SMALL).findings == []
+
+
+def test_a_queue_that_was_built_again_from_where_the_log_begins_loses_no_more_than_the_log() -> None:
+    """Its file had zeros where the messages had expired: the search for its end took these for messages behind the end
+    of the log, and all that the queue had was gone."""
+    shelf = Shelf()
+    shelf.send(*[b"expired" + b"x" * 400] * 10)
+    shelf.send(*[b"kept" + b"x" * 400] * 4)
+    shelf.settle()
+    shelf.expire()
+    first, end = shelf.store.queue_range("Topic", 0)
+    assert end == 14 and first % 16 > end // 2  # where the search looks first
+    shelf.disk.kill()
+    lose_files(shelf.disk, 0)
+    shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    shelf.settle()
+    kept = shelf.bodies()
+    durable = shelf.store.end
+    shelf.send(b"lost")
+    shelf.store.reput()
+    shelf.store.maintain(shelf.clock.ms)
+    lose_end(shelf.disk, durable)
+    shelf.open()
+    assert shelf.store.end == durable
+    assert shelf.bodies() == kept
+    assert shelf.store.queue_range("Topic", 0) == (first, end)
 
 
 def lose_files(disk: SimDisk, kept_count: int) -> None:
