@@ -188,6 +188,7 @@ class ConsumeQueue:
         else:
             self.first = self._units.first
         self._units.filled = self._units.search(physical, self.first)
+        end = max(end, self.filled)  # the offsets of fillers before the first lost message were given out elsewhere
         self._settle(self._files.close)
         if not self._files.files:  # messages before the first are gone for good, and nobody gets their offsets again
             self.first = self.end = first

@@ -143,9 +143,9 @@ def test_fillers_between_messages_hide_none_of_those_before_them(disk: SimDisk) 
     for physical, first in ((0, 0), (250, 3), (400, 4), (401, 40), (4100, 41)):
         queue.forget_before(physical)
         assert queue.first == first
-    for physical, end in ((4300, 43), (4000, 5), (300, 3), (0, 0)):
+    for physical, filled, end in ((4300, 43, 43), (4000, 5, 40), (300, 3, 3), (0, 0, 0)):
         queue.cut_behind(physical)
-        assert queue.end == end
+        assert (queue.filled, queue.end) == (filled, end)
 
 
 def test_nothing_writes_over_a_unit(disk: SimDisk) -> None:

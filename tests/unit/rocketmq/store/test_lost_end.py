@@ -1,4 +1,4 @@
-"""A power loss took the unsynced end of the log while queues that somebody deleted were being built again, or later."""
+"""A power loss took the unsynced end of the log, and with it what told where queues ended."""
 
 from __future__ import annotations
 
@@ -69,6 +69,28 @@ def test_a_queue_that_was_built_again_from_where_the_log_begins_loses_no_more_th
     assert shelf.store.end == durable
     assert shelf.bodies() == kept
     assert shelf.store.queue_range("Topic", 0) == (first, end)
+
+
+def test_a_promoted_slave_that_loses_what_came_since_gives_no_offset_of_its_master_out_again() -> None:
+    """It had a part of the log, and was told where the queues end. The first messages behind that were lost before
+    they were durable, and with them what was told: their queue went on where the part of the log ends."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"copied"] * 10)
+    slave.store.append_raw(0, bytes(master.store.slice(0, 1 << 20)))
+    slave.settle()
+    slave.store.replicated.learn_ends({("Topic", 0): COUNT}, master.store.end, 0)
+    slave.store.promote()
+    slave.store.take_role(slave=False)
+    durable = slave.store.end
+    assert slave.send(b"lost")[0].queue_offset == COUNT
+    slave.store.reput()
+    slave.store.maintain(slave.clock.ms)
+    lose_end(slave.disk, durable)
+    slave.open()
+    assert slave.store.end == durable
+    assert slave.send(b"new")[0].queue_offset == COUNT
+    slave.settle()
+    assert slave.bodies() == [*[b"copied"] * 10, b"new"]
 
 
 def lose_files(disk: SimDisk, kept_count: int) -> None:
