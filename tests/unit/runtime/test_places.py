@@ -49,6 +49,21 @@ def test_who_never_spoke_goes_for_nobody_of_a_host_with_more_places() -> None:
     assert [places.arrived(peer, "crowd") for peer in (20, 21)] == [20, 21], "itself, though it never spoke"
 
 
+def test_who_never_spoke_goes_for_nobody_of_a_host_with_one_place_more() -> None:
+    places: Places[int] = Places(2, has_spoken=lambda peer: peer >= 100)
+    places.arrived(0, "small")
+    assert [places.arrived(peer, "crowd") for peer in (100, 101)] == [None, 101]
+
+
+def test_who_never_spoke_is_found_behind_many_of_smaller_hosts() -> None:
+    places: Places[int] = Places(30, has_spoken=lambda peer: peer >= 100)
+    for peer in range(20):
+        places.arrived(peer, f"small {peer}")
+    for peer in range(20, 30):
+        places.arrived(peer, "crowd")
+    assert [places.arrived(peer, "crowd") for peer in (100, 101)] == [100, 20], "by one of the next newcomers"
+
+
 def test_of_the_host_that_has_most_who_never_spoke_goes_first() -> None:
     speakers = set(range(0, 8, 2))
     places: Places[int] = Places(8, has_spoken=speakers.__contains__)
