@@ -34,6 +34,15 @@ def test_exactly_the_limit_is_not_too_much() -> None:
     assert held.excess(PATIENCE - 1) == []
 
 
+def test_what_was_held_for_a_peer_is_told_at_its_end() -> None:
+    held = budget()
+    held.kept("a", 10)
+    held.unfinished("a", 100, 0.0)
+    held.unsent("a", 300, 0.0, written_bytes=300)
+    held.unsent("b", 5, 0.0, written_bytes=5)
+    assert [held.forget("a"), held.forget("a"), held.held_bytes] == [410, 0, 5]
+
+
 def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fills_memory() -> None:
     held = budget()
     held.unsent("reader", 300, 0.0, written_bytes=300)

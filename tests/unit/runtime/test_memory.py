@@ -88,3 +88,19 @@ def test_memory_is_given_back_once_in_a_while_and_for_little_never() -> None:
     with closing(virtual_loop()) as loop:
         loop.run_until_complete(crowds())
     assert given_at == pytest.approx([21.0, 31.0])
+
+
+def test_the_first_crowd_is_given_back_soon_though_the_server_has_just_begun() -> None:
+    given_at = list[float]()
+
+    async def crowd() -> None:
+        began = asyncio.get_running_loop().time()
+        freed = FreedMemory(lambda: given_at.append(asyncio.get_running_loop().time() - began))
+        freed.freed(GIVE_BACK_BYTES)
+        await asyncio.sleep(20)
+        freed.freed(GIVE_BACK_BYTES - 1)  # what was given back does not count again
+        await asyncio.sleep(20)
+
+    with closing(virtual_loop()) as loop:
+        loop.run_until_complete(crowd())
+    assert given_at == pytest.approx([1.0])
