@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,27 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
     asking(bookie, driver)
     assert await bookie.collection.run() == 0
     assert bookie.storage.identities.identity(1) == LedgerIdentity(1_000_000, deleted=False, ahead=False)
+
+
+async def test_ids_that_could_not_be_skipped_are_skipped_by_the_next_run(home: Home, bookie: Bookie) -> None:
+    class Away(ClusterMetadata):
+        asked = 0
+
+        async def skip_ids(self, ledgers: Collection[int]) -> None:
+            assert set(ledgers) == {1}
+            self.asked += 1
+            if self.asked == 1:
+                raise MetadataError("the service went away")
+
+    await write(bookie, 1)
+    bookie.storage.identities.looked(1, 1_000_000, written=True)
+    driver = Away(MemoryStore(home.cluster))
+    asking(bookie, driver)
+    with pytest.raises(MetadataError):
+        await bookie.collection.run()
+    for _ in range(2):
+        await bookie.collection.run()
+        assert driver.asked == 2
 
 
 @pytest.mark.parametrize("at_start", [False, True])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from tallystick.bookkeeper.metadata.ledger_ids import MOST_SKIPPED, LedgerIds
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Create
@@ -61,6 +63,15 @@ async def test_ids_that_bookies_have_are_skipped_but_for_those_that_somebody_cho
     assert await take(ids) == [10] and await store.children("/r/made") == ["10"]
     await ids.skip([2])
     assert await take(ids) == [12]
+
+
+async def test_how_far_ids_are_skipped_counts_from_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallystick.bookkeeper.metadata.ledger_ids.MOST_SKIPPED", 10)
+    ids = LedgerIds(await counting(idgen=1_000_000), "/r")
+    await ids.skip([1_000_011])
+    assert await take(ids) == [1_000_001], "too far: somebody chose it"
+    await ids.skip([1_000_012])
+    assert await take(ids) == [1_000_013]
 
 
 async def test_a_counter_that_ran_over_gives_no_negative_id() -> None:
