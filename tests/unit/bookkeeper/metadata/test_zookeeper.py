@@ -36,7 +36,7 @@ class Session:
 
     async def sync(self, path: str) -> int:
         if self.is_away:
-            raise MetadataUnavailable("away")
+            raise MetadataUnavailable("away", servers=self.servers)
         return 0
 
     async def transaction(self, fill: Callable[[Any], object], *, repeats: bool = True) -> tuple[list[Any], bool]:
@@ -89,5 +89,6 @@ async def test_nodes_that_were_made_are_found() -> None:
 async def test_it_ends_when_all_answers_are_lost_or_nobody_can_tell() -> None:
     with pytest.raises(MetadataUncertain):
         await next_number(Session(unmade, unmade, unmade))
-    with pytest.raises(MetadataUncertain, match="away"):
+    with pytest.raises(MetadataUncertain, match="away") as caught:
         await next_number(Session(away))
+    assert caught.value.fields["servers"] == "stub", "it says which service is away"
