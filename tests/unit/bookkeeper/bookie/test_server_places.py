@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from support.bookies import Home, adds, talking
+from support.freed import Freed
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -112,6 +114,22 @@ class Guest:
 
     def abort(self) -> None:
         self.aborted = True
+
+
+async def test_what_sessions_held_is_told_once_at_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed, nobody = Freed(), cast("Any", SimpleNamespace(forget=lambda session: None))
+    monkeypatch.setattr(server, "FreedMemory", lambda: freed)
+    none = cast("Any", None)
+    crowd = BookieServer(none, none, none, nobody, nobody, Counts(), Events(), Bounds(held_bytes=1000))
+    goes, stays = Guest("B:1"), Guest("C:1")
+    crowd.unfinished(cast("Session", goes), 300, False)
+    crowd.unfinished(cast("Session", stays), 900, False)
+    assert (goes.aborted, stays.aborted, freed.sizes) == (True, False, [300])
+    for guest in (goes, stays):
+        crowd.forget(cast("Session", guest))
+    assert [size for size in freed.sizes if size] == [300, 900]
+    crowd.abort()
+    assert freed.closed, "nothing of a server that is closed is due later"
 
 
 async def test_behind_who_was_refused_a_newcomer_takes_the_place_of_who_has_gone() -> None:
