@@ -116,6 +116,21 @@ async def test_a_crowd_of_one_host_keeps_nobody_else_from_the_pages() -> None:
     await listener.close()
 
 
+async def test_part_of_a_question_is_none() -> None:
+    pages = HealthPages(CollectorRegistry(), lambda: {"healthy": True})
+    listener = await serve_health(TcpNetwork(), "127.0.0.1", 0, pages)
+    crowd = [await asyncio.open_connection(*listener.address) for _ in range(MAX_VISITS)]
+    for _, one in crowd:
+        one.write(b"GET /hea")
+    await asyncio.sleep(0.1)
+    reader, writer = await asyncio.open_connection(*listener.address)
+    writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(reader.read(), 10)
+    for one in (writer, *(one for _, one in crowd)):
+        one.close()
+    await listener.close()
+
+
 class Many:
     """A collector with a family of many series; it counts how often it is asked."""
 
