@@ -17,6 +17,7 @@ from tallystick.bookkeeper.metadata.store import Create, Delete, Point, Znode
 from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
 from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.values import BookieInfo
+from tallystick.errors import MetadataError
 
 
 class Breaking(MemoryStore):
@@ -49,6 +50,13 @@ async def test_the_creation_of_a_cookie_is_not_read_from_a_server_that_may_lag()
     store.breaks, store.got = 2, []
     assert await driver.bookie_creation("b:1") is not None
     assert store.got == [("cookies/b:1", 1), ("cookies/b:1", 2), ("cookies/b:1", 2)]
+
+
+async def test_where_no_cluster_is_no_id_is_drawn() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    with pytest.raises(MetadataError, match="there is no cluster here"):
+        await ClusterMetadata(store).skip_ids([7])
+    assert await store.children("") in (None, [])
 
 
 async def test_nor_is_where_a_bookie_is_registered() -> None:
