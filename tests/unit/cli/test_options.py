@@ -55,6 +55,10 @@ def test_a_name_has_one_value() -> None:
     ("shape", "said"),
     [
         (Shape(ensemble=0), "--ensemble is a whole number from 1"),
+        (Shape(write_quorum=0), "--write-quorum is a whole number from 1"),
+        (Shape(ack_quorum=0), "--ack-quorum is a whole number from 1"),
+        (Shape(ack_quorum=3), "of --ensemble, --write-quorum and --ack-quorum none is more"),
+        (Shape(id=1 << 63), "--id is a whole number from 0 to"),
         (Shape(write_quorum=4), "of --ensemble, --write-quorum and --ack-quorum none is more"),
         (Shape(id=-1), "--id is a whole number from 0"),
     ],
