@@ -130,7 +130,7 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str, status: int) -> int:
-    from tallystick.cli.output import line_text
+    from tallystick.cli.output import line_text, shortened
 
-    print(f"tally: {line_text(message)}", file=sys.stderr)
+    print(f"tally: {shortened(line_text(message))}", file=sys.stderr)
     return status

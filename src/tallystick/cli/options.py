@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from tallystick.runtime import arguments
 
 
 def _whole(type_: type[int], tokens: Sequence[Token]) -> int:
-    """cyclopts rounds 7.6: a number that was mistyped would be another ledger. Raises ValueError."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f'"{tokens[0].value}" is no whole number.') from None
+    """cyclopts rounds 7.6, and Python takes 1_0 for 10: a slip would be another ledger. Raises ValueError."""
+    written = tokens[0].value
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", written):
+        raise ValueError(f'"{written}" is no whole number.')
+    return int(written)
 
 
 WHOLE = Parameter(converter=_whole)  # of each option or argument that is an int

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json as json_format
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,6 +180,11 @@ def payload_text(data: bytes) -> str:
 def line_text(text: str) -> str:
     """The same of text, which stays one line."""
     return "".join(sign if sign.isprintable() or sign == "\t" else _escaped(sign) for sign in text)
+
+
+def shortened(text: str) -> str:
+    """The same without the middle of each very long word: a file pasted as a name would hide what is said of it."""
+    return re.sub(r"\S{600,}", lambda word: f"{word[0][:200]}… ({len(word[0]):,} signs) …{word[0][-100:]}", text)
 
 
 def _escaped(sign: str) -> str:

@@ -31,6 +31,8 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (["foo"], 'Unknown command "foo"'),
         (["ledger", "read"], "Try: tally ledger read --help"),
         (["ledger", "delete", "7.6"], '"7.6" is no whole number.'),
+        (["ledger", "delete", "1_0", "--yes"], '"1_0" is no whole number.'),
+        (["ledger", "delete", "\u0661", "--yes"], '"\u0661" is no whole number.'),  # Python reads the Arabic digit as 1
         (["dev", "up", "--bookies", "2.5"], 'Invalid value for --bookies: "2.5" is no whole number.'),
         (["dev", "up", "--bookies", "two"], 'Invalid value for --bookies: "two" is no whole number.'),
         (["ledger", "read", "x"], "Try: tally ledger read --help"),
@@ -103,6 +105,14 @@ def test_a_complaint_is_one_line_that_a_terminal_does_not_obey(capsys: pytest.Ca
     complaint = capsys.readouterr().err
     assert r"\x1b[31mx\x0ay" in complaint
     assert complaint.count("\n") == 1 and "\x1b" not in complaint
+
+
+def test_a_complaint_about_a_very_long_name_shows_its_two_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """10,000 characters hid the reason and the advice."""
+    assert cli.main(["ledger", "read", "n" * 9_999 + "z"]) == 2
+    complaint = capsys.readouterr().err
+    assert len(complaint) < 500
+    assert "(10,002 signs)" in complaint and 'nz" is no whole number. Try: tally ledger read --help' in complaint
 
 
 def test_a_failure_is_1_with_its_fields_and_what_to_do(
