@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import WHOLE, Json
+from tallystick.cli.options import WHOLE, Json, filled
 
 if TYPE_CHECKING:
     from tallystick.admin.dev import DevCluster, DevStatus
@@ -36,7 +36,8 @@ def _cluster(directory: str | None) -> DevCluster:
     from tallystick.admin.dev import DevCluster
     from tallystick.admin.dev_lookup import default_directory
 
-    return DevCluster(directory or default_directory(os.environ), report=lambda line: print(line, file=sys.stderr))
+    directory = filled("--dir", directory) or default_directory(os.environ)
+    return DevCluster(directory, report=lambda line: print(line, file=sys.stderr))
 
 
 @app.command

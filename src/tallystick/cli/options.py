@@ -24,6 +24,16 @@ def _whole(type_: type[int], tokens: Sequence[Token]) -> int:
 
 
 WHOLE = Parameter(converter=_whole)  # of each option or argument that is an int
+
+
+def filled(option: str, value: str | None) -> str | None:
+    """The same value. Raises UsageError for an empty one: it is a script's variable that was never set, and without the
+    option the command would go to another cluster."""
+    if value == "":
+        raise UsageError(f"{option} is empty: give it a value, or leave it out")
+    return value
+
+
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a line instead of text.")]
 Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 
@@ -46,7 +56,7 @@ class MetadataOption:
         from tallystick.admin.dev_lookup import find_uri
         from tallystick.bookkeeper.metadata.uri import require_shared
 
-        return require_shared(self.uri or find_uri())
+        return require_shared(filled("--uri", self.uri) or find_uri())
 
 
 @Parameter(name="*")
@@ -63,12 +73,10 @@ class NameServersOption:
     ] = None
 
     def resolve(self) -> str:
-        """Raises UsageError when nothing says which."""
-        if self.name_server:
-            return self.name_server
+        """Raises UsageError when nothing says which servers."""
         from tallystick.admin.dev_lookup import find_name_server
 
-        return find_name_server()
+        return filled("--name-server", self.name_server) or find_name_server()
 
 
 @Parameter(name="*")
