@@ -67,6 +67,7 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.bk.create_ledger("3"),
         lambda d: d.bk.create_ledger(3.0),
         lambda d: d.bk.create_ledger(0),
+        lambda d: d.bk.create_ledger(10**20),  # it was an OverflowError, and 10**11 a MemoryError
     ],
     "write_quorum is a whole number": [lambda d: d.bk.create_ledger(3, write_quorum="2")],
     "ack_quorum is a whole number": [lambda d: d.bk.create_ledger(3, ack_quorum=True)],

@@ -44,6 +44,8 @@ from tallystick.runtime.loops import check_loop
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
 
+_MOST_BOOKIES = 65_536  # of an ensemble, whose places are made before the cluster is asked how many bookies it has
+
 
 class LedgerClient:
     """The part of a client that knows ledgers alone; on one running event loop. ``close`` it, or use it with ``async
@@ -105,7 +107,7 @@ class LedgerClient:
         if instance(deferred_sync, bool, "deferred_sync"):
             self._context.bookies.require_v3()
         template = LedgerMetadata(
-            ensemble_size=whole(ensemble, "ensemble", least=1),
+            ensemble_size=whole(ensemble, "ensemble", least=1, most=_MOST_BOOKIES),
             write_quorum=whole(write_quorum, "write_quorum", least=1),
             ack_quorum=whole(ack_quorum, "ack_quorum", least=1),
             fragments=(Fragment(0, ("",) * ensemble),),
