@@ -62,13 +62,12 @@ def test_a_path_and_a_development_cluster(
     assert "did you mean ledgers?" in text
 
 
-@pytest.mark.parametrize("name", ["tally-ledger", "tally-stream", "tally-topic"])
+@pytest.mark.parametrize("name", ["tally-ledger", "tally-topic"])
 def test_following_and_writing_say_what_to_do_instead(
     spark: SparkSession, uri: str, name_server: str, name: str, tmp_path: Path
 ) -> None:
     options = {
         "tally-ledger": {"uri": uri},
-        "tally-stream": {"uri": uri, "subscribe": "t/n/persistent/s"},
         "tally-topic": {"nameServer": name_server, "topic": "T"},
     }[name]
     followed = spark.readStream.format(name).options(**options).load()
@@ -79,8 +78,7 @@ def test_following_and_writing_say_what_to_do_instead(
         writer = frame.writeStream.format(format).options(**options).option("checkpointLocation", str(tmp_path))
         writer.trigger(availableNow=True).start().awaitTermination()
 
-    if name != "tally-stream":
-        assert f"{name} cannot be followed by a streaming query" in failure_of(lambda: run(followed, "noop"))
+    assert f"{name} cannot be followed by a streaming query" in failure_of(lambda: run(followed, "noop"))
     for mode in ("append", "overwrite"):
         text = failure_of(lambda mode=mode: rows.write.format(name).options(**options).mode(mode).save())  # type: ignore[misc]
         assert f"[TALLY-USAGE-ERROR] {name} cannot be written by Spark" in text

@@ -23,7 +23,7 @@ DRIVER = """
 import sys
 import tallystick.spark
 
-uri, stream, folder, trigger = sys.argv[1:]
+uri, stream, folder, trigger, sink = sys.argv[1:]
 spark = tallystick.spark.session("local[2]", **{"spark.driver.memory": "1g", "spark.local.dir": folder})
 spark.sparkContext.setLogLevel("OFF")
 options = {"uri": uri, "subscribe": stream, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20",
@@ -35,7 +35,11 @@ def write(batch, number):
     batch.write.mode("overwrite").parquet(f"{folder}/table/batch={number}")  # a batch that comes again is the same
 
 
-query = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
+if sink == "table":
+    query = rows.writeStream.foreachBatch(write)
+else:
+    query = rows.select("value").writeStream.format("tally-stream").options(uri=uri, stream=sink)
+query = query.option("checkpointLocation", f"{folder}/checkpoint")
 query = query.trigger(availableNow=True) if trigger == "now" else query.trigger(processingTime="20 milliseconds")
 query.start().awaitTermination()
 """
@@ -43,8 +47,9 @@ PATIENCE_S = 180.0
 
 
 @contextmanager
-def driver(uri: str, name: str, folder: Path, trigger: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", DRIVER, uri, name, str(folder), trigger], start_new_session=True)
+def driver(uri: str, name: str, folder: Path, trigger: str, sink: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", DRIVER, uri, name, str(folder), trigger, sink]
+    process = subprocess.Popen(command, start_new_session=True)
     try:
         yield process
     finally:
@@ -57,10 +62,11 @@ def begun(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
 
 
+@pytest.mark.parametrize("sink", ["table", "spark/killed/persistent/copy"])
 def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
-    bk: sync.BookKeeper, uri: str, tmp_path: Path
+    bk: sync.BookKeeper, uri: str, tmp_path: Path, sink: str
 ) -> None:
-    name, values = "spark/killed/persistent/s", [b"%05d" % number for number in range(600)]
+    name, values = f"spark/killed/persistent/of-{len(sink)}", [b"%05d" % number for number in range(600)]
     written = 0
     with bk.open_stream(name, settings=StreamSettings(max_entries_per_ledger=30)) as stream:
         for _ in range(3):
@@ -68,13 +74,18 @@ def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
                 stream.append(value)
             written += 200
             batches = begun(tmp_path)
-            with driver(uri, name, tmp_path, "always") as process:
+            with driver(uri, name, tmp_path, "always", sink) as process:
                 deadline = time.monotonic() + PATIENCE_S
                 while begun(tmp_path) < batches + 3:  # and it is at one now
                     assert process.poll() is None and time.monotonic() < deadline
                     time.sleep(0.01)
         time.sleep(0.5)  # the stream tells its LAC
-        with driver(uri, name, tmp_path, "now") as process:
+        with driver(uri, name, tmp_path, "now", sink) as process:
             assert process.wait(PATIENCE_S) == 0
+    if sink != "table":
+        with bk.read_stream(sink) as reader:
+            assert sorted(message.data for message in reader.read()) == values
+        assert bk.sweep_sinks(sink) == [], "each commit leaves nothing behind it"
+        return
     rows = [row for path in (tmp_path / "table").glob("batch=*") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["value"] for row in rows) == values

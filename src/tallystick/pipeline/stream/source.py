@@ -11,7 +11,14 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -22,22 +29,22 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tallystick.errors import UsageError
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.source import ReadOnlySource, TaskPartition, check_schema
+from tallystick.pipeline.source import TaskPartition, check_schema
 from tallystick.pipeline.source_options import options_of_read, to_store
 from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.offsets import Offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
+from tallystick.pipeline.stream.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from tallystick.pipeline.stream.planner import StreamPlanner
 
 
-class StreamDataSource(ReadOnlySource):
-    instead_of_writing = "Append with tallystick.sync.connect(uri).open_stream(name), from one process."
-
+class StreamDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -53,12 +60,33 @@ class StreamDataSource(ReadOnlySource):
     def streamReader(self, schema: StructType) -> StreamFollowingReader:
         return StreamFollowingReader(self._options(schema, follows=True), schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tallystick.pipeline.stream.sink import StreamBatchWriter
+
+        with coded():
+            _require_append(overwrite=overwrite)
+            return StreamBatchWriter(SinkOptions.parse(options_of_read(self.options), follows=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tallystick.pipeline.stream.sink import StreamFollowingWriter
+
+        with coded():
+            _require_append(overwrite=overwrite)
+            return StreamFollowingWriter(SinkOptions.parse(options_of_read(self.options), follows=True), schema)
+
     def _options(self, schema: StructType, *, follows: bool) -> StreamSourceOptions:
         with coded():
             options = options_of_read(self.options, schema)
             stream_options = StreamSourceOptions.parse(options, follows=follows)
             check_schema(COLUMNS, stream_options.columns if "columns" in options else None, schema)
             return stream_options
+
+
+def _require_append(*, overwrite: bool) -> None:
+    if overwrite:
+        raise UsageError(
+            "a stream is only ever appended to: mode append for a batch, outputMode append or update for a query"
+        )
 
 
 class StreamSourceReader(DataSourceReader):

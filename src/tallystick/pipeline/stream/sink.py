@@ -1,0 +1,199 @@
+"""Writing with the format ``tally-stream``: each batch is in the stream once, as a whole, or not at all.
+
+A task writes a ledger of its own; what it has of few rows it hands to the driver, which writes those of all tasks into
+one. A commit, on the driver, splices the ledgers of a batch into the stream's list (bookkeeper/stream/splice). Spark
+repeats tasks, runs them twice, and commits a batch again after a restart: the stream's record says what is stored.
+
+An application's *query* is the query's id, which comes back with its checkpoint; a *run* is one start of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.opening import read_or_create
+from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
+from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.errors import UsageError
+from tallystick.pipeline.codes import coded
+from tallystick.pipeline.stream.sink_options import SinkOptions
+from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
+from tallystick.pipeline.worker import TaskWorker, worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FEW_BYTES = 512 * 1024  # of a task's rows go to the driver: a ledger of their own costs more
+_MESSAGE_BYTES = 64  # about what a message has beside its value
+_BATCH = "batch"  # the query of batches, which have none
+
+
+@dataclass(frozen=True)
+class WriteCluster:
+    """The cluster that a query writes to."""
+
+    uri: str
+
+    async def connect(self) -> BookKeeper:
+        return await connect(self.uri)
+
+
+class PartWritten(WriterCommitMessage):
+    """What a task did: a ledger, or few rows; ``ticket`` says for which run of the application."""
+
+    def __init__(self, ticket: SinkTicket, ledger: WrittenLedger | None, rows: tuple[OutMessage, ...]) -> None:
+        self.ticket, self.ledger, self.rows = ticket, ledger, rows
+
+
+class _SinkWriter:
+    """What both kinds of queries do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.columns = check_columns(schema, is_raw=options.settings.entry_format == "raw")
+        # Who makes a stream condemns what was noted of an earlier one of its name: it is there before a task writes.
+        worker(WriteCluster(options.uri)).ask(lambda bk: _existing(bk, options.stream))
+
+    def write_part(self, batches: Iterator[pa.RecordBatch], ticket: SinkTicket, batch: int) -> PartWritten:
+        """Write what a task has, in order. Raises UsageError, Unavailable, MetadataError."""
+        context = _task()
+        place = batch, context.partitionId(), context.attemptNumber()
+        part = _Part(worker(WriteCluster(self.options.uri)), ticket, place)
+        try:
+            for rows in batches:
+                part.add(list(messages_of(rows, self.columns)))
+            return part.finish()
+        finally:
+            part.give_up()
+
+    def commit_batch(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Store the batch. Raises as ``StreamSink.commit`` does."""
+        parts = [message for message in messages if isinstance(message, PartWritten)]
+        if len(parts) < len(messages):
+            raise UsageError("a task said nothing of what it wrote", batch=batch, tasks=len(messages), parts=len(parts))
+        if parts:
+            worker(WriteCluster(self.options.uri)).ask(lambda bk: _committed(bk, self.options, parts, batch))
+
+
+class _Part:
+    """What one task writes: kept while it is little, from then on in a ledger."""
+
+    def __init__(self, task_worker: TaskWorker[BookKeeper], ticket: SinkTicket, place: tuple[int, int, int]) -> None:
+        """``place``: the batch, the partition, and which attempt at it this is."""
+        self._worker, self._ticket, self._place = task_worker, ticket, place
+        self._rows: list[OutMessage] = []
+        self._bytes = 0
+        self._attempt: SinkAttempt | None = None
+
+    def add(self, rows: list[OutMessage]) -> None:
+        self._rows += rows
+        self._bytes += sum(_size(row) for row in rows)
+        if self._attempt is None and self._bytes > FEW_BYTES:
+            self._attempt = self._worker.ask(self._begin)
+        if (attempt := self._attempt) is not None:
+            some, self._rows = self._rows, []
+            self._worker.ask(lambda bk: attempt.append_batch(some))
+
+    async def _begin(self, bk: BookKeeper) -> SinkAttempt:
+        return bk.sink_attempt(self._ticket, *self._place)
+
+    def finish(self) -> PartWritten:
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return PartWritten(self._ticket, None, tuple(self._rows))
+        return PartWritten(self._ticket, self._worker.ask(lambda bk: attempt.close()), ())
+
+    def give_up(self) -> None:
+        """Stop what was not finished."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            self._worker.ask(lambda bk: _aborted(attempt))
+
+
+async def _existing(bk: BookKeeper, stream: str) -> None:
+    await read_or_create(bk.stream_context, stream, ListCodec())
+
+
+async def _aborted(attempt: SinkAttempt) -> None:
+    attempt.abort()
+
+
+async def _committed(bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int) -> None:
+    """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone."""
+    ticket = parts[0].ticket
+    sink = await bk.open_sink(
+        ticket.stream, ticket.application, ticket.query, run=ticket.run, switch=options.switch, settings=ticket.settings
+    )
+    ledgers = [part.ledger for part in parts]
+    if sink.batch < batch and any(part.rows for part in parts):
+        async with sink.attempt(batch) as attempt:
+            for part in parts:
+                await attempt.append_batch(part.rows)
+            ledgers.append(await attempt.close())
+    await sink.commit(batch, ledgers)
+    await sink.trim()
+    await sink.sweep()
+
+
+class StreamBatchWriter(DataSourceArrowWriter, _SinkWriter):
+    """Writes a frame: one batch, whose number is ``txnVersion``."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _SinkWriter.__init__(self, options, schema)
+        assert options.application is not None and options.version is not None, "checked with the options"
+        self.ticket = SinkTicket(options.stream, options.application, _BATCH, uuid.uuid4().hex, options.settings)
+        self.version = options.version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with coded():
+            return self.write_part(iterator, self.ticket, self.version)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with coded():
+            self.commit_batch(messages, self.version)
+
+
+class StreamFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
+    """Writes the batches of a streaming query."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _SinkWriter.__init__(self, options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with coded():
+            query, run = _local("sql.streaming.queryId"), _local("spark.jobGroup.id")
+            application = self.options.application or query
+            ticket = SinkTicket(self.options.stream, application, query, run, self.options.settings)
+            return self.write_part(iterator, ticket, int(_local("streaming.sql.batchId")))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with coded():
+            self.commit_batch(messages, batchId)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls it in a task"
+    return context
+
+
+def _local(name: str) -> str:
+    """Returns what Spark tells its tasks of their query."""
+    value = _task().getLocalProperty(name)
+    if not value:
+        raise UsageError(f"Spark does not say {name}: this version of it is not supported")
+    return value
+
+
+def _size(row: OutMessage) -> int:
+    return len(row.data) + _MESSAGE_BYTES + sum(len(name) + len(value) for name, value in row.properties.items())

@@ -1,0 +1,75 @@
+"""The rows that are written, as messages: ``value``, and with it ``key``, ``properties`` and ``eventTime``.
+
+Bytes and texts are taken for keys and values, a text in UTF-8. A key of bytes is one of bytes to every Pulsar client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
+from tallystick.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "properties": ("map<string,string>",),
+    "eventTime": ("timestamp",),
+}
+
+
+def check_columns(schema: StructType, *, is_raw: bool) -> tuple[str, ...]:
+    """Returns the columns of a frame as ours are spelled. Raises UsageError for a frame that is no messages."""
+    known = {name.lower(): name for name in COLUMNS}
+    names = []
+    for field in schema.fields:
+        name = known.get(field.name.lower())
+        if name is None:
+            raise UsageError(
+                f"column {field.name} is none of {', '.join(COLUMNS)}: select what is to be written, as in "
+                "selectExpr('CAST(id AS STRING) AS key', 'to_json(struct(*)) AS value')"
+            )
+        if field.dataType.simpleString() not in COLUMNS[name]:
+            raise UsageError(
+                f"column {name} is of {' or '.join(COLUMNS[name])}, not of {field.dataType.simpleString()}"
+            )
+        names.append(name)
+    if "value" not in names:
+        raise UsageError("a frame that is written has a column value, of binary or string")
+    if is_raw and len(names) > 1:
+        raise UsageError("raw entries are values alone: they have no key, properties or eventTime")
+    return tuple(names)
+
+
+def messages_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[OutMessage]:
+    """Returns the rows of an Arrow batch, in order. Raises UsageError for one without a value."""
+    by_name = dict(zip(columns, batch.columns, strict=True))
+    absent = [None] * batch.num_rows
+    parts = [by_name[name].to_pylist() if name in by_name else absent for name in COLUMNS]
+    for number, (value, key, properties, event_time) in enumerate(zip(*parts, strict=True)):
+        if value is None:
+            raise UsageError("a row has no value: leave it out, or write an empty one", row_of_batch=number)
+        yield OutMessage(
+            value.encode() if isinstance(value, str) else value,
+            key,
+            None if event_time is None else _ms(event_time),
+            NO_PROPERTIES if properties is None else _properties(properties),
+        )
+
+
+def _ms(time: datetime) -> int:
+    ms = round(time.timestamp() * 1000)
+    if ms < 0:
+        raise UsageError("an event time is not before 1970: messages count from there", eventTime=str(time))
+    return ms
+
+
+def _properties(pairs: list[tuple[str, Any]]) -> dict[str, str]:
+    return {name: "" if value is None else value for name, value in pairs}
