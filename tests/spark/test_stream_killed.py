@@ -62,6 +62,15 @@ def begun(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
 
 
+def wait_for_lac(bk: sync.BookKeeper, name: str, count: int) -> None:
+    """Wait until the stream has told that so many messages are confirmed."""
+    deadline = time.monotonic() + PATIENCE_S
+    with bk.read_stream(name) as reader:
+        while sum(1 for _ in reader.read()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 @pytest.mark.parametrize("sink", ["table", "spark/killed/persistent/copy"])
 def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
     bk: sync.BookKeeper, uri: str, tmp_path: Path, sink: str
@@ -79,7 +88,7 @@ def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
                 while begun(tmp_path) < batches + 3:  # and it is at one now
                     assert process.poll() is None and time.monotonic() < deadline
                     time.sleep(0.01)
-        time.sleep(0.5)  # the stream tells its LAC
+        wait_for_lac(bk, name, written)
         with driver(uri, name, tmp_path, "now", sink) as process:
             assert process.wait(PATIENCE_S) == 0
     if sink != "table":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,25 @@ def test_a_query_that_lost_its_checkpoint_is_refused_under_the_name_that_it_was_
     text = failure_of(lambda: copy(f"{name}-in", name, "another", application="pinned"))
     assert "[TALLY-CHECKPOINT-LOST]" in text and "Restore the checkpoint" in text
     assert read(bk, name) == [b"a"]
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(
+    bk: sync.BookKeeper, copy: Start, name: str, tmp_path: Path
+) -> None:
+    """It would plan other batches under numbers that are stored: what is new in them would be left out."""
+    with bk.open_stream(f"{name}-in", settings=FEW) as stream:
+        stream.append_batch([b"%d" % number for number in range(20)])
+        copy(f"{name}-in", name)
+        shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
+        for number in range(20, 50):
+            stream.append(b"%d" % number)
+        copy(f"{name}-in", name)
+        for number in range(50, 80):
+            stream.append(b"%d" % number)
+    text = failure_of(lambda: copy(f"{name}-in", name, "older"))
+    assert "[TALLY-CHECKPOINT-LOST]" in text and "an older copy" in text
+    copy(f"{name}-in", name)
+    assert read(bk, name) == [b"%d" % number for number in range(80)]
 
 
 def test_mistakes_are_named(spark: SparkSession, bk: sync.BookKeeper, uri: str, name: str) -> None:

@@ -34,6 +34,7 @@ _CHANGES = frozenset(
         "roll",
         "seek",
         "send",
+        "sweep",
         "take-back",
         "terminate",
         "trim",

@@ -173,6 +173,27 @@ def roll(
 
 
 @app.command
+def sweep(
+    name: StreamName, /, *, explain: StreamExplain = False, service: MetadataOption = SERVICE, json: StreamJson = False
+) -> None:
+    """Delete the ledgers of a stream that tasks of sinks wrote and no commit can list any more.
+
+    Sinks do so after each commit: this is for what was left when the last of them ended. Those that run go on.
+
+    Example: `tally stream sweep public/default/persistent/orders`
+    """
+    import asyncio
+
+    from tallystick.cli import output, streams
+
+    swept = asyncio.run(streams.sweep(service.resolve(), name, explain=explain))
+    if json:
+        output.json_line({"stream": name, "swept_ledgers": swept})
+    else:
+        print(f"stream {name}: {output.quantity(len(swept), 'ledger', 'ledgers')} of unfinished batches deleted")
+
+
+@app.command
 def terminate(
     name: StreamName,
     /,

@@ -176,6 +176,12 @@ async def roll(uri: str, name: str, owner: OwnerOptions, *, explain: bool) -> Le
     return None if last.ledger < 0 else last.ledger
 
 
+async def sweep(uri: str, name: str, *, explain: bool) -> list[LedgerId]:
+    """Returns the ledgers that are deleted."""
+    async with connect(uri, explain=explain) as bk:
+        return await bk.sweep_sinks(name)
+
+
 async def terminate(uri: str, name: str, owner: OwnerOptions, *, explain: bool) -> Position:
     """Returns the last position."""
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner)) as stream:

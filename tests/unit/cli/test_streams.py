@@ -117,6 +117,21 @@ async def test_a_ledger_is_closed_and_the_front_is_trimmed_but_for_what_a_cursor
         await streams.trim(uri, NAME, OWNER, None, None, explain=False)
 
 
+async def test_what_tasks_of_a_batch_that_nobody_commits_wrote_is_deleted(cluster: SmallCluster, uri: str) -> None:
+    bk, name = cluster.client(3), "t/n/persistent/sunk"
+    sink = await bk.open_sink(name, "app", "query", run="1")
+    async with bk.sink_attempt(sink.ticket, 0, 0) as attempt:
+        await attempt.append(b"x")
+        written = await attempt.close()
+    assert written is not None
+    assert await streams.sweep(uri, name, explain=False) == [], "the run may commit it yet"
+    await (await bk.open_sink(name, "app", "query", run="2")).commit(0, [])
+    assert await streams.sweep(uri, name, explain=False) == [written.ledger]
+    assert await streams.sweep(uri, name, explain=False) == []
+    with pytest.raises(NoSuchStream):
+        await streams.sweep(uri, "t/n/persistent/other", explain=False)
+
+
 async def test_a_stream_ends_for_good(cluster: SmallCluster, uri: str) -> None:
     last = await streams.terminate(uri, NAME, OWNER, explain=False)
     with pytest.raises(StreamTerminated):

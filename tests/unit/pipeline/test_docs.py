@@ -12,6 +12,7 @@ from tallystick.pipeline.ledger import options as ledger_options
 from tallystick.pipeline.ledger import schema as ledger_schema
 from tallystick.pipeline.stream import options as stream_options
 from tallystick.pipeline.stream import schema as stream_schema
+from tallystick.pipeline.stream import sink_options, sink_rows
 from tallystick.pipeline.topic import options as topic_options
 from tallystick.pipeline.topic import schema as topic_schema
 
@@ -29,6 +30,7 @@ def table(section: str) -> list[list[str]]:
     [
         ("Ledgers", ledger_options.OPTIONS),
         ("Streams", stream_options.OPTIONS),
+        ("Writing streams", sink_options.SINK_OPTIONS),
         ("Topics", topic_options.OPTIONS),
     ],
 )
@@ -46,3 +48,8 @@ def test_options(section: str, options: dict[str, str]) -> None:
 )
 def test_columns(section: str, columns: Columns) -> None:
     assert {name: kind.lower() for name, kind, _ in table(f"{section}: columns")} == columns.types
+
+
+def test_columns_that_are_written() -> None:
+    shown = {name: tuple(kind.replace("`", "").split(" or ")) for name, kind, _ in table("Writing streams: columns")}
+    assert shown == sink_rows.COLUMNS

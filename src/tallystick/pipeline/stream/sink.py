@@ -24,7 +24,7 @@ from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.errors import UsageError
+from tallystick.errors import CheckpointLost, UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
@@ -76,13 +76,14 @@ class _SinkWriter:
         finally:
             part.give_up()
 
-    def commit_batch(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """Store the batch. Raises as ``StreamSink.commit`` does."""
+    def commit_batch(self, messages: Sequence[WriterCommitMessage | None], batch: int, *, follows: bool) -> None:
+        """Store the batch. Raises as ``StreamSink.commit`` does, and CheckpointLost for one of a query that follows its
+        source (``follows``) if a later one is stored."""
         parts = [message for message in messages if isinstance(message, PartWritten)]
         if len(parts) < len(messages):
             raise UsageError("a task said nothing of what it wrote", batch=batch, tasks=len(messages), parts=len(parts))
         if parts:
-            worker(WriteCluster(self.options.uri)).ask(lambda bk: _committed(bk, self.options, parts, batch))
+            worker(WriteCluster(self.options.uri)).ask(lambda bk: _committed(bk, self.options, parts, batch, follows))
 
 
 class _Part:
@@ -128,12 +129,24 @@ async def _aborted(attempt: SinkAttempt) -> None:
     attempt.abort()
 
 
-async def _committed(bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int) -> None:
+async def _committed(
+    bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int, follows: bool
+) -> None:
     """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone."""
     ticket = parts[0].ticket
     sink = await bk.open_sink(
         ticket.stream, ticket.application, ticket.query, run=ticket.run, switch=options.switch, settings=ticket.settings
     )
+    if follows and batch < sink.batch:
+        raise CheckpointLost(
+            f"batch {batch} of application {ticket.application} comes again, and batch {sink.batch} is committed: its "
+            "checkpoint is an older copy, whose next batches may have other rows than those that are stored. Restore "
+            "the newest checkpoint, or give the query the name of another application",
+            stream=ticket.stream,
+            application=ticket.application,
+            query=ticket.query,
+            batch=sink.batch,
+        )
     ledgers = [part.ledger for part in parts]
     if sink.batch < batch and any(part.rows for part in parts):
         async with sink.attempt(batch) as attempt:
@@ -160,7 +173,7 @@ class StreamBatchWriter(DataSourceArrowWriter, _SinkWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with coded():
-            self.commit_batch(messages, self.version)
+            self.commit_batch(messages, self.version, follows=False)
 
 
 class StreamFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
@@ -178,7 +191,7 @@ class StreamFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with coded():
-            self.commit_batch(messages, batchId)
+            self.commit_batch(messages, batchId, follows=True)
 
 
 def _task() -> TaskContext:
