@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
@@ -52,6 +52,16 @@ class OptionValues:
 
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
+
+    def given_or(self, name: str, default: Callable[[], str]) -> str:
+        """Returns an option that says where something is; what ``default`` returns where it is not given. Raises
+        UsageError for an empty one: a variable that is not set must lead to no other place."""
+        if name not in self:
+            return default()
+        text = self.text(name)
+        if not text.strip():
+            raise UsageError(f"the option {name} is empty: give a place, or leave it out")
+        return text
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Returns one of ``choices``, whatever its case in the option; the first one where the option is not given."""

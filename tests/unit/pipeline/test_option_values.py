@@ -52,3 +52,11 @@ def test_times(text: str, seconds: float) -> None:
 def test_other_texts_are_no_times(text: str) -> None:
     with pytest.raises(UsageError, match="a is a time, as in 500ms"):
         OptionValues({"a": text}, {"a": ""}).seconds("a", 1.0)
+
+
+def test_an_empty_place_leads_to_no_other() -> None:
+    assert OptionValues({}, KNOWN).given_or("someName", lambda: "found") == "found"
+    assert OptionValues({"someName": "given"}, KNOWN).given_or("someName", lambda: "found") == "given"
+    for text in ("", " "):
+        with pytest.raises(UsageError, match="someName is empty"):
+            OptionValues({"someName": text}, KNOWN).given_or("someName", lambda: "found")

@@ -48,7 +48,7 @@ class LedgerOptions:
         """From Spark's options. ``environment``: None is the process's. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, OPTIONS).with_path("uri" if "://" in options.get("path", "") else "ledgers")
-        uri = require_shared(values.text("uri") or find_uri(environment))
+        uri = require_shared(values.given_or("uri", lambda: find_uri(environment)))
         first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)
         return cls(
             uri=uri,

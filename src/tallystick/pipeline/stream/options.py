@@ -93,7 +93,7 @@ class StreamSourceOptions:
             start.check(streams)
             end.check(streams)
         return cls(
-            uri=require_shared(values.text("uri") or find_uri(environment)),
+            uri=require_shared(values.given_or("uri", lambda: find_uri(environment))),
             streams=streams,
             pattern=pattern,
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,

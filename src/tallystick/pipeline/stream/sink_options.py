@@ -71,7 +71,7 @@ class SinkOptions:
             )
         application = values.text("application" if follows else "txnAppId")
         return cls(
-            uri=require_shared(values.text("uri") or find_uri(environment)),
+            uri=require_shared(values.given_or("uri", lambda: find_uri(environment))),
             stream=stream_name(values.text("stream")),
             application=application_name(application) if application or not follows else None,
             version=None if follows else values.integer("txnVersion", 0),

@@ -59,7 +59,7 @@ class TopicOptions:
         if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
             raise UsageError("startingTimestamp is after endingTimestamp")
         return cls(
-            name_servers=_name_servers(values.text("nameServer") or find_name_server(environment)),
+            name_servers=_name_servers(values.given_or("nameServer", lambda: find_name_server(environment))),
             topic=topic,
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
             start=start,
