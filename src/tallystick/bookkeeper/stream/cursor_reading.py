@@ -19,11 +19,11 @@ from tallystick.bookkeeper.stream.cursor_list import CursorList, reader_of
 from tallystick.bookkeeper.stream.entries import Damaged
 from tallystick.bookkeeper.stream.messages import EntryDecoder, StreamMessage
 from tallystick.bookkeeper.stream.read_turns import ReadTurns
+from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, PositionTrimmed, StreamClosed, TallyError, UsageError
 
 FAR = 64  # acknowledged entries that are not worth reading
-TURN_WORK = 512  # entries, messages and properties that are read before others have a turn: some ms
 
 
 class _Step(NamedTuple):
@@ -38,10 +38,14 @@ class CursorReading:
     """The reads of one cursor. ``at`` is the next message or entry to be delivered. ``close`` it."""
 
     def __init__(
-        self, core: CursorCore, cursor_list: CursorList, new_decoder: Callable[[Damaged], EntryDecoder]
+        self,
+        core: CursorCore,
+        cursor_list: CursorList,
+        new_decoder: Callable[[Damaged], EntryDecoder],
+        turn: TurnWork,
     ) -> None:
         self.at = core.after(core.mark)
-        self._core, self._list, self._new_decoder = core, cursor_list, new_decoder
+        self._core, self._list, self._new_decoder, self._turn = core, cursor_list, new_decoder, turn
         self._turns = ReadTurns()
         self._walk = cursor_list.walk(self._damaged)
         self._decoder = new_decoder(self._damaged)
@@ -49,7 +53,6 @@ class CursorReading:
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
         self._set_count = self._started_count = 0  # how often ``at`` was set, and what the generator knows of
-        self._work = 0  # since others had a turn
         self._stopping: asyncio.Task[None] | None = None
 
     async def read(self, count: int, max_bytes: int, *, wait: bool) -> list[StreamMessage]:
@@ -146,9 +149,6 @@ class CursorReading:
         Only for the first one that is delivered others are waited for, or asked.
         """
         while not self._messages:
-            if self._work >= TURN_WORK:
-                self._work = 0
-                await asyncio.sleep(0)
             try:
                 step = await self._step(wait=wait and is_first, look=is_first)
             except PositionTrimmed as error:
@@ -159,12 +159,13 @@ class CursorReading:
                 continue
             if step is None:
                 return False
-            self._work += 1 + sum([1 + len(message.properties) for message in step.messages])
             self._messages.extend(step.messages)
             if step.is_end:
                 self._next = self._core.after(step.entry)
             elif step.messages:
                 self._next = _behind(step.messages[-1])
+            if self._turn.did(1 + sum([1 + len(message.properties) for message in step.messages])):
+                await self._turn.wait()
         return True
 
     async def _step(self, *, wait: bool, look: bool) -> _Step | None:

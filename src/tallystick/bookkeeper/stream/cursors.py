@@ -212,7 +212,7 @@ class Cursors:
             core,
             cursor_list,
             CursorPlaces(core, cursor_list, is_raw=is_raw),
-            CursorReading(core, cursor_list, new_decoder),
+            CursorReading(core, cursor_list, new_decoder, self._readers.turn),
             CursorSaves(core, store, events, stream=stream, cursor=cursor),
             leases=self._context.leases,
             lease=lease,

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.stream.places import place, time_ms
 from tallystick.bookkeeper.stream.reading import Reading, ReadRequest
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.stream.side_thread import SideThread
+from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.pulsar_messages import MOST_BYTES
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, StreamClosed, TallyError, UsageError
@@ -42,6 +43,7 @@ class StreamReaders:
     def __init__(self, ledgers: LedgerClient, catalog: StreamCatalog, workers: Workers) -> None:
         self.ledgers = ledgers
         self.lists = StreamLists(catalog)
+        self.turn = TurnWork()
         self.decompressor = Decompressor(SideThread(workers, "decompress"))
 
     def open(self, name: str, *, entry_format: str = "pulsar") -> Opening[StreamReader]:
@@ -220,7 +222,7 @@ class StreamReader:
             max_bytes=MAX_MESSAGE_BYTES,
         )
         try:
-            async with aclosing(Reading(walk, self._list, decoder, request).messages()) as messages:
+            async with aclosing(Reading(walk, self._list, decoder, self._readers.turn, request).messages()) as messages:
                 async for message in messages:
                     if self._is_closed:  # of an entry that was read before there may be thousands more
                         self._require_open()

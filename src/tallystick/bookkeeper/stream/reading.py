@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
 from tallystick.bookkeeper.stream.messages import EntryDecoder, StreamMessage
 from tallystick.bookkeeper.stream.search import first_published
+from tallystick.bookkeeper.stream.turn_work import PART_WORK, TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import NoSuchPosition, PositionTrimmed
 
-TURN_WORK = 512  # messages, properties and pieces of 16 KiB that are delivered before others have a turn: some ms
 PIECE_BITS = 14
 
 NO_INDEX = -1
@@ -35,8 +34,10 @@ class ReadRequest:
 class Reading:
     """Yields the messages that were asked for: ``messages``, once."""
 
-    def __init__(self, walk: EntryWalk, stream_list: StreamList, decoder: EntryDecoder, request: ReadRequest) -> None:
-        self._walk, self._list, self._decoder, self._request = walk, stream_list, decoder, request
+    def __init__(
+        self, walk: EntryWalk, stream_list: StreamList, decoder: EntryDecoder, turn: TurnWork, request: ReadRequest
+    ) -> None:
+        self._walk, self._list, self._decoder, self._turn, self._request = walk, stream_list, decoder, turn, request
 
     async def messages(self) -> AsyncGenerator[StreamMessage, None]:
         """See ``StreamReader.read``."""
@@ -100,10 +101,12 @@ class Reading:
                             return
                     yield message
                     work += 1 + len(message.properties)
-                    if work >= TURN_WORK:
+                    if work >= PART_WORK:
+                        await self._did(work)
                         work = 0
-                        await asyncio.sleep(0)
-            work += 1 + (len(entry.data) >> PIECE_BITS)
-            if work >= TURN_WORK:
-                work = 0
-                await asyncio.sleep(0)
+            await self._did(work + 1 + (len(entry.data) >> PIECE_BITS))
+            work = 0
+
+    async def _did(self, work: int) -> None:
+        if self._turn.did(work):
+            await self._turn.wait()

@@ -12,7 +12,6 @@ from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_ent
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.stream import chunks
 from tallystick.bookkeeper.stream.cursor_places import TURN_PLACES
-from tallystick.bookkeeper.stream.cursor_reading import TURN_WORK
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -166,20 +165,6 @@ async def test_others_have_turns_while_very_many_are_acknowledged(
             yields = Yields(monkeypatch)
             await cursor.ack_batch(positions)
             assert yields.count >= 5 * 4 and cursor.mark == positions[-1]
-
-
-async def test_others_have_turns_while_long_batches_are_read(
-    cluster: SmallCluster, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of fifty batches many come with one read of a bookie."""
-    async with cluster.client(1).open_stream(NAME) as stream:
-        for _ in range(50):
-            await stream.append_batch([b"x"] * TURN_WORK)
-        await asyncio.sleep(0.3)
-        async with cursors.open(NAME, "billing", durable=False) as cursor:
-            yields = Yields(monkeypatch)
-            assert len(await cursor.read(50 * TURN_WORK)) == 50 * TURN_WORK
-            assert yields.count >= 49
 
 
 async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
