@@ -209,6 +209,10 @@ class StreamReader:
             alone if follow else _message_weight,
         )
 
+    def __iter__(self) -> Iterator[StreamMessage]:
+        """All messages that there are now. Raises as ``read``."""
+        return self.read()
+
     def close(self) -> None:
         """End all that is being read with StreamClosed. Repeated calls are one."""
         self._loop.run(self._reader.close())

@@ -31,6 +31,7 @@ def test_append_and_read(bk: sync.BookKeeper) -> None:
             assert (one.position, one.key, one.event_time, one.producer, one.sequence) == (first, "k", 5, "p", 7)
             assert [message.data for message in others] == [b"two", b"three", *(b"%d" % n for n in range(10))]
             assert [message.data for message in reader.read("0:10", end="0:11")] == [b"8"]
+            assert list(reader) == [one, *others]
             assert reader.position_at(0) == Position(0, 0)
         assert stream.terminate().entry == -1
         with pytest.raises(StreamTerminated):

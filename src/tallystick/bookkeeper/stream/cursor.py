@@ -173,7 +173,9 @@ class Cursor:
     async def ack_batch(self, what: Iterable[Position | str | StreamMessage]) -> None:
         """Acknowledge several: all, or none if there is no such position. Raises as ``ack``."""
         self._require_open()
-        places = await self._places.of([*items(what, "what")])
+        if isinstance(what, Position):  # which is a tuple
+            raise UsageError("ack_batch takes several positions: give one to ack", given=str(what))
+        places = await self._places.of(items(what, "what", "a list of messages or positions"))
         self._require_open()
         for number, place in enumerate(places, 1):
             await others_turn(number)

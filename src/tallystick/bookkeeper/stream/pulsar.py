@@ -82,12 +82,12 @@ async def create_for_pulsar(context: StreamContext, stream: str, *, cluster: str
     """Make a stream, and the tenant and namespace that a broker needs to load it. Returns the paths of the nodes that
     were made. What exists stays as it is; a namespace that is made keeps its topics until somebody deletes them.
 
-    ``cluster``: Pulsar's; None: the only one that there is. Raises UsageError, NotFound, MetadataError.
+    ``cluster``: Pulsar's, which may be yet to come; None: the only one that there is. Raises UsageError, NotFound,
+    MetadataError.
     """
     paths, store = _paths(context, stream), context.catalog.store
     await store.sync()
-    if cluster is None:
-        cluster = await _only_cluster(context, paths.clusters)
+    cluster = await _chosen_cluster(context, paths.clusters, cluster)
     made = []
     for path, data in ((paths.tenant, encode_tenant(cluster)), (paths.namespace, encode_namespace(cluster))):
         with contextlib.suppress(ZnodeExists):
@@ -99,8 +99,17 @@ async def create_for_pulsar(context: StreamContext, stream: str, *, cluster: str
     return tuple(made)
 
 
-async def _only_cluster(context: StreamContext, path: str) -> str:
-    names = [name for name in await context.catalog.store.children(path) or [] if name != "global"]
+async def _clusters(context: StreamContext, path: str) -> list[str]:
+    return [name for name in await context.catalog.store.children(path) or [] if name != "global"]
+
+
+async def _chosen_cluster(context: StreamContext, path: str, chosen: str | None) -> str:
+    """Returns the cluster that was ``chosen``, unless there are others alone, or the only one that there is."""
+    names = await _clusters(context, path)
+    if chosen is not None:
+        if names and chosen not in names:
+            raise UsageError("there is no such cluster of Pulsar here", cluster=chosen, clusters=names)
+        return chosen
     if not names:
         raise _no_pulsar(context, path)
     if len(names) > 1:
@@ -155,18 +164,20 @@ async def hand_over(
     return deletions
 
 
-def _no_pulsar(context: StreamContext, path: str) -> NotFound:
+def _no_pulsar(context: StreamContext, clusters: str) -> NotFound:
     return NotFound(
         "no Pulsar keeps its metadata here: a broker takes streams only from its own ZooKeeper, below the same root",
-        path=f"{context.catalog.store.where}{path}",
+        metadata=context.catalog.store.where,
+        missing=clusters,
     )
 
 
 async def _policies(context: StreamContext, stream: str) -> NamespacePolicies:
-    path = _paths(context, stream).namespace
+    paths = _paths(context, stream)
+    path = paths.namespace
     node = await context.catalog.store.get(path)
-    if node is None and not await context.catalog.store.children(_paths(context, stream).clusters):
-        raise _no_pulsar(context, path)
+    if node is None and not await _clusters(context, paths.clusters):
+        raise _no_pulsar(context, paths.clusters)
     if node is None:
         raise NotFound(
             "Pulsar has no such namespace here, so no broker would load the stream: make it there, or with "

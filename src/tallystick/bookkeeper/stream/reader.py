@@ -164,6 +164,10 @@ class StreamReader:
         )
         return self._read(request, skip=on_corrupt == "skip")
 
+    def __aiter__(self) -> AsyncGenerator[StreamMessage, None]:
+        """Yields all messages that there are now: ``async for message in reader``. Raises as ``read``."""
+        return self.read()
+
     async def close(self) -> None:
         """End all that is being read with StreamClosed. Repeated calls are one."""
         if not self._is_closed:

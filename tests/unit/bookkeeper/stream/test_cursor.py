@@ -167,6 +167,15 @@ async def test_others_have_turns_while_very_many_are_acknowledged(
             assert yields.count >= 5 * 4 and cursor.mark == positions[-1]
 
 
+async def test_several_are_acknowledged_by_a_list(stream: Stream, cursors: Cursors) -> None:
+    """A Position is a tuple of numbers, of which the error spoke."""
+    async with cursors.open(NAME, "billing") as cursor:
+        with pytest.raises(UsageError, match=r"give one to ack \(given=0:1\)"):
+            await cursor.ack_batch(Position(0, 1))  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a list of messages or positions"):
+            await cursor.ack_batch("0:1")
+
+
 async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
     raw = StreamSettings(entry_format="raw")
     await stream.close()

@@ -60,6 +60,7 @@ async def test_create_makes_what_a_broker_needs_and_changes_nothing_that_exists(
     tenant, namespace = await cluster.store.get(TENANT), await cluster.store.get(NAMESPACE)
     assert tenant is not None and json.loads(tenant.data)["allowedClusters"] == ["east"]
     assert namespace is not None and json.loads(namespace.data)["replication_clusters"] == ["east"]
+    await cluster.store.change(Create("/admin/clusters/west", b"{}"))
     assert await bk.create_for_pulsar(NAME, cluster="west") == ()
     assert await cluster.store.get(NAMESPACE) == namespace and await listed(bk) == []
 
@@ -68,6 +69,9 @@ async def test_create_asks_for_the_cluster_where_it_cannot_know_it(cluster: Smal
     await cluster.store.change(Create("/admin/clusters/west", b"{}"))
     with pytest.raises(UsageError, match="2 clusters"):
         await bk.create_for_pulsar(NAME)
+    with pytest.raises(UsageError, match="no such cluster of Pulsar") as refused:
+        await bk.create_for_pulsar(NAME, cluster="wset")
+    assert "clusters=['east', 'west']" in str(refused.value).replace('"', "'")
     assert await cluster.store.get(TENANT) is None
     assert NAMESPACE in await bk.create_for_pulsar(NAME, cluster="west")
 
@@ -92,11 +96,12 @@ async def test_a_name_with_all_signs_that_a_broker_takes(bk: BookKeeper) -> None
 async def test_where_there_is_no_pulsar_it_says_so(cluster: SmallCluster, bk: BookKeeper) -> None:
     for name in await cluster.store.children("/admin/clusters") or []:
         await cluster.store.change(Delete(f"/admin/clusters/{name}"))
-    with pytest.raises(NotFound, match="no Pulsar keeps its metadata here"):
+    with pytest.raises(NotFound, match=r"no Pulsar keeps its metadata here.*missing=/admin/clusters"):
         await bk.create_for_pulsar(NAME)
     await filled(bk)
-    with pytest.raises(NotFound, match="no Pulsar keeps its metadata here"):
+    with pytest.raises(NotFound, match=r"no Pulsar keeps its metadata here.*missing=/admin/clusters"):
         await bk.hand_over(NAME)
+    assert TENANT in await bk.create_for_pulsar(NAME, cluster="east"), "it may be made before Pulsar is"
 
 
 async def test_a_stream_is_handed_over_closed_and_by_nobody_owned(cluster: SmallCluster, bk: BookKeeper) -> None:

@@ -67,6 +67,7 @@ def at(owner: ListedStream, ledger: int, entry: int, *index: int) -> Position:
 
 async def test_all_that_is_confirmed_is_read_in_order(reader: StreamReader, owner: ListedStream) -> None:
     assert await texts(reader) == "abcde"
+    assert [message.data async for message in reader] == [b"a", b"b", b"c", b"d", b"e"]
     assert await positions(reader) == [at(owner, *place) for place in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]]
 
 
