@@ -36,6 +36,7 @@ from tallystick.sim.streams_list_judge import NAME
 from tallystick.sim.streams_owner import Owner, Producer, delete, own
 from tallystick.sim.streams_plan import Rich, StreamsPlan
 from tallystick.sim.streams_readers import Tail, follow, look
+from tallystick.sim.streams_refusals import check_refusals
 from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared
 from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
@@ -188,9 +189,14 @@ class StreamsLife:
         await self._run("heir", self._inherit)
         await self._run("reader", self._read_all)
         self._judge.at_the_end(self._content)
-        for cursor in self._plan.cursors:
-            await self._run(f"last of {cursor.name}", partial(drain, self._shared, cursor, f"last of {cursor.name}"))
+        await self._drain_all("last")
         await self._run("last owner", self._tidy)
+
+    async def _drain_all(self, which: str) -> None:
+        """Consume all that the cursors have."""
+        for cursor in self._plan.cursors:
+            name = f"{which} of {cursor.name}"
+            await self._run(name, partial(drain, self._shared, cursor, name))
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -211,19 +217,21 @@ class StreamsLife:
 
     async def _inherit(self, client: BookKeeper) -> None:
         """Own the stream, append to it, and see that who follows has all of it."""
-        shared, judge = self._shared, self._judge
+        shared, judge, plan = self._shared, self._judge, self._plan
         after = len(judge.handles)
         stream = await self._open(client)
         if stream.terminated is None:
             owner = Owner(
-                shared, self._plan.owners[0], shared.chance(), stream, judge.opened("heir", after), Producer("heir")
+                shared, plan.owners[0], shared.chance(), stream, judge.opened("heir", after), Producer("heir")
             )
             appends = [owner.append() for _ in range(APPENDED)]
-            if self._plan.saves_numbers:
+            if plan.saves_numbers:
                 await owner.append_numbered()  # who numbers deletes what those before left of a save
             await owner.wait()
             if any(append is None or append.exception() is not None for append in appends):
                 judge.fail("S9", f"the heir cannot append: {appends}")
+            if plan.refuses:
+                await check_refusals(shared, owner, self._drain_all)
         await self._follow("v3")
         await stream.close()  # now all know its end
         await self._follow("v3", "v2", "auto")

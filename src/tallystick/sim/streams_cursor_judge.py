@@ -88,20 +88,20 @@ class CursorHistory:
         self._was_trimmed, self._has_expired = was_trimmed, has_expired
         self.asked, self.done = Acks(), Acks()
         self._handles: list[CursorHandle] = []
-        self._is_made, self._moves = False, 0
+        self.is_made, self._moves = False, 0
         self._unsettled_at = 0.0  # it was made, or moved
         self.promise_count = 0
 
     def stored(self, info: CursorInfo, now: float) -> None:
         """Its node was written."""
-        if not self._is_made and info.state is not None:
-            self._is_made, self._unsettled_at = True, now
+        if not self.is_made and info.state is not None:
+            self.is_made, self._unsettled_at = True, now
             for acks in (self.asked, self.done):
                 acks.add(info.state.mark, up_to=True)
 
     def deleted(self) -> None:
         """Its node is gone: another one of this name begins anew."""
-        self._is_made = False
+        self.is_made = False
         self.asked, self.done = Acks(), Acks()
         for each in self._handles:
             each.done, each.is_of_deleted = Acks(), True
@@ -145,7 +145,7 @@ class CursorHistory:
 
     def needs(self, ledger: LedgerId, last: EntryId, now: float) -> Position | None:
         """Returns the first entry of a ledger that nobody acknowledged. Returns None if all are, or none must be."""
-        if not self._is_made or now - self._unsettled_at < UNSETTLED_S:
+        if not self.is_made or now - self._unsettled_at < UNSETTLED_S:
             return None
         entries = (Position(ledger, entry) for entry in range(last + 1))
         return next((entry for entry in entries if not self._covers(entry)), None)

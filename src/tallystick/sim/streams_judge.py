@@ -7,7 +7,8 @@ nothing is acknowledged behind the end of a closed ledger or of a terminated str
 of its ledgers is there and not too long, all but the newest are closed, and what a closed one has is never changed. S5
 readers get what is in the stream, in order, without a gap, and nothing that is not confirmed. S6 a cursor delivers in
 order, nothing whose ack was durable when it was opened, and skips nothing that nobody acknowledged. S7 nothing is
-trimmed that a durable cursor needs, and nothing is passed over before it is too old, or too much. S8 each ledger is
+trimmed that a durable cursor needs, and nothing is passed over before it is too old, or too much; while a backlog is
+too large appends are refused or wait, as the policy is, and no longer. S8 each ledger is
 listed, a cursor's, or noted. S9 when the faults have ended, the stream is opened, appended to, read, consumed, trimmed
 and deleted in bounded time.
 """
@@ -218,6 +219,8 @@ class StreamsJudge:
         """Cursors pass over what is between two positions, as it is too old, or too much for the quota."""
         plan = self._plan
         self._trace.note("expired", before, after)
+        if plan.refuses:
+            self.fail("S7", f"cursors pass over all up to {after}, and appends are to be refused instead")
         if plan.quota_bytes != UNLIMITED:
             left = self.list.closed_entries(after) + len(self._acked_entries(after, self.list.open_ledger))
             biggest = ENTRY_BYTES + BATCH * plan.largest

@@ -1,4 +1,4 @@
-"""Lives of a simulated stream whose cursors pass over what is too old, or too much.
+"""Lives of a simulated stream whose cursors pass over what is too old, or too much, or which refuses what is too much.
 
 What is drawn here is drawn apart, so that lives without limits are not moved by more of them.
 """
@@ -11,13 +11,16 @@ from dataclasses import replace
 from tallystick.sim.streams_plan import StreamsPlan
 
 PART = 0.2  # of the lives that can have limits
+REFUSING_PART = 0.1  # of the others of these
 
 
 def limited(plan: StreamsPlan, seed: int) -> StreamsPlan:
     """Returns the plan of a seed, with limits if it is to have some: messages expire, or a backlog is evicted."""
     rng = random.Random(f"limits {seed}")
-    if rng.random() >= PART or not can_be_limited(plan):
+    if not can_be_limited(plan):
         return plan
+    if rng.random() >= PART:
+        return _refusing(plan, seed)
     if rng.random() < 0.5:
         plan = replace(plan, ttl_s=rng.choice((0.1, 0.5, 2.0)))
     else:
@@ -25,6 +28,16 @@ def limited(plan: StreamsPlan, seed: int) -> StreamsPlan:
     owners = tuple(replace(owner, trims=0.3) for owner in plan.owners)
     cursors = tuple(replace(cursor, pause_s=rng.choice((cursor.pause_s, 1.0))) for cursor in plan.cursors)
     return replace(plan, owners=owners, cursors=cursors, max_entries=rng.choice((3, 10)))
+
+
+def _refusing(plan: StreamsPlan, seed: int) -> StreamsPlan:
+    """Returns the plan, or one whose backlog is bounded. Its owners do not wait for that: none overtakes itself."""
+    rng = random.Random(f"refusals {seed}")
+    if rng.random() >= REFUSING_PART:
+        return plan
+    policy = rng.choice(("producer_request_hold", "producer_exception"))
+    owners = tuple(replace(owner, batches=0.0, numbered_batches=0.0) for owner in plan.owners)
+    return replace(plan, quota_bytes=rng.choice((500, 1_500)), quota_policy=policy, owners=owners)
 
 
 def can_be_limited(plan: StreamsPlan) -> bool:

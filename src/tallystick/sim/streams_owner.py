@@ -14,6 +14,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
+    EarlierAppendFailed,
     NoSuchStream,
     StreamClosed,
     StreamError,
@@ -128,12 +129,12 @@ class Owner:
             while not (shared.is_over.is_set() or self._has_ended):
                 await self._step()
                 await asyncio.sleep(LEAST_PAUSE_S + plan.pause_s * rng.random())
-                while len(under_way := self._under_way()) > MOST_WAITING:
-                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                while len(under_way := self._under_way()) > MOST_WAITING and not self._is_left_waiting:
+                    await self._wait_for(under_way, asyncio.FIRST_COMPLETED)
                 if rng.random() < plan.hands_over:
                     break
             if not self._has_ended and rng.random() < 0.5:
-                await self.wait()
+                await self._wait_in_storm()
         finally:
             with contextlib.suppress(TallyError):
                 await self._stream.close()
@@ -142,7 +143,7 @@ class Owner:
         plan, rng = self._plan, self._random
         for _ in range(rng.randint(1, plan.burst)):
             if rng.random() < plan.batches and self._shared.plan.entry_format != "raw":
-                self._append_batch(rng.randint(1, 4))
+                self.append_batch(rng.randint(1, 4))
             elif rng.random() < plan.numbers:
                 await self.append_numbered()
             else:
@@ -152,7 +153,7 @@ class Owner:
         more = [stream.trim] if rng.random() < plan.trims else []
         await self._try_all([*calls, *more], at_once=is_race)
         if rng.random() < plan.waits:
-            await self.wait()
+            await self._wait_in_storm()
         if self._shared.takes_end():
             await self._try_all([stream.roll_over, stream.terminate] if is_race else [stream.terminate], at_once=True)
 
@@ -234,7 +235,8 @@ class Owner:
         if numbered is not None:
             self._producer.resolve(numbered)
 
-    def _append_batch(self, count: int) -> None:
+    def append_batch(self, count: int) -> None:
+        """Append messages together; this waits for room."""
         self._begin(self._batch([], None, count))
 
     def _begin(self, batch: Coroutine[Any, Any, None]) -> None:
@@ -269,8 +271,15 @@ class Owner:
             self._shared.judge.failed(telling, error)
         if isinstance(error, _ENDED):
             self._has_ended = True
+        elif isinstance(error, EarlierAppendFailed) and self._shared.plan.refuses:
+            pass  # one that waited for the numbers, and then was refused
         elif not isinstance(error, (StreamFull, *FUTILE)):
             self._shared.judge.fail("S9", f"an append of handle {self._handle.number} ended with {error!r}")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for anything that was told."""
+        return bool(self._under_way())
 
     def _under_way(self) -> list[asyncio.Future[Any]]:
         return [*self._waiting, *self._batches]
@@ -279,3 +288,21 @@ class Owner:
         """Wait for all that was told."""
         while waiting := self._under_way():
             await asyncio.wait(waiting)
+
+    @property
+    def _is_left_waiting(self) -> bool:
+        """Whether what waits may wait for ever: for consumers, which have ended."""
+        return self._shared.plan.refuses and self._shared.is_over.is_set()
+
+    async def _wait_in_storm(self) -> None:
+        """Wait for all that was told, but for what is left waiting."""
+        while (waiting := self._under_way()) and not self._is_left_waiting:
+            await self._wait_for(waiting, asyncio.ALL_COMPLETED)
+
+    async def _wait_for(self, waiting: list[asyncio.Future[Any]], which: str) -> None:
+        if not self._shared.plan.refuses:
+            await asyncio.wait(waiting, return_when=which)
+            return
+        over = asyncio.get_running_loop().create_task(self._shared.is_over.wait())
+        await asyncio.wait([*waiting, over], return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()

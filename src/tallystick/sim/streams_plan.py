@@ -11,12 +11,14 @@ import random
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tallystick.bookkeeper.stream.settings import UNLIMITED
 from tallystick.sim.cluster_hosts import CLIENT
 from tallystick.sim.store_service import StoreFaults
 from tallystick.sim.virtual.network import LinkFaults
 
 T = TypeVar("T")
 
+EVICTION = "consumer_backlog_eviction"
 DEDUP_INTERVAL = 1_000  # more than any life has
 SHAPES = ((3, 2, 2), (3, 3, 2), (2, 2, 2), (1, 1, 1))
 CHAOS = (
@@ -95,7 +97,8 @@ class StreamsPlan:
     dedup_interval: int  # numbered entries, after which the numbers are saved
     retention_s: float  # -1: for ever
     ttl_s: float  # messages expire; -1: never
-    quota_bytes: int  # a larger backlog is evicted; -1: none is
+    quota_bytes: int  # of a backlog; -1: it may have any
+    quota_policy: str  # what becomes of a larger one
     largest: int  # payload bytes
     compression: str | None
     entry_format: str
@@ -110,6 +113,11 @@ class StreamsPlan:
     def saves_numbers(self) -> bool:
         """Whether numbers are saved before a stream is closed or trimmed."""
         return self.dedup_interval < DEDUP_INTERVAL
+
+    @property
+    def refuses(self) -> bool:
+        """Whether appends are refused, or wait, while the backlog is too large."""
+        return self.quota_bytes != UNLIMITED and self.quota_policy != EVICTION
 
     @classmethod
     def draw(cls, rng: random.Random, rich: Rich) -> StreamsPlan:
@@ -138,6 +146,7 @@ class StreamsPlan:
             retention_s=rng.choice((-1.0, 0.0, 0.0, 2.0)),
             ttl_s=-1.0,
             quota_bytes=-1,
+            quota_policy=EVICTION,
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
             entry_format=entry_format,

@@ -63,7 +63,7 @@ class Shared:
             retention_s=plan.retention_s,
             ttl_s=plan.ttl_s,
             backlog_quota_bytes=plan.quota_bytes,
-            backlog_policy="consumer_backlog_eviction",
+            backlog_policy=plan.quota_policy,
             entry_format=plan.entry_format,
             compression=plan.compression,
         )
