@@ -202,6 +202,7 @@ class ClientHost(ABC, Generic[W, C]):
             SimDisk(random.Random(0)),
             world.clock,  # clients keep nothing on it
             world.events(self.name, *listeners),
+            workers=lambda name: DelayWorker(self.process, random.Random(f"{self.name} {name}"), world.sync_s),
             random=world.chance(),
         )
 

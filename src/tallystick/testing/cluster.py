@@ -17,8 +17,10 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.runtime import arguments
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.worker import ThreadWorker, Worker
 from tallystick.sim.disk import SimDisk
-from tallystick.testing.nodes import NAMES_PORT, POLL_S, BookieNode, BrokerNode, NameServerNode, Node
+from tallystick.sim.virtual.worker import DelayWorker
+from tallystick.testing.nodes import NAMES_PORT, POLL_S, SYNC_S, BookieNode, BrokerNode, NameServerNode, Node
 from tallystick.testing.world import InProcessWorld, Listener
 
 MOST_NODES = 200
@@ -89,8 +91,13 @@ class Cluster:
             SimDisk(random.Random(0)),
             world.clock,
             world.events(CLIENTS),
+            workers=self._delay_worker if world.is_virtual else ThreadWorker,
             random=world.chance(),
         )
+
+    def _delay_worker(self, name: str) -> Worker:
+        """Virtual time does not wait for threads."""
+        return DelayWorker(self._world.clients, random.Random(name), SYNC_S)
 
     async def settled(self) -> None:
         """Wait until the name server knows all brokers that run, and their slaves are in sync: after a start."""

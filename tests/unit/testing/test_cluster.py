@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import tallystick
 from tallystick.errors import CorruptRecord, TallyError, UsageError
 from tallystick.runtime.events import Event
+from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.testing import Cluster, Stuck, cluster, run, virtual_time
 from tallystick.testing.world import InProcessWorld
 
@@ -256,6 +258,23 @@ async def test_hours_of_silence_cost_nothing_and_a_reset_is_survived() -> None:
             bookie.reset()
         assert await writer.append(b"1") == 1
         await send(c, b"m")
+
+
+@both
+def test_what_a_client_does_on_a_thread_takes_no_thread_in_virtual_time(run_it: Run) -> None:
+    """A loop of virtual time does not wait for threads: hours might pass meanwhile."""
+
+    async def test() -> None:
+        async with cluster(bookies=1) as made, made.connect() as bk:
+            alone = tallystick.StreamSettings(1, 1, 1, compression="zlib")
+            async with bk.open_stream("t/n/persistent/long", settings=alone) as stream:
+                await stream.append(bytes(4_000_000))
+                names = {thread.name for thread in threading.enumerate()}
+                assert ("encode" in names) is not isinstance(asyncio.get_running_loop(), VirtualLoop)
+            async with bk.read_stream("t/n/persistent/long") as reader:
+                assert [len(message.data) async for message in reader] == [4_000_000]
+
+    run_it(test())
 
 
 def test_a_seed_decides_what_happens() -> None:
