@@ -21,6 +21,20 @@ STREAM_SHELL_MUTANTS = (
         "test_append_flow.py::test_what_an_ended_ledgers_writer_says_later_counts_no_more",
     ),
     _planted(
+        "a stream that closes leaves out what is encoded late (S1)",
+        "stream.py",
+        "        await owner.flow.all_encoded()\n        owner.hurry()\n",
+        "        owner.hurry()\n",
+        "test_late_appends.py::test_a_stream_that_closes_stores_what_is_encoded_meanwhile",
+    ),
+    _planted(
+        "an entry that is encoded late is not answered when all fail (S1)",
+        "append_flow.py",
+        ", (self._late.take_all(), False)",
+        "",
+        "test_late_appends.py::test_each_is_answered_once_when_the_stream_ends_before_they_are_encoded",
+    ),
+    _planted(
         "an append in doubt is not looked for (S1)",
         "dedup.py",
         "            self._read_from = self._owner.flow.last_confirmed if self._read_from is None else",

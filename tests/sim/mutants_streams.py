@@ -342,6 +342,14 @@ STREAM_MUTANTS = (
         47,
     ),
     _planted(
+        "what is appended behind an entry that is encoded late overtakes it (S2)",
+        "append_flow.py",
+        "        elif self._late:\n",
+        "        elif False:\n",
+        "S2",
+        22,
+    ),
+    _planted(
         "a backlog that exceeds its quota is let be (S7)",
         "quota.py",
         "        if left >= 0:\n",

@@ -91,9 +91,9 @@ class Consumer:
                 return
 
     async def read(self, name: str, *, wait: bool = True) -> list[Position]:
-        """Returns where the next messages are, if there are any in time."""
+        """Returns where the next messages are, if there are any: in time, or (not ``wait``) now."""
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(READ_S if wait else None):
                 messages = await self._cursor.read(self._plan.most, wait=wait)
         except TimeoutError:
             return []

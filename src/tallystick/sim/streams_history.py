@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.wire.stream_values import Position
 
+BULKY = 6  # one in so many appends has the bulk, where there is one
 
-def payload(number: int, largest: int) -> bytes:
-    """Returns the data of an append: of any size, and never that of another one."""
+
+def payload(number: int, largest: int, bulk: int = 0) -> bytes:
+    """Returns the data of an append: of any size, and never that of another one. Some have ``bulk`` more."""
     digest = hashlib.blake2b(str(number).encode()).digest()
     size = int.from_bytes(digest[:4], "big") % (largest + 1)
-    return b"%d." % number + (digest * (size // len(digest) + 1))[:size]
+    data = b"%d." % number + (digest * (size // len(digest) + 1))[:size]
+    return data + bytes(bulk) if digest[4] % BULKY == 0 else data
 
 
 def number_of(data: bytes) -> int:

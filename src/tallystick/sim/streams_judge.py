@@ -40,7 +40,7 @@ class StreamsJudge:
     """Checks the promises; ``violation`` is the first that was broken."""
 
     def __init__(self, trace: Trace, plan: StreamsPlan, now: Callable[[], float]) -> None:
-        self._trace, self._largest, self._plan, self._now = trace, plan.largest, plan, now
+        self._trace, self._plan, self._now = trace, plan, now
         self.stop: Callable[[], None] = lambda: None  # settable: ends the life, also where nobody hears the violation
         self.violation: str | None = None
         self.promise_count = 0
@@ -76,7 +76,8 @@ class StreamsJudge:
         """Returns the telling of a new append, or one more of an old one, which begins now."""
         if append is None:
             after = self.acked.order[-1] if self.acked.order else None
-            append = Append(len(self.appends), payload(len(self.appends), self._largest), after, self._now())
+            number, plan = len(self.appends), self._plan
+            append = Append(number, payload(number, plan.largest, plan.bulk), after, self._now())
             self.appends.append(append)
         telling = Telling(append, handle, handle.next_order, handle.is_superseded)
         append.tellings.append(telling)

@@ -1,4 +1,5 @@
-"""Lives of a simulated stream whose cursors pass over what is too old, or too much, or which refuses what is too much.
+"""Lives of a simulated stream whose cursors pass over what is too old, or too much, or which refuses what is too much;
+and some with long messages.
 
 What is drawn here is drawn apart, so that lives without limits are not moved by more of them.
 """
@@ -12,13 +13,15 @@ from tallystick.sim.streams_plan import StreamsPlan
 
 PART = 0.2  # of the lives that can have limits
 REFUSING_PART = 0.1  # of the others of these
+BULKY_PART = 0.4  # of the rest, where ZLIB compresses
+BULK = 300_000  # which ZLIB is estimated to compress in 5 ms
 
 
 def limited(plan: StreamsPlan, seed: int) -> StreamsPlan:
     """Returns the plan of a seed, with limits if it is to have some: messages expire, or a backlog is evicted."""
     rng = random.Random(f"limits {seed}")
     if not can_be_limited(plan):
-        return plan
+        return _bulky(plan, seed)
     if rng.random() >= PART:
         return _refusing(plan, seed)
     if rng.random() < 0.5:
@@ -34,10 +37,17 @@ def _refusing(plan: StreamsPlan, seed: int) -> StreamsPlan:
     """Returns the plan, or one whose backlog is bounded. Its owners do not wait for that: none overtakes itself."""
     rng = random.Random(f"refusals {seed}")
     if rng.random() >= REFUSING_PART:
-        return plan
+        return _bulky(plan, seed)
     policy = rng.choice(("producer_request_hold", "producer_exception"))
     owners = tuple(replace(owner, batches=0.0, numbered_batches=0.0) for owner in plan.owners)
     return replace(plan, quota_bytes=rng.choice((500, 1_500)), quota_policy=policy, owners=owners)
+
+
+def _bulky(plan: StreamsPlan, seed: int) -> StreamsPlan:
+    """Returns the plan, or one whose owners compress some messages beside the loop."""
+    if plan.compression != "zlib" or random.Random(f"bulk {seed}").random() >= BULKY_PART:
+        return plan
+    return replace(plan, bulk=BULK)
 
 
 def can_be_limited(plan: StreamsPlan) -> bool:

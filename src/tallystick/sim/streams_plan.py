@@ -100,6 +100,7 @@ class StreamsPlan:
     quota_bytes: int  # of a backlog; -1: it may have any
     quota_policy: str  # what becomes of a larger one
     largest: int  # payload bytes
+    bulk: int  # of some payloads, so that they are compressed beside the loop
     compression: str | None
     entry_format: str
     terminated_at: float | None  # by some owner
@@ -147,6 +148,7 @@ class StreamsPlan:
             ttl_s=-1.0,
             quota_bytes=-1,
             quota_policy=EVICTION,
+            bulk=0,
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
             entry_format=entry_format,
