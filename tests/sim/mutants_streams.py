@@ -158,7 +158,7 @@ STREAM_MUTANTS = (
         ("            await self._replace_node(writer.id, core.snapshot(MOST_NODE_RANGES), settled=[writer.id])\n"),
         "            pass\n",
         "S9",
-        5,
+        134,
     ),
     _planted(
         "the ledger before a cursor's new one is noted nowhere (S8)",
@@ -261,7 +261,7 @@ STREAM_MUTANTS = (
         ("        await self._reading.set(place.position)\n        await self._save()\n"),
         "        await self._reading.set(place.position)\n",
         "S6",
-        83,
+        68,
     ),
     _planted(
         "of a batch only the first number is known (S1)",
@@ -269,7 +269,7 @@ STREAM_MUTANTS = (
         "core.stored(opened.producer, opened.sequence, opened.last_sequence, position)",
         "core.stored(opened.producer, opened.sequence, opened.sequence, position)",
         "S1",
-        614,
+        706,
     ),
     _planted(
         "a deletion condemns nothing (S4)",
@@ -277,7 +277,7 @@ STREAM_MUTANTS = (
         "            await self.store.change(Update(self.paths.going(stream, ledger), CONDEMNED, 0))\n",
         "            await self.store.sync()\n",
         "",
-        228,
+        163,
     ),
     _planted(
         "a deletion forgets the ledgers of cursors (S8)",
@@ -340,6 +340,30 @@ STREAM_MUTANTS = (
         "0",
         "S7",
         47,
+    ),
+    _planted(
+        "a message whose last chunk is missing is there (S5)",
+        "chunks.py",
+        "        if len(begun.parts) == begun.chunks:\n",
+        "        if len(begun.parts) >= begun.chunks - 1:\n",
+        "S5",
+        2,
+    ),
+    _planted(
+        "chunks are joined in the order of their arrival, the last one first (S5)",
+        "chunks.py",
+        "        begun.parts.append(message.data)\n",
+        "        begun.parts.insert(0, message.data)\n",
+        "S5",
+        2,
+    ),
+    _planted(
+        "a message in chunks is where its first one is (S1)",
+        "messages.py",
+        "        return [_message(part._replace(data=data), joined.positions)]\n",
+        "        return [_message(part._replace(data=data, position=joined.positions[0]), joined.positions)]\n",
+        "S1",
+        2,
     ),
     _planted(
         "what is appended behind an entry that is encoded late overtakes it (S2)",

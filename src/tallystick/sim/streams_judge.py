@@ -5,7 +5,8 @@ is there once at most. S2 positions ascend as appends were made: in a handle, an
 other was made. S3 who opened the stream before somebody else did gets nothing acknowledged that is told afterwards, and
 nothing is acknowledged behind the end of a closed ledger or of a terminated stream. S4 the ids of the list ascend, each
 of its ledgers is there and not too long, all but the newest are closed, and what a closed one has is never changed. S5
-readers get what is in the stream, in order, without a gap, and nothing that is not confirmed. S6 a cursor delivers in
+readers get what is in the stream, in order, without a gap, and nothing that is not confirmed, nor a part of a message
+that came in chunks. S6 a cursor delivers in
 order, nothing whose ack was durable when it was opened, and skips nothing that nobody acknowledged. S7 nothing is
 trimmed that a durable cursor needs, and nothing is passed over before it is too old, or too much; while a backlog is
 too large appends are refused or wait, as the policy is, and no longer. S8 each ledger is

@@ -1,5 +1,5 @@
 """Lives of a simulated stream whose cursors pass over what is too old, or too much, or which refuses what is too much;
-and some with long messages.
+and some with long messages, or messages in chunks.
 
 What is drawn here is drawn apart, so that lives without limits are not moved by more of them.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tallystick.sim.streams_chunks import chunked
 from tallystick.sim.streams_plan import StreamsPlan
 
 PART = 0.2  # of the lives that can have limits
@@ -21,7 +22,7 @@ def limited(plan: StreamsPlan, seed: int) -> StreamsPlan:
     """Returns the plan of a seed, with limits if it is to have some: messages expire, or a backlog is evicted."""
     rng = random.Random(f"limits {seed}")
     if not can_be_limited(plan):
-        return _bulky(plan, seed)
+        return _long(plan, seed)
     if rng.random() >= PART:
         return _refusing(plan, seed)
     if rng.random() < 0.5:
@@ -37,10 +38,16 @@ def _refusing(plan: StreamsPlan, seed: int) -> StreamsPlan:
     """Returns the plan, or one whose backlog is bounded. Its owners do not wait for that: none overtakes itself."""
     rng = random.Random(f"refusals {seed}")
     if rng.random() >= REFUSING_PART:
-        return _bulky(plan, seed)
+        return _long(plan, seed)
     policy = rng.choice(("producer_request_hold", "producer_exception"))
     owners = tuple(replace(owner, batches=0.0, numbered_batches=0.0) for owner in plan.owners)
     return replace(plan, quota_bytes=rng.choice((500, 1_500)), quota_policy=policy, owners=owners)
+
+
+def _long(plan: StreamsPlan, seed: int) -> StreamsPlan:
+    """Returns the plan, or one with long messages, or with messages in chunks."""
+    plan = chunked(plan, seed)
+    return plan if plan.has_chunks else _bulky(plan, seed)
 
 
 def _bulky(plan: StreamsPlan, seed: int) -> StreamsPlan:

@@ -24,6 +24,7 @@ from tallystick.errors import (
     StreamTerminated,
     TallyError,
 )
+from tallystick.sim.streams_chunks import PAUSES_S, ChunkAppend
 from tallystick.sim.streams_history import Append, Handle, Telling
 from tallystick.sim.streams_list_judge import NAME
 from tallystick.sim.streams_plan import OwnerPlan
@@ -146,6 +147,8 @@ class Owner:
                 self.append_batch(rng.randint(1, 4))
             elif rng.random() < plan.numbers:
                 await self.append_numbered()
+            elif self._shared.plan.has_chunks:
+                await self._append_slowly()
             else:
                 self.append()
         stream, is_race = self._stream, plan.races > 0.0 and rng.random() < plan.races
@@ -174,7 +177,30 @@ class Owner:
 
     def append(self) -> asyncio.Future[Position] | None:
         """Append one message. Returns None if it was refused at once."""
-        return self._tell(self._shared.judge.appending(self._handle), None)
+        telling = self._shared.judge.appending(self._handle)
+        if not self._shared.plan.has_chunks:
+            return self._tell(telling, None)
+        chunks = ChunkAppend(self._stream, telling.append)
+        try:
+            for _ in range(chunks.count):
+                chunks.push()
+        except StreamError as error:
+            self._refused([telling], error)
+            return None
+        return self._tell(telling, None, chunks)
+
+    async def _append_slowly(self) -> None:
+        """Append one message in chunks, and nothing else meanwhile."""
+        telling = self._shared.judge.appending(self._handle)
+        chunks = ChunkAppend(self._stream, telling.append)
+        try:
+            for _ in range(chunks.count):
+                await asyncio.sleep(self._random.choice(PAUSES_S))
+                chunks.push()
+        except StreamError as error:
+            self._refused([telling], error)
+        else:
+            self._tell(telling, None, chunks)
 
     async def append_numbered(self) -> None:
         """Repeat what failed, in order; if nothing did append more, or repeat what is stored."""
@@ -207,9 +233,13 @@ class Owner:
         await asyncio.sleep(0)  # until it was appended: numbers ascend
         return numbered.is_told
 
-    def _tell(self, telling: Telling, numbered: Numbered | None) -> asyncio.Future[Position] | None:
+    def _tell(
+        self, telling: Telling, numbered: Numbered | None, chunks: ChunkAppend | None = None
+    ) -> asyncio.Future[Position] | None:
         try:
-            if numbered is None:
+            if chunks is not None:
+                future = chunks.whole()
+            elif numbered is None:
                 future = self._stream.append_nowait(telling.append.data)
             else:
                 future = self._stream.append_nowait(

@@ -102,7 +102,8 @@ class StreamsPlan:
     largest: int  # payload bytes
     bulk: int  # of some payloads, so that they are compressed beside the loop
     compression: str | None
-    entry_format: str
+    entry_format: str  # of those who read
+    has_chunks: bool  # messages come in chunks, as others than our owners write them
     terminated_at: float | None  # by some owner
     is_deleted: bool  # in the end
     deletions: tuple[float, ...]  # when somebody deletes the stream, while others use it
@@ -152,6 +153,7 @@ class StreamsPlan:
             largest=rng.choice((0, 20, 20, 300)),
             compression=None if entry_format == "raw" else rng.choice((None, None, "lz4", "zlib")),
             entry_format=entry_format,
+            has_chunks=False,
             terminated_at=rng.random() * storm_s if rng.random() < 0.1 else None,
             is_deleted=rng.random() < 0.15,
             deletions=tuple(storm_s * at for at in rich.choice((), (), (0.5,), (0.3, 0.6))),

@@ -8,7 +8,7 @@ import contextlib
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.reader import StreamReader
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
+from tallystick.errors import CorruptEntry, NoSuchPosition, NoSuchStream, PositionTrimmed
 from tallystick.sim.streams_history import Positions
 from tallystick.sim.streams_list_judge import NAME
 from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared
@@ -65,6 +65,8 @@ class Tail:
             judge.trimmed(self._start, error.first, self._name)
             self._start = error.first
             return False
+        except CorruptEntry as error:
+            judge.fail("S5", f"{self._name} was told of {self._start}: {error!r}")
         except NoSuchPosition as error:
             if not judge.list.deletions or self._start is None or not judge.list.was_trimmed(self._start.ledger):
                 judge.fail("S5", f"{self._name} was told of {self._start}: {error!r}")

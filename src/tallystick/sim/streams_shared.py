@@ -64,7 +64,7 @@ class Shared:
             ttl_s=plan.ttl_s,
             backlog_quota_bytes=plan.quota_bytes,
             backlog_policy=plan.quota_policy,
-            entry_format=plan.entry_format,
+            entry_format="raw" if plan.has_chunks else plan.entry_format,
             compression=plan.compression,
         )
 
