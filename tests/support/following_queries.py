@@ -6,12 +6,12 @@ from support.listed_streams import pulsar_entry
 from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.follow import StreamFollower
 from tallystick.pipeline.stream.offsets import Positions
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.planner import StreamDecisions
+from tallystick.pipeline.trigger import TriggerLimits
 
 
 def entries(*numbers: int) -> list[bytes]:

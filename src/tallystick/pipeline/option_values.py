@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.trigger import TriggerLimits
 
 MAX_INTEGER = (1 << 63) - 1
 # What every format can be asked; docs/spark.md has these in the table of each.
@@ -101,3 +102,13 @@ class OptionValues:
         largest = self.size("maxBytesPerPartition", Limits().max_partition_bytes)
         most = self.integer("maxRecordsPerPartition", 0, least=1) or None
         return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1), most)
+
+    def trigger_limits(self) -> TriggerLimits:
+        most = self.integer("maxOffsetsPerTrigger", 0, least=1) or None
+        least = self.integer("minOffsetsPerTrigger", 0, least=1) or None
+        if most is not None and least is not None and least > most:
+            raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger", least=least, most=most)
+        if least is None and "maxTriggerDelay" in self:
+            raise UsageError("maxTriggerDelay says nothing without minOffsetsPerTrigger")
+        delay_s = self.seconds("maxTriggerDelay", TriggerLimits().max_delay_s)
+        return TriggerLimits(most, self.size("maxBytesPerTrigger", 0) or None, least, delay_s)

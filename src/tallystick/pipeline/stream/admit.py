@@ -7,7 +7,6 @@ waits for the others. Sizes are estimates, since entries are not all of one size
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick.bookkeeper.stream.ledger_list import count_of
@@ -15,17 +14,7 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.offsets import Positions
-
-
-@dataclass(frozen=True)
-class TriggerLimits:
-    """At most so much for a batch, None for any amount; and ``min_entries``, unless the batch before it began
-    ``max_delay_s`` ago."""
-
-    entries: int | None = None
-    bytes: int | None = None
-    min_entries: int | None = None
-    max_delay_s: float = 900.0
+from tallystick.pipeline.trigger import TriggerLimits, share
 
 
 class LedgerBacklog(NamedTuple):
@@ -52,8 +41,8 @@ def admit(starts: Positions, extents: Mapping[str, StreamExtent], limits: Trigge
     size = sum(piece.size for pieces in backlogs.values() for piece in pieces)
     ends = {}
     for stream, pieces in backlogs.items():
-        most_entries = _share(limits.entries, sum(piece.entries for piece in pieces), entries)
-        most_bytes = _share(limits.bytes, sum(piece.size for piece in pieces), size)
+        most_entries = share(limits.items, sum(piece.entries for piece in pieces), entries)
+        most_bytes = share(limits.bytes, sum(piece.size for piece in pieces), size)
         end = _end(pieces, most_entries, most_bytes)
         ends[stream] = extents[stream].next(end) if end is not None else starts[stream]
     return ends
@@ -75,10 +64,6 @@ def backlog(extent: StreamExtent, start: Position) -> list[LedgerBacklog]:
         if first < stop:
             pieces.append(LedgerBacklog(listed.ledger, first, stop, max(entry_bytes, 1)))
     return pieces
-
-
-def _share(limit: int | None, part: int, whole: int) -> int | None:
-    return None if limit is None or whole <= limit else max(1, limit * part // whole)
 
 
 def _end(pieces: Sequence[LedgerBacklog], entries: int | None, size: int | None) -> Position | None:

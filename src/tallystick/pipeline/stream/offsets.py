@@ -14,38 +14,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
-from tallystick.errors import UsageError
+from tallystick.pipeline.offsets import Offset, content_of, stamped
+from tallystick.pipeline.stream.schema import FORMAT
 
-VERSION = 1
-
-Offset = dict[str, Any]
 Positions = Mapping[str, Position]
 
 
 def to_offset(positions: Positions) -> Offset:
     """Returns what Spark stores as JSON."""
-    return {
-        "v": VERSION,
-        "s": {stream: [at.ledger, at.entry] for stream, at in sorted(positions.items())},
-    }
+    return stamped("s", {stream: [at.ledger, at.entry] for stream, at in sorted(positions.items())})
 
 
 def from_offset(offset: Any) -> dict[str, Position]:
     """Raises UsageError for one that this version did not write."""
-    version = offset.get("v") if isinstance(offset, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise UsageError(
-            "the checkpoint has offsets of a newer tallystick: run the query with that version, or with a checkpoint "
-            "of its own",
-            offset_version=version,
-            newest_known=VERSION,
-        )
-    try:
-        if version != VERSION or set(offset) != {"v", "s"}:
-            raise ValueError
-        return {str(stream): _position(*place) for stream, place in offset["s"].items()}
-    except (AttributeError, TypeError, ValueError):
-        raise UsageError("the checkpoint has no offsets of tally-stream", offset=offset) from None
+    return content_of(
+        offset, "s", FORMAT, lambda content: {str(stream): _position(*place) for stream, place in content.items()}
+    )
 
 
 def _position(ledger: object, entry: object) -> Position:

@@ -14,9 +14,9 @@ from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
-from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.bounds import StreamBound, Word
 from tallystick.pipeline.stream.schema import COLUMNS
+from tallystick.pipeline.trigger import TriggerLimits
 
 # What only one kind of query has.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
@@ -102,20 +102,9 @@ class StreamSourceOptions:
             fail_on_data_loss=values.choice("failOnDataLoss", ("true", "false")) == "true",
             is_raw=is_raw,
             limits=values.limits(),
-            trigger=_trigger(values),
+            trigger=values.trigger_limits(),
             cursor=cursor_name(values.text("cursor")) if "cursor" in values else None,
         )
-
-
-def _trigger(values: OptionValues) -> TriggerLimits:
-    most = values.integer("maxOffsetsPerTrigger", 0, least=1) or None
-    least = values.integer("minOffsetsPerTrigger", 0, least=1) or None
-    if most is not None and least is not None and least > most:
-        raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger", least=least, most=most)
-    if least is None and "maxTriggerDelay" in values:
-        raise UsageError("maxTriggerDelay says nothing without minOffsetsPerTrigger")
-    delay_s = values.seconds("maxTriggerDelay", TriggerLimits().max_delay_s)
-    return TriggerLimits(most, values.size("maxBytesPerTrigger", 0) or None, least, delay_s)
 
 
 def _subscription(values: OptionValues) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -11,52 +11,23 @@ from collections.abc import Mapping
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
 from tallystick.pipeline.notes import note
-from tallystick.pipeline.stream.admit import TriggerLimits, admit, entries_behind
+from tallystick.pipeline.planner import QueryPlanner
+from tallystick.pipeline.stream.admit import admit, entries_behind
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
-from tallystick.pipeline.stream.offsets import Offset, Positions, from_offset, to_offset
+from tallystick.pipeline.stream.offsets import Positions, from_offset, to_offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.schema import FORMAT
 from tallystick.pipeline.stream.spans import StreamSpan
 from tallystick.pipeline.stream.survey import partitions_of, survey_spans
-from tallystick.pipeline.worker import TaskWorker
+from tallystick.pipeline.trigger import TriggerDelay, TriggerLimits
 
 GO_ON = "failOnDataLoss=false goes on with what is left"
 
 
-class StreamPlanner:
-    """Called from one thread, which waits for its loop's. ``close`` it."""
-
-    def __init__(self, options: StreamSourceOptions) -> None:
-        self.decisions = StreamDecisions(options)
-        self._worker = TaskWorker(FollowedStreams(options))
-
-    def initial(self) -> Offset:
-        return to_offset(self._worker.ask(self.decisions.initial))
-
-    def freeze(self) -> None:
-        self._worker.ask(self.decisions.freeze)
-
-    def latest(self, start: Offset, limits: TriggerLimits) -> Offset:
-        positions = from_offset(start)
-        return to_offset(self._worker.ask(lambda follower: self.decisions.latest(follower, positions, limits)))
-
-    def heads(self) -> Offset | None:
-        """Returns how far all streams reached when it was last looked; None before that."""
-        heads = self.decisions.heads
-        return None if heads is None else to_offset({stream: extent.end for stream, extent in heads.items()})
-
-    def partitions(self, start: Offset, end: Offset) -> list[StreamPartition]:
-        starts, ends = from_offset(start), from_offset(end)
-        return self._worker.ask(lambda follower: self.decisions.partitions(follower, starts, ends))
-
-    def commit(self, end: Offset) -> None:
-        positions = from_offset(end)
-        self._worker.ask(lambda follower: self.decisions.commit(follower, positions))
-
-    def close(self) -> None:
-        self._worker.close()
+def planner(options: StreamSourceOptions) -> QueryPlanner[StreamFollower, Positions, StreamPartition]:
+    return QueryPlanner(FollowedStreams(options), StreamDecisions(options), to_offset, from_offset)
 
 
 class StreamDecisions:
@@ -66,7 +37,11 @@ class StreamDecisions:
         self.options = options
         self.heads: Mapping[str, StreamExtent] | None = None
         self._is_frozen = False
-        self._batch_at: float | None = None  # when the last batch began
+        self._delay = TriggerDelay()
+
+    def reached(self) -> Positions | None:
+        """Returns how far all streams reached when it was last looked; None before that."""
+        return None if self.heads is None else {stream: extent.end for stream, extent in self.heads.items()}
 
     async def freeze(self, follower: StreamFollower) -> None:
         """From now on nothing that comes is seen (Trigger.AvailableNow)."""
@@ -101,9 +76,9 @@ class StreamDecisions:
         starts = {stream: self._resumed(follower, at, extents[stream]) for stream, at in positions.items()}
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
         now = follower.bk.context.clock.now()
-        if not new and self._waits(starts, extents, limits, now):
+        if not (new or self._is_frozen) and self._delay.waits(limits, entries_behind(starts, extents), now):
             return positions
-        self._batch_at = now
+        self._delay.batch_began(now)
         ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         if follower.cursors is not None:
             await follower.cursors.open(new)
@@ -130,13 +105,6 @@ class StreamDecisions:
                 continue
             spans.append(StreamSpan(extent, self._resumed(follower, start, extent), end))
         return partitions_of(await survey_spans(follower.bk, self.options, spans), self.options)
-
-    def _waits(self, starts: Positions, extents: Mapping[str, StreamExtent], limits: TriggerLimits, now: float) -> bool:
-        """Whether what is new is too little for a batch by now."""
-        if limits.min_entries is None or self._is_frozen:
-            return False
-        self._batch_at = now if self._batch_at is None else self._batch_at
-        return now < self._batch_at + limits.max_delay_s and entries_behind(starts, extents) < limits.min_entries
 
     async def _extents(self, follower: StreamFollower, positions: Positions) -> Mapping[str, StreamExtent]:
         if self._is_frozen and self.heads is not None:

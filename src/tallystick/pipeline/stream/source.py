@@ -14,34 +14,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.codes import coded
+from tallystick.pipeline.following import FollowingReader
 from tallystick.pipeline.source import TaskPartition, check_schema
 from tallystick.pipeline.source_options import options_of_read, to_store
-from tallystick.pipeline.stream.admit import TriggerLimits
-from tallystick.pipeline.stream.offsets import Offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 from tallystick.pipeline.stream.sink_options import SinkOptions
 
 if TYPE_CHECKING:
-    from tallystick.pipeline.stream.planner import StreamPlanner
+    from tallystick.pipeline.planner import QueryPlanner
 
 
 class StreamDataSource(DataSource):
@@ -107,61 +97,14 @@ class StreamSourceReader(DataSourceReader):
         return read_rows(partition, self.row_schema)
 
 
-class StreamFollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in one process for as long as the query runs, which follows the streams; reads in the executors, with a
-    copy that was made before."""
+class StreamFollowingReader(FollowingReader[StreamSourceOptions]):
+    def connect(self) -> QueryPlanner[Any, Any, StreamPartition]:
+        from tallystick.pipeline.stream.planner import planner
 
-    def __init__(self, options: StreamSourceOptions, schema: StructType) -> None:
-        self.options, self.row_schema = options, schema
-        self._planner: StreamPlanner | None = None  # made where something is planned: a copy has none
-
-    @property
-    def planner(self) -> StreamPlanner:
-        if self._planner is None:
-            from tallystick.pipeline.stream.planner import StreamPlanner
-
-            self._planner = StreamPlanner(self.options)
-        return self._planner
-
-    def initialOffset(self) -> Offset:
-        with coded():
-            return self.planner.initial()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        with coded():
-            self.planner.freeze()
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        with coded():
-            limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self.options.trigger
-            return self.planner.latest(start, limits)
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark knows no limit that is several; what it says of ours is only whether they count.
-        limits = self.options.trigger
-        if limits.entries is not None:
-            return ReadMaxRows(limits.entries)
-        if limits.bytes is not None:
-            return ReadMaxBytes(limits.bytes)
-        return ReadAllAvailable() if limits.min_entries is None else ReadMinRows(limits.min_entries)
-
-    def reportLatestOffset(self) -> Offset | None:
-        return self.planner.heads()
-
-    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition[StreamPartition]]:
-        with coded():
-            return [TaskPartition(partition) for partition in self.planner.partitions(start, end)]
-
-    def commit(self, end: Offset) -> None:
-        with coded():
-            self.planner.commit(end)
+        return planner(self.options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(partition, self.row_schema)
-
-    def stop(self) -> None:
-        if self._planner is not None:
-            self._planner.close()
 
 
 def read_rows(partition: InputPartition, schema: StructType) -> Iterator[Any]:

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
-from tallystick.pipeline.stream.admit import TriggerLimits, admit, backlog
+from tallystick.pipeline.stream.admit import admit, backlog
 from tallystick.pipeline.stream.bounds import StreamExtent
+from tallystick.pipeline.trigger import TriggerLimits
 
 
 def extent(stream: str, *counts: int, open_entries: int = 0, entry_bytes: int = 10) -> StreamExtent:
@@ -32,7 +33,7 @@ def test_a_read_ledger_is_left_for_the_next_one() -> None:
 def test_both_limits_are_shared_by_what_is_to_be_read() -> None:
     a, b = extent("a", 60, open_entries=20), extent("b", 20)
     starts = {"a": Position(10, 0), "b": Position(10, 0)}
-    assert admit(starts, {"a": a, "b": b}, TriggerLimits(entries=10)) == {"a": Position(10, 8), "b": Position(10, 2)}
+    assert admit(starts, {"a": a, "b": b}, TriggerLimits(items=10)) == {"a": Position(10, 8), "b": Position(10, 2)}
     assert admit(starts, {"a": a, "b": b}, TriggerLimits(bytes=500)) == {"a": Position(10, 40), "b": Position(10, 10)}
     assert admit(starts, {"a": a, "b": b}, TriggerLimits(20, 500)) == {"a": Position(10, 16), "b": Position(10, 4)}
     assert admit(starts, {"a": a, "b": b}, TriggerLimits(90, 5000)) == {"a": Position(11, 12), "b": Position(10, 18)}
@@ -41,7 +42,7 @@ def test_both_limits_are_shared_by_what_is_to_be_read() -> None:
 def test_each_stream_goes_on_by_an_entry_at_least() -> None:
     extents = {"a": extent("a", 1000), "b": extent("b", 1, entry_bytes=1_000_000)}
     starts = {"a": Position(10, 0), "b": Position(10, 0)}
-    ends = admit(starts, extents, TriggerLimits(entries=1, bytes=1))
+    ends = admit(starts, extents, TriggerLimits(items=1, bytes=1))
     assert ends == {"a": Position(10, 1), "b": Position(11, 0)}
 
 

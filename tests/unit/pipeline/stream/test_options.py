@@ -4,9 +4,9 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
-from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.schema import COLUMNS
+from tallystick.pipeline.trigger import TriggerLimits
 
 URI = "sqlite:///somewhere"
 S = "t/n/persistent/s"

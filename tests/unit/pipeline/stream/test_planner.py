@@ -23,8 +23,8 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.pipeline.stream import follow
-from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
+from tallystick.pipeline.trigger import TriggerLimits
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import PositionTrimmed
 from tallystick.pipeline.stream import progress
-from tallystick.pipeline.stream.admit import TriggerLimits
 from tallystick.pipeline.stream.follow import StreamFollower
 from tallystick.pipeline.stream.offsets import Positions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.planner import StreamDecisions
+from tallystick.pipeline.trigger import TriggerLimits
 
 OPTIONS = wanted(follows=True, cursor="etl", startingOffsets="earliest")
 

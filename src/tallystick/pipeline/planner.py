@@ -1,0 +1,73 @@
+"""The planner process of a streaming query: Spark's calls, one after another, to what a format decides on its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from tallystick.pipeline.offsets import Offset
+from tallystick.pipeline.trigger import TriggerLimits
+from tallystick.pipeline.worker import ClientT, Peers, TaskWorker
+
+ClientT_contra = TypeVar("ClientT_contra", contravariant=True)
+PositionsT = TypeVar("PositionsT")
+PartitionT = TypeVar("PartitionT")
+
+
+class Decisions(Protocol[ClientT_contra, PositionsT, PartitionT]):
+    """Where batches begin and end, and their partitions."""
+
+    async def freeze(self, client: ClientT_contra, /) -> None:
+        """From now on nothing that comes is seen (Trigger.AvailableNow)."""
+        ...
+
+    async def initial(self, client: ClientT_contra, /) -> PositionsT: ...
+
+    async def latest(self, client: ClientT_contra, positions: PositionsT, limits: TriggerLimits, /) -> PositionsT: ...
+
+    async def partitions(self, client: ClientT_contra, starts: PositionsT, ends: PositionsT, /) -> list[PartitionT]: ...
+
+    async def commit(self, client: ClientT_contra, positions: PositionsT, /) -> None: ...
+
+    def reached(self) -> PositionsT | None:
+        """Returns how far all reached when it was last looked; None before that."""
+        ...
+
+
+class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
+    """Called from one thread, which waits for its loop's. ``close`` it."""
+
+    def __init__(
+        self,
+        peers: Peers[ClientT],
+        decisions: Decisions[ClientT, PositionsT, PartitionT],
+        to_offset: Callable[[PositionsT], Offset],
+        from_offset: Callable[[Any], PositionsT],
+    ) -> None:
+        self._decisions, self._to_offset, self._from_offset = decisions, to_offset, from_offset
+        self._worker = TaskWorker(peers)
+
+    def initial(self) -> Offset:
+        return self._to_offset(self._worker.ask(self._decisions.initial))
+
+    def freeze(self) -> None:
+        self._worker.ask(self._decisions.freeze)
+
+    def latest(self, start: Offset, limits: TriggerLimits) -> Offset:
+        positions = self._from_offset(start)
+        return self._to_offset(self._worker.ask(lambda client: self._decisions.latest(client, positions, limits)))
+
+    def heads(self) -> Offset | None:
+        positions = self._decisions.reached()
+        return None if positions is None else self._to_offset(positions)
+
+    def partitions(self, start: Offset, end: Offset) -> list[PartitionT]:
+        starts, ends = self._from_offset(start), self._from_offset(end)
+        return self._worker.ask(lambda client: self._decisions.partitions(client, starts, ends))
+
+    def commit(self, end: Offset) -> None:
+        positions = self._from_offset(end)
+        self._worker.ask(lambda client: self._decisions.commit(client, positions))
+
+    def close(self) -> None:
+        self._worker.close()
