@@ -90,7 +90,7 @@ def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, Data
         results[name] = spark.read.format("tally-stream").options(**options).load()
     write_topic(str(state.name_server), rows)
     for name, chosen in TOPICS.items():
-        options = {"nameServer": str(state.name_server), "topic": TOPIC, "minPartitions": str(PARTITIONS)}
+        options = {"nameServer": str(state.name_server), "subscribe": TOPIC, "minPartitions": str(PARTITIONS)}
         reader = spark.read.format("tally-topic").options(**options)
         results[name] = (reader.option("columns", chosen) if chosen else reader).load()
     columns = "ledger bigint, entry bigint, lac bigint, length bigint, payload binary"

@@ -94,7 +94,7 @@ def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, T
             topic = TopicStory(second, name_server).play()
         spark.order(
             format="tally-topic",
-            options={"nameServer": name_server, "topic": TOPIC},
+            options={"nameServer": name_server, "subscribe": TOPIC},
             place=["queueId", "queueOffset"],
             payload="body",
             table=str(folder / TOPIC_TABLE),

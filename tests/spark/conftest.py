@@ -124,6 +124,6 @@ def read_topic(spark: SparkSession, name_server: str) -> Read:
 
     def read(topic: str, **options: object) -> DataFrame:
         texts = {name: str(value) for name, value in options.items()}
-        return spark.read.format("tally-topic").options(nameServer=name_server, topic=topic, **texts).load()
+        return spark.read.format("tally-topic").options(nameServer=name_server, subscribe=topic, **texts).load()
 
     return read

@@ -89,7 +89,7 @@ def test_counting_and_projections(spark: SparkSession, read_topic: Read, name_se
     assert read_topic(topic).count() == len(BODIES)
     assert read_topic(topic, columns="BODY,queueid").columns == ["body", "queueId"]
     asked = spark.read.format("tally-topic").schema("body BINARY, queueId INT, tags STRING")
-    frame = asked.options(nameServer=name_server, topic=topic).load()
+    frame = asked.options(nameServer=name_server, subscribe=topic).load()
     assert frame.columns == ["body", "queueId", "tags"] and bodies_by_queue(frame) == sent_by_queue(BODIES)
 
 
@@ -149,13 +149,13 @@ def test_h13_a_dead_master_s_messages_come_from_its_slave(
     ("options", "text"),
     [
         (
-            {"topic": "rows", "topics": "rows"},
-            "[TALLY-USAGE-ERROR] unknown option: topics (did you mean topic?); known: path, nameS",
+            {"subscribe": "rows", "subscribes": "rows"},
+            "[TALLY-USAGE-ERROR] unknown option: subscribes (did you mean subscribe?); known: path, nameS",
         ),
-        ({"topic": "rows", "columns": "payload"}, "[TALLY-USAGE-ERROR] columns are some of topic, brokerName"),
-        ({"topic": "rows", "startingOffsets": '{"rows": {"broker-a": {"0": 999}}}'}, "[TALLY-NO-SUCH-MESSAGE]"),
-        ({"topic": "absent"}, "[TALLY-NO-SUCH-TOPIC]"),
-        ({"topic": "rows", "nameServer": "127.0.0.1:1"}, "[TALLY-UNAVAILABLE] no name server answers"),
+        ({"subscribe": "rows", "columns": "payload"}, "[TALLY-USAGE-ERROR] columns are some of topic, brokerName"),
+        ({"subscribe": "rows", "startingOffsets": '{"rows": {"broker-a": {"0": 999}}}'}, "[TALLY-NO-SUCH-MESSAGE]"),
+        ({"subscribe": "absent"}, "[TALLY-NO-SUCH-TOPIC]"),
+        ({"subscribe": "rows", "nameServer": "127.0.0.1:1"}, "[TALLY-UNAVAILABLE] no name server answers"),
     ],
 )
 def test_mistakes_are_named(

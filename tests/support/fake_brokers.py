@@ -14,7 +14,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest, LockResponse
+from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest, LockResponse, QueueStats, TopicStats
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -33,6 +33,8 @@ class FakeBroker:
         self.name, self.broker_id = name, broker_id
         self.queues: dict[Queue, list[Content]] = {}
         self.first: dict[Queue, int] = {}
+        self.queue_count = 2  # of each topic
+        self.unknown_topics: set[str] = set()
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[str, dict[str, Link]] = {}
         self.heartbeats: list[Heartbeat] = []
@@ -52,6 +54,7 @@ class FakeBroker:
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
             RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -167,6 +170,18 @@ class FakeBroker:
         header = headers.QueueHeader.of(command)
         return command.response(0, None, {"offset": str(len(self.queues.get((header.topic, header.queue_id), [])))})
 
+    def _stats(self, link: Link, command: Command) -> Command:
+        topic = headers.TopicHeader.of(command).topic
+        if topic in self.unknown_topics:
+            return command.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        stats = {
+            MessageQueue(topic, self.name, number): QueueStats(
+                self.first.get((topic, number), 0), len(self.queues.get((topic, number), [])), 0
+            )
+            for number in range(self.queue_count)
+        }
+        return command.response(0, body=dialect.write(TopicStats(stats)))
+
     def _search(self, link: Link, command: Command) -> Command:
         return command.response(0, None, {"offset": str(headers.SearchOffsetHeader.of(command).timestamp % 100)})
 
@@ -210,6 +225,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.brokers: list[FakeBroker] = []
+        self._registrations = 0
 
     async def start(self) -> None:
         self.name_server = NameServer(NameServerSettings(port=0), machine())
@@ -226,8 +242,12 @@ class FakeCluster:
         return broker
 
     def register(self, broker: FakeBroker, *, queues: int = 2, topics: tuple[str, ...] = ("T", "X")) -> None:
+        broker.queue_count = queues
         table = {topic: TopicConfig(topic, queues, queues) for topic in topics}
-        said = announcement(broker.broker_id, table, name=broker.name, address=broker.address)
+        self._registrations += 1
+        said = announcement(
+            broker.broker_id, table, name=broker.name, address=broker.address, version=self._registrations
+        )
         assert finished(self.name_server.routes.register(said, broker, 0.0)) is not None
 
     async def stop(self) -> None:

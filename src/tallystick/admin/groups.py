@@ -99,7 +99,6 @@ async def _lags(operator: Operator, brokers: Mapping[str, Sequence[str]], group:
     for broker, addresses in brokers.items():
         response = await operator.ask_any(addresses, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
         stats = read_stats(bytes(response.body), ConsumeStats)
-        assert isinstance(stats, ConsumeStats)
         for queue, one in stats.queues.items():
             behind = QueueBehind(queue.topic, broker, queue.queue_id, one.consumer_offset, one.broker_offset)
             queues.append(behind)

@@ -143,17 +143,21 @@ async def _await_shown(operator: Operator, topic: str, queue_counts: Mapping[str
         ) from None
 
 
-async def list_topics(operator: Operator, *, system: bool = False) -> list[TopicAt]:
-    """All topics, a value for each broker that has one. ``system``: also those that brokers have for themselves."""
+async def topic_names(operator: Operator, *, system: bool = False) -> list[str]:
+    """The names of all topics, ascending. ``system``: also those that brokers have for themselves."""
     response = await operator.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     names = sorted(dialect.read_as(bytes(response.body), TopicNames).topics)
-    if not system:
-        own = {
-            name
-            for one in await list_processes(operator)
-            for name in system_topics(TopicDefaults(one.broker, one.cluster))
-        }
-        names = [name for name in names if name not in own and not name.startswith(_SYSTEM_PREFIXES)]
+    if system:
+        return names
+    own = {
+        name for one in await list_processes(operator) for name in system_topics(TopicDefaults(one.broker, one.cluster))
+    }
+    return [name for name in names if name not in own and not name.startswith(_SYSTEM_PREFIXES)]
+
+
+async def list_topics(operator: Operator, *, system: bool = False) -> list[TopicAt]:
+    """All topics, a value for each broker that has one. ``system``: as in ``topic_names``."""
+    names = await topic_names(operator, system=system)
     topics: list[TopicAt] = []
     for first in range(0, len(names), ROUTES_AT_ONCE):
         some = names[first : first + ROUTES_AT_ONCE]
@@ -209,9 +213,7 @@ async def topic_queues(operator: Operator, topic: str) -> list[QueueOffsets]:
 async def topic_stats(operator: Operator, addresses: Sequence[str], topic: str) -> TopicStats:
     """Asks the processes of a broker set in turn, until one responds. Raises NoSuchTopic, BrokerError, Unavailable."""
     response = await operator.ask_any(addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
-    stats = read_stats(bytes(response.body), TopicStats)
-    assert isinstance(stats, TopicStats)
-    return stats
+    return read_stats(bytes(response.body), TopicStats)
 
 
 async def delete_topic(operator: Operator, topic: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
@@ -102,6 +102,22 @@ class OptionValues:
         largest = self.size("maxBytesPerPartition", Limits().max_partition_bytes)
         most = self.integer("maxRecordsPerPartition", 0, least=1) or None
         return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1), most)
+
+    def refuse_of_other_kind(
+        self, batch_only: Sequence[str], following_only: Sequence[str], *, follows: bool | None
+    ) -> None:
+        """Raises UsageError for an option that only the other kind of query has; None of neither."""
+        if follows is not None:
+            for name in batch_only if follows else following_only:
+                if name in self:
+                    raise UsageError(f"{name} is an option of spark.{'read' if follows else 'readStream'}")
+
+    def pattern(self, name: str) -> re.Pattern[str]:
+        text = self.text(name)
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise UsageError(f"{name} is no regular expression: {error}", value=text) from None
 
     def trigger_limits(self) -> TriggerLimits:
         most = self.integer("maxOffsetsPerTrigger", 0, least=1) or None

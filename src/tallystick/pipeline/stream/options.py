@@ -77,10 +77,7 @@ class StreamSourceOptions:
         batch; None where that is not known yet. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, OPTIONS).with_path("subscribe")
-        if follows is not None:
-            for name in BATCH_ONLY if follows else FOLLOWING_ONLY:
-                if name in values:
-                    raise UsageError(f"{name} is an option of spark.{'read' if follows else 'readStream'}")
+        values.refuse_of_other_kind(BATCH_ONLY, FOLLOWING_ONLY, follows=follows)
         streams, pattern = _subscription(values)
         start = _bound(values, "startingOffsets", "startingTimestamp", "latest" if follows else "earliest")
         end = _bound(values, "endingOffsets", "endingTimestamp", "latest")
@@ -111,11 +108,7 @@ def _subscription(values: OptionValues) -> tuple[tuple[str, ...], re.Pattern[str
     if ("subscribe" in values) == ("subscribePattern" in values):
         raise UsageError("give one of the options subscribe and subscribePattern: which streams are to be read")
     if "subscribePattern" in values:
-        text = values.text("subscribePattern")
-        try:
-            return (), re.compile(text)
-        except re.error as error:
-            raise UsageError(f"subscribePattern is no regular expression: {error}", value=text) from None
+        return (), values.pattern("subscribePattern")
     names = [name.strip() for name in values.text("subscribe").split(",")]
     return tuple(sorted({stream_name(name) for name in names})), None
 

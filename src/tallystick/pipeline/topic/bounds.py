@@ -1,80 +1,92 @@
 """Where a query begins and ends in each queue: from what an option says and what a broker says, to offsets. Pure.
 
-Offsets that are named are promises: that one of them is not there is an error, never other rows or fewer.
+An offset is that of the next message to be read: a start is included, an end is not. Offsets that are named are
+promises: that one of them is not there is an error, never other rows or fewer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import NoSuchMessage, UsageError
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LATEST, EARLIEST = -1, -2  # as rocketmq-spark writes them
 _WORDS = {"latest": LATEST, "earliest": EARLIEST}
+_FORM = 'earliest, latest, or JSON as in {"topic": {"broker": {"0": 12}}}'
+
+
+class QueueLimits(NamedTuple):
+    """A queue has messages from ``first`` to before ``end``. ``is_sure`` is False if only a slave says so: that may
+    lack some at both ends."""
+
+    first: int
+    end: int
+    is_sure: bool = True
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One end of what is read: a store time, or an offset for each queue, EARLIEST and LATEST among them."""
+    """One end of what is read: a store time, or an offset for each queue, EARLIEST and LATEST among them; as ``option``
+    says."""
 
+    option: str
     default: int = EARLIEST  # of the queues that are not named
-    named_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue
+    named_offsets: Mapping[MessageQueue, int] = field(default_factory=dict)
     timestamp_ms: int | None = None  # the first message stored then or later; it wins over the others
 
     @classmethod
-    def parse(cls, option: str, text: str, topic: str, default: int) -> Bound:
+    def parse(cls, option: str, text: str, default: int) -> Bound:
         """``earliest``, ``latest``, or ``{"topic": {"broker": {"0": 12}}}``; "" is the default. Raises UsageError."""
         word = text.strip().lower()
         if not word or word in _WORDS:
-            return cls(_WORDS.get(word, default))
+            return cls(option, _WORDS.get(word, default))
         try:
-            by_topic = json.loads(text)
-            if list(by_topic) != [topic]:
-                raise UsageError(f"{option} names other topics than {topic}", value=text)
             named_offsets = {
-                (str(broker), int(queue)): _offset(offset)
-                for broker, offsets in by_topic[topic].items()
-                for queue, offset in offsets.items()
+                MessageQueue(topic, broker, int(number)): _offset(offset)
+                for topic, brokers in json.loads(text).items()
+                for broker, offsets in brokers.items()
+                for number, offset in offsets.items()
             }
         except (ValueError, TypeError, AttributeError):
-            raise UsageError(
-                f'{option} is earliest, latest, or JSON as in {{"topic": {{"broker": {{"0": 12}}}}}}', value=text
-            ) from None
-        return cls(default, named_offsets)
+            raise UsageError(f"{option} is {_FORM}", value=text) from None
+        # Queues that are not named are read from their beginning, and to their end.
+        return cls(option, EARLIEST if option == "startingOffsets" else LATEST, named_offsets)
 
-    def check(self, queues: Sequence[MessageQueue]) -> None:
-        """Raises UsageError for a named queue that the topic does not have."""
-        unknown = sorted(set(self.named_offsets) - {(queue.broker, queue.queue_id) for queue in queues})
-        if unknown:
-            raise UsageError("the topic has no such queue to read", broker=unknown[0][0], queue=unknown[0][1])
+    def check(self, queues: Collection[MessageQueue]) -> None:
+        """Raises UsageError for a queue that is named and not read."""
+        for queue in sorted(self.named_offsets.keys() - set(queues)):
+            reason = f"{self.option} names a queue that the query does not read, or that is not there"
+            raise UsageError(reason, queue=queue)
 
-    def offset(self, queue: MessageQueue, first: int, end: int, timed: int | None) -> int:
-        """Returns the bound's offset in a queue with messages from ``first`` to before ``end``.
+    def offset(self, queue: MessageQueue, limits: QueueLimits, timed: int | None, *, is_strict: bool = True) -> int:
+        """Returns the bound's offset in a queue; ``timed`` is the one that its broker has for the bound's store time.
 
-        ``timed`` is the offset that the queue's broker has for the bound's store time.
-
-        Raises NoSuchMessage for a named offset that is outside.
+        Raises NoSuchMessage for a named offset that is not there. Not ``is_strict``: for one that is deleted the first
+        that there is will do.
         """
         if timed is not None:
-            return min(max(timed, first), end)
-        queue_offset = self.named_offsets.get((queue.broker, queue.queue_id), self.default)
-        if queue_offset == EARLIEST:
-            return first
-        if queue_offset == LATEST:
-            return end
-        if not first <= queue_offset <= end:
+            return min(max(timed, limits.first), limits.end)
+        offset = self.named_offsets.get(queue, self.default)
+        if offset == EARLIEST:
+            return limits.first
+        if offset == LATEST:
+            return limits.end
+        if offset < limits.first and not is_strict:
+            return limits.first
+        if not limits.first <= offset <= limits.end:
+            remedy = "; failOnDataLoss=false begins at the first that there is" if offset < limits.first else ""
             raise NoSuchMessage(
-                "the queue does not reach to this offset (any more)",
+                f"{self.option}: the queue does not reach to this offset (any more){remedy}",
                 queue=queue,
-                offset=queue_offset,
-                first=first,
-                end=end,
+                offset=offset,
+                first=limits.first,
+                end=limits.end,
             )
-        return queue_offset
+        return offset
 
 
 def _offset(value: Any) -> int:

@@ -6,10 +6,19 @@ that sent no response may have them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tallystick.codec.pulled import PulledRun, scan_pulled
-from tallystick.errors import BrokerError, NoSuchMessage, RemoteProtocolError, TallyError, Unavailable
+from tallystick.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    NoSuchMessage,
+    RemoteProtocolError,
+    TallyError,
+    Unavailable,
+)
 from tallystick.pipeline.columns import BATCH_BYTES
 from tallystick.pipeline.topic.plan import BrokerSets
 from tallystick.rocketmq.client.responses import refusal
@@ -65,11 +74,18 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
     return Pulled(queue, run, len(body))
 
 
+class SetResponse(NamedTuple):
+    """``is_sure`` is False if only a slave responded: it may lack what its master has."""
+
+    command: Command
+    is_sure: bool
+
+
 class TopicClient:
-    """Used on one running loop; ``close`` it."""
+    """Used on one running loop; ``close`` it. ``brokers`` may be replaced by those of a newer route."""
 
     def __init__(self, brokers: BrokerSets, remoting: RemotingClient, clock: Clock) -> None:
-        self._brokers, self._remoting, self._clock = brokers, remoting, clock
+        self.brokers, self._remoting, self._clock = brokers, remoting, clock
         self._choice = BrokerChoice(BrokerClientSettings().down_s)
 
     async def pull(self, queue: MessageQueue, offset: int, count: int) -> Pulled:
@@ -77,23 +93,15 @@ class TopicClient:
 
         Raises Unavailable when a process of the set sends no response and no other has the messages, else as ``judge``.
         """
-        addresses = dict(self._brokers.addresses.get(queue.broker, {}))
-        slaves = sorted(id for id in addresses if id != MASTER_ID)
-        preferred = slaves[0] if slaves and self._brokers.slave_first else MASTER_ID
         silence_error: TallyError | None = None
         refusal_error: TallyError | None = None
-        while addresses:
-            address = self._choice.choose(addresses, preferred, self._clock.now())
-            assert address is not None
-            addresses = {id: other for id, other in addresses.items() if other != address}
-            command = request(RequestCode.PULL_MESSAGE, self._header(queue, offset, count).to_fields())
+        command = request(RequestCode.PULL_MESSAGE, self._header(queue, offset, count).to_fields())
+        for address in self._in_turn(queue.broker, slave_first=self.brokers.slave_first):
             try:
-                response = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
+                response = await self._ask(address, command)
             except Unavailable as error:
-                self._choice.failed(address, self._clock.now())
                 silence_error = error
                 continue
-            self._choice.responded(address)
             try:
                 return judge(response, queue, offset)
             except (BrokerError, RemoteProtocolError) as error:
@@ -103,9 +111,40 @@ class TopicClient:
         reason = "the others do not have it" if refusal_error else "nobody answers"
         raise Unavailable(f"a broker does not answer, and {reason}", queue=queue, offset=offset) from silence_error
 
+    async def ask_set(self, broker: str, command: Command) -> SetResponse:
+        """Returns the response of the first process of a broker set that sends one, the master before its slaves.
+        Raises BrokerUnavailable."""
+        failure: TallyError | None = None
+        for address in self._in_turn(broker, slave_first=False):
+            try:
+                response = await self._ask(address, command)
+            except Unavailable as error:
+                failure = error
+                continue
+            return SetResponse(response, address == self.brokers.addresses[broker].get(MASTER_ID))
+        raise BrokerUnavailable("no broker of this set answers", broker=broker) from failure
+
+    def _in_turn(self, broker: str, *, slave_first: bool) -> Iterator[str]:
+        """The addresses of a set, each once; those that failed just now come last."""
+        addresses = dict(self.brokers.addresses.get(broker, {}))
+        slaves = sorted(id for id in addresses if id != MASTER_ID)
+        preferred = slaves[0] if slaves and slave_first else MASTER_ID
+        while address := self._choice.choose(addresses, preferred, self._clock.now()):
+            addresses = {id: other for id, other in addresses.items() if other != address}
+            yield address
+
+    async def _ask(self, address: str, command: Command) -> Command:
+        try:
+            response = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
+        except Unavailable:
+            self._choice.failed(address, self._clock.now())
+            raise
+        self._choice.responded(address)
+        return response
+
     def _header(self, queue: MessageQueue, offset: int, count: int) -> PullHeader:
         return PullHeader(
-            consumer_group=self._brokers.group,
+            consumer_group=self.brokers.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,

@@ -10,8 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
+from tallystick.errors import NoSuchMessage, NoSuchTopic
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.topic.brokers import Pulled, TopicClient
 from tallystick.pipeline.topic.plan import QueueRange
+from tallystick.pipeline.topic.schema import FORMAT
 
 AT_ONCE = 4  # windows
 FIRST_WINDOW = 32  # messages
@@ -31,15 +34,18 @@ class Pace:
             self.count = min(2 * requested_count, LARGEST_WINDOW)
 
 
-async def fetch_runs(client: TopicClient, ranges: Sequence[QueueRange]) -> AsyncGenerator[Pulled, None]:
-    """Each message once, in the order of the ranges. Raises as ``TopicClient.pull``."""
+async def fetch_runs(
+    client: TopicClient, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool = True
+) -> AsyncGenerator[Pulled, None]:
+    """Each message once, in the order of the ranges; what is not there is left out unless ``fail_on_data_loss``. Raises
+    as ``TopicClient.pull``."""
     pace = Pace()
     windows = _windows(ranges, pace)
     under_way: deque[asyncio.Task[list[Pulled]]] = deque()
     try:
         while True:
             while len(under_way) < AT_ONCE and (window := next(windows, None)) is not None:
-                under_way.append(asyncio.create_task(_pull(client, window, pace)))
+                under_way.append(asyncio.create_task(_pull(client, window, pace, fail_on_data_loss=fail_on_data_loss)))
             if not under_way:
                 return
             for pulled in await under_way.popleft():
@@ -60,11 +66,19 @@ def _windows(ranges: Sequence[QueueRange], pace: Pace) -> Iterator[QueueRange]:
             first = end
 
 
-async def _pull(client: TopicClient, window: QueueRange, pace: Pace) -> list[Pulled]:
+async def _pull(client: TopicClient, window: QueueRange, pace: Pace, *, fail_on_data_loss: bool) -> list[Pulled]:
     pulls: list[Pulled] = []
     first = window.first
     while first < window.end:
-        pulled = await client.pull(window.queue, first, window.end - first)
+        try:
+            pulled = await client.pull(window.queue, first, window.end - first)
+        except (NoSuchMessage, NoSuchTopic) as error:
+            if fail_on_data_loss:
+                raise
+            note(FORMAT, f"messages are left out: {error}")
+            there = error.first if isinstance(error, NoSuchMessage) else None
+            first = there if there is not None and there > first else window.end
+            continue
         if first == window.first:
             pace.responded(window.count, len(pulled.run))
         pulls.append(pulled)

@@ -26,10 +26,14 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class QueueExtent:
-    """What a query wants of a queue. ``message_bytes``: the mean of some of its records, an estimate for the cuts."""
+    """What a query wants of a queue. ``message_bytes``: the mean of some of its records, at least 1."""
 
     range: QueueRange
     message_bytes: int
+
+    @property
+    def size(self) -> int:
+        return self.range.count * self.message_bytes
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,21 @@ class TopicPartition:
     ranges: tuple[QueueRange, ...]
     brokers: BrokerSets
     decode: bool = True
+    fail_on_data_loss: bool = True
 
     @property
     def count(self) -> int:
         return sum(range_.count for range_ in self.ranges)
 
 
-def plan(extents: Sequence[QueueExtent], brokers: BrokerSets, decode: bool, limits: Limits) -> list[TopicPartition]:
+def plan(
+    extents: Sequence[QueueExtent],
+    brokers: BrokerSets,
+    limits: Limits,
+    *,
+    decode: bool = True,
+    fail_on_data_loss: bool = True,
+) -> list[TopicPartition]:
     """Partitions that hold each wanted message exactly once, in the order of ``extents``; none without messages."""
     stretches = [
         Stretch(extent.range.first, extent.range.end - 1, extent.message_bytes + MESSAGE_COST_BYTES)
@@ -65,6 +77,7 @@ def plan(extents: Sequence[QueueExtent], brokers: BrokerSets, decode: bool, limi
             tuple(QueueRange(extents[number].range.queue, piece.first, piece.last + 1) for number, piece in pieces),
             brokers,
             decode,
+            fail_on_data_loss,
         )
         for pieces in cut(stretches, limits)
     ]

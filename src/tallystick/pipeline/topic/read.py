@@ -26,7 +26,7 @@ def read_partition(partition: TopicPartition, schema: pa.Schema) -> Iterator[pa.
 
     async def fetch(client: TopicClient) -> AsyncGenerator[pa.RecordBatch, None]:
         columns = COLUMNS.checked(schema.names)
-        pulls = fetch_runs(client, partition.ranges)
+        pulls = fetch_runs(client, partition.ranges, fail_on_data_loss=partition.fail_on_data_loss)
         async with aclosing(batches_of(pulls, columns, decode=partition.decode)) as batches:
             async for arrays in batches:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tallystick.pipeline.columns import Columns
 
+FORMAT = "tally-topic"
 COLUMNS = Columns(
     {
         "topic": "string",

@@ -1,4 +1,4 @@
-"""What the driver looks up before a query is planned: the topic's queues, how far each reaches, and who has them.
+"""What the driver looks up before a query is planned: the topics' queues, how far each reaches, and who has them.
 
 Each end is asked once, from the master of a queue's broker set or, when it is gone, from a slave (H3): what comes later
 is not part of the query.
@@ -6,68 +6,61 @@ is not part of the query.
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
 
-from tallystick.errors import UsageError
-from tallystick.pipeline.topic.bounds import Bound
-from tallystick.pipeline.topic.brokers import Brokers, TopicClient
-from tallystick.pipeline.topic.fetch import FIRST_WINDOW
+from tallystick.errors import NoSuchTopic, UsageError
+from tallystick.pipeline.topic.follow import FollowedTopics, TopicFollower
 from tallystick.pipeline.topic.options import TopicOptions
-from tallystick.pipeline.topic.plan import BrokerSets, QueueExtent, QueueRange
-from tallystick.rocketmq.client.client import RocketMQ, topics
+from tallystick.pipeline.topic.plan import QueueRange, TopicPartition, plan
+from tallystick.pipeline.topic.sizes import extents_of
 from tallystick.rocketmq.wire.values import MessageQueue
 
-AT_ONCE = 64  # queues looked up at the same time
+
+async def survey(options: TopicOptions) -> list[TopicPartition]:
+    """Returns the partitions of a batch query. Raises NoSuchTopic, NoSuchMessage (a named offset), UsageError (a named
+    queue), BrokerError, Unavailable."""
+    follower = await FollowedTopics(options).connect()
+    try:
+        return await partitions_of(follower, await _ranges(follower, options))
+    finally:
+        await follower.close()
 
 
-@dataclass(frozen=True)
-class TopicSurvey:
-    """Queues in ascending order by broker and number, those without wanted messages left out."""
-
-    extents: tuple[QueueExtent, ...]
-    brokers: BrokerSets
-
-
-async def survey(options: TopicOptions) -> TopicSurvey:
-    """Raises NoSuchTopic, NoSuchMessage (a named offset), UsageError (a named queue), BrokerError, Unavailable."""
-    async with topics(options.name_servers) as mq:
-        topic = await mq.topic(options.topic)
-        for bound in (options.start, options.end):
-            bound.check(topic.readable)
-        brokers = BrokerSets(topic.addresses, options.group, options.slave_first)
-        client = await Brokers(brokers).connect()
-        try:
-            gate = asyncio.Semaphore(AT_ONCE)
-            outcomes = await asyncio.gather(
-                *(_look(mq, client, gate, options, queue) for queue in topic.readable), return_exceptions=True
-            )
-        finally:
-            await client.close()
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return TopicSurvey(tuple(extent for extent in outcomes if isinstance(extent, QueueExtent)), brokers)
+async def partitions_of(follower: TopicFollower, ranges: Sequence[QueueRange]) -> list[TopicPartition]:
+    """Returns partitions that hang on the ranges alone. Raises NoSuchMessage, BrokerError, Unavailable."""
+    options = follower.options
+    return plan(
+        await extents_of(follower.client, ranges, fail_on_data_loss=options.fail_on_data_loss),
+        follower.broker_sets(range_.queue for range_ in ranges),
+        options.limits,
+        decode=options.decode,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
 
 
-async def _look(
-    mq: RocketMQ, client: TopicClient, gate: asyncio.Semaphore, options: TopicOptions, queue: MessageQueue
-) -> QueueExtent | None:
-    """Returns None if the query wants no message of the queue."""
-    async with gate:
-        first, end = await mq.queue_limits(queue)
-        start = options.start.offset(queue, first, end, await _timed(mq, options.start, queue))
-        stop = options.end.offset(queue, first, end, await _timed(mq, options.end, queue))
-        if start > stop and (queue.broker, queue.queue_id) in {
-            *options.start.named_offsets,
-            *options.end.named_offsets,
-        }:
-            raise UsageError("the query starts after its end in a queue", queue=queue, start=start, end=stop)
-        if start >= stop:
-            return None
-        sample = await client.pull(queue, start, min(FIRST_WINDOW, stop - start))
-        return QueueExtent(QueueRange(queue, start, stop), -(-sample.size // len(sample.run)))
+def require_assigned(options: TopicOptions, there: Container[MessageQueue]) -> None:
+    """Raises NoSuchTopic for a queue that the option ``assign`` names and that is not there."""
+    for queue in sorted(options.assigned or ()):
+        if queue not in there:
+            raise NoSuchTopic("assign names a queue that is not there", queue=queue)
 
 
-async def _timed(mq: RocketMQ, bound: Bound, queue: MessageQueue) -> int | None:
-    return None if bound.timestamp_ms is None else await mq.offset_at(queue, bound.timestamp_ms)
+async def _ranges(follower: TopicFollower, options: TopicOptions) -> list[QueueRange]:
+    """Returns what the query wants of each queue, those without wanted messages left out."""
+    limits = await follower.limits()
+    if options.pattern is not None and not limits:
+        raise NoSuchTopic("no topic matches subscribePattern", pattern=options.pattern.pattern)
+    require_assigned(options, limits)
+    for bound in (options.start, options.end):
+        bound.check(limits)
+    start_times = await follower.timed(options.start, limits)
+    end_times = await follower.timed(options.end, limits)
+    ranges = []
+    for queue, each in limits.items():
+        start = options.start.offset(queue, each, start_times.get(queue), is_strict=options.fail_on_data_loss)
+        end = options.end.offset(queue, each, end_times.get(queue), is_strict=options.fail_on_data_loss)
+        if start > end and queue in {*options.start.named_offsets, *options.end.named_offsets}:
+            raise UsageError("the query starts after its end in a queue", queue=queue, start=start, end=end)
+        if start < end:
+            ranges.append(QueueRange(queue, start, end))
+    return ranges

@@ -142,7 +142,6 @@ class MasterTables:
             response = await self._send_request(request(RequestCode.GET_TOPIC_STATS_INFO, header.to_fields()))
             if response.code == ResponseCode.SUCCESS:
                 stats = read_stats(bytes(response.body), TopicStats)
-                assert isinstance(stats, TopicStats)
                 queue_ends.ends.update(
                     {(key.topic, key.queue_id): value.max_offset for key, value in stats.queues.items()}
                 )

@@ -14,6 +14,7 @@ from tallystick.runtime.arguments import MAX_INT32, MAX_INT64, MIN_INT32, instan
 MAX_TOPIC_CHARS = 127
 MAX_INNER_TOPIC_CHARS = 255  # of a group's retry and dead-letter topics
 _TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")  # as brokers have it
+_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # likewise
 FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
@@ -23,6 +24,14 @@ def check_topic(name: str) -> None:
     most = MAX_INNER_TOPIC_CHARS if is_inner else MAX_TOPIC_CHARS
     if len(name) > most or not _TOPIC_NAME.fullmatch(name):
         raise UsageError(f"a topic's name has 1 to {most} letters, digits and % | - _", topic=name)
+
+
+def check_group(group: str) -> str:
+    """Check a group's name, as brokers do: they refuse the heartbeats of others, and a consumer would wait for ever.
+    Returns it."""
+    if not _GROUP_NAME.fullmatch(text(group, "a group's name")):
+        raise UsageError("a group's name has 1 to 255 letters, digits and % | - _", group=group)
+    return group
 
 
 def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:

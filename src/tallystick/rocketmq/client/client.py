@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextvars import Context
 from types import TracebackType
@@ -14,7 +13,7 @@ from weakref import WeakSet
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
-from tallystick.rocketmq.client.arguments import check_place, check_queue, check_topic
+from tallystick.rocketmq.client.arguments import check_group, check_place, check_queue, check_topic
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.context import BrokerContext, message_ids
 from tallystick.rocketmq.client.membership import Membership
@@ -34,7 +33,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
-from tallystick.runtime.arguments import MAX_INT64, instance, items, listener, optional, text, whole
+from tallystick.runtime.arguments import MAX_INT64, instance, items, listener, optional, whole
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
 from tallystick.runtime.loops import check_loop
@@ -42,9 +41,6 @@ from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
-
-# As brokers have it: they refuse the heartbeats of others, and a consumer would wait for ever.
-_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 class RocketMQ:
@@ -89,7 +85,7 @@ class RocketMQ:
     def producer(self, group: str) -> Producer:
         """Returns the producer of this group; a group has one in each client, and another when that was closed."""
         self._require_open()
-        producer = self._producers.get(_check_group(group))
+        producer = self._producers.get(check_group(group))
         if producer is None or producer._closed:
             if producer is not None:
                 self._closed_producers.add(producer)
@@ -140,7 +136,7 @@ class RocketMQ:
         consumer = Consumer(
             self._context,
             membership=self._membership,
-            group=_check_group(group),
+            group=check_group(group),
             filters=filters,
             start=check_place(start, "where a consumer starts"),
             selection=QueueSelection(tuple(filters), fixed_queues, alone),
@@ -249,12 +245,6 @@ class RocketMQ:
             raise UsageError("this client is closed")
         if self._failure is not None:
             raise self._failure
-
-
-def _check_group(group: str) -> str:
-    if not _GROUP_NAME.fullmatch(text(group, "a group's name")):
-        raise UsageError("a group's name has 1 to 255 letters, digits and % | - _", group=group)
-    return group
 
 
 def topics(

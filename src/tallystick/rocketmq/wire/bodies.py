@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
@@ -328,7 +328,10 @@ class HaStatus(msgspec.Struct, frozen=True):
     rival: str | None = field(default=None, name="tallyRival")  # ours: who else registers by its name and id
 
 
-def read_stats(data: bytes, kind: type[TopicStats] | type[ConsumeStats]) -> TopicStats | ConsumeStats:
+StatsT = TypeVar("StatsT", TopicStats, ConsumeStats)
+
+
+def read_stats(data: bytes, kind: type[StatsT]) -> StatsT:
     """Decode a body whose table has objects for keys. Raises RemoteProtocolError."""
     document = dialect.read(data)
     try:

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from support.fake_brokers import FakeBroker, FakeCluster
 from tallystick.errors import BrokerError, NoSuchMessage, NoSuchTopic, Unavailable, UsageError
-from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.options import TopicOptions
-from tallystick.pipeline.topic.plan import QueueRange
-from tallystick.pipeline.topic.survey import TopicSurvey, survey
-from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.pipeline.topic.plan import TopicPartition
+from tallystick.pipeline.topic.survey import survey
+from tallystick.rocketmq.wire.values import MessageQueue
 
 
 def fill(broker: FakeBroker, *counts: int, body: bytes = b"x") -> None:
@@ -18,14 +15,18 @@ def fill(broker: FakeBroker, *counts: int, body: bytes = b"x") -> None:
         broker.queues[("T", queue)] = [(0, body, b"")] * count
 
 
-async def look(cluster: FakeCluster, start: Bound | None = None, end: Bound | None = None) -> TopicSurvey:
-    options = TopicOptions((cluster.address,), "T")
-    return await survey(replace(options, start=start or Bound(EARLIEST), end=end or Bound(LATEST)))
+def wanted(cluster: FakeCluster, **options: str) -> TopicOptions:
+    named = {} if "subscribePattern" in options or "assign" in options else {"subscribe": "T"}
+    return TopicOptions.parse({"nameServer": cluster.address, **named, **options}, {})
 
 
-def ranges(found: TopicSurvey) -> list[tuple[str, int, int, int]]:
-    wanted = [extent.range for extent in found.extents]
-    assert all(isinstance(each, QueueRange) and each.queue.topic == "T" for each in wanted)
+async def look(cluster: FakeCluster, **options: str) -> list[TopicPartition]:
+    return await survey(wanted(cluster, **options))
+
+
+def ranges(partitions: list[TopicPartition]) -> list[tuple[str, int, int, int]]:
+    wanted = [range_ for partition in partitions for range_ in partition.ranges]
+    assert all(each.queue.topic == "T" for each in wanted)
     return [(each.queue.broker, each.queue.queue_id, each.first, each.end) for each in wanted]
 
 
@@ -36,15 +37,8 @@ async def test_all_queues_of_all_brokers_that_have_messages(cluster: FakeCluster
     two.first[("T", 1)] = 5
     found = await look(cluster)
     assert ranges(found) == [("a", 0, 0, 10), ("b", 0, 0, 3), ("b", 1, 5, 7)]
-    assert found.brokers.addresses == {"a": {0: one.address}, "b": {0: two.address}}
-    assert found.brokers.group == "TOOLS_CONSUMER"
-
-
-async def test_sizes_are_estimated_from_some_messages(cluster: FakeCluster) -> None:
-    broker = await cluster.add()
-    fill(broker, 100, body=b"x" * 1000)
-    [extent] = (await look(cluster)).extents
-    assert 1091 < extent.message_bytes < 1200 and broker.count(RequestCode.PULL_MESSAGE) == 1
+    assert found[0].brokers.addresses == {"a": {0: one.address}, "b": {0: two.address}}
+    assert found[0].brokers.group == "TOOLS_CONSUMER"
 
 
 @pytest.mark.rule("H3", "H13")
@@ -57,40 +51,78 @@ async def test_h13_a_dead_master_is_stood_in_for_by_its_slave(cluster: FakeClust
 
 async def test_offsets_by_queue(cluster: FakeCluster) -> None:
     fill(await cluster.add(), 10, 10)
-    start, end = Bound(EARLIEST, {("b", 0): 4}), Bound(LATEST, {("b", 1): 9})
-    assert ranges(await look(cluster, start, end)) == [("b", 0, 4, 10), ("b", 1, 0, 9)]
-    assert ranges(await look(cluster, Bound(LATEST))) == []
+    start, end = '{"T": {"b": {"0": 4}}}', '{"T": {"b": {"1": 9}}}'
+    found = await look(cluster, startingOffsets=start, endingOffsets=end)
+    assert ranges(found) == [("b", 0, 4, 10), ("b", 1, 0, 9)]
+    assert await look(cluster, startingOffsets="latest") == []
 
 
 async def test_times(cluster: FakeCluster) -> None:
     """The fake broker finds the offset that the time says."""
     fill(await cluster.add(), 10, 3)
-    found = await look(cluster, Bound(timestamp_ms=2), Bound(timestamp_ms=8))
+    found = await look(cluster, startingTimestamp="2", endingTimestamp="8")
     assert ranges(found) == [("b", 0, 2, 8), ("b", 1, 2, 3)]
 
 
 async def test_what_is_named_and_not_there(cluster: FakeCluster) -> None:
     fill(await cluster.add(), 10)
-    with pytest.raises(NoSuchMessage, match="does not reach"):
-        await look(cluster, Bound(EARLIEST, {("b", 0): 11}))
-    with pytest.raises(UsageError, match="no such queue"):
-        await look(cluster, end=Bound(LATEST, {("x", 0): 1}))
+    with pytest.raises(NoSuchMessage, match=r"startingOffsets: .* this offset \(any more\) \(queue"):
+        await look(cluster, startingOffsets='{"T": {"b": {"0": 11}}}')
+    with pytest.raises(UsageError, match="endingOffsets names a queue that the query does not read"):
+        await look(cluster, endingOffsets='{"T": {"x": {"0": 1}}}')
     with pytest.raises(UsageError, match="starts after its end"):
-        await look(cluster, Bound(EARLIEST, {("b", 0): 5}), Bound(LATEST, {("b", 0): 4}))
+        await look(cluster, startingOffsets='{"T": {"b": {"0": 5}}}', endingOffsets='{"T": {"b": {"0": 4}}}')
+    with pytest.raises(NoSuchTopic, match="assign names a queue that is not there"):
+        await look(cluster, assign='{"T": {"b": [0, 2]}}')
+    with pytest.raises(NoSuchTopic, match="no topic matches subscribePattern"):
+        await look(cluster, subscribePattern="U.*")
+
+
+async def test_what_is_deleted_is_passed_over_if_it_may_be(cluster: FakeCluster) -> None:
+    broker = await cluster.add()
+    fill(broker, 10)
+    broker.first[("T", 0)] = 3
+    start = '{"T": {"b": {"0": 2}}}'
+    with pytest.raises(NoSuchMessage, match="failOnDataLoss=false begins at the first that there is"):
+        await look(cluster, startingOffsets=start)
+    [partition] = await look(cluster, startingOffsets=start, failOnDataLoss="false")
+    assert ranges([partition]) == [("b", 0, 3, 10)] and not partition.fail_on_data_loss
+
+
+async def test_several_topics_a_pattern_and_single_queues(cluster: FakeCluster) -> None:
+    broker = await cluster.add()
+    for topic, queue in (("T", 0), ("T", 1), ("X", 1)):
+        broker.queues[(topic, queue)] = [(0, b"x", b"")]
+
+    async def queues(**options: str) -> list[tuple[str, int]]:
+        found = await look(cluster, **options)
+        return [(range_.queue.topic, range_.queue.queue_id) for each in found for range_ in each.ranges]
+
+    assert await queues(subscribe="X, T") == await queues(subscribePattern="T|X") == [("T", 0), ("T", 1), ("X", 1)]
+    assert await queues(subscribePattern="X.*") == [("X", 1)]
+    assert await queues(assign='{"T": {"b": [1]}, "X": {"b": [0, 1]}}') == [("T", 1), ("X", 1)]
+
+
+async def test_queues_that_are_read_and_not_written_count(cluster: FakeCluster) -> None:
+    """The original says nothing of these in the statistics of a topic."""
+    broker = await cluster.add()
+    fill(broker, 1, 2)
+    broker.queue_count = 1
+    assert ranges(await look(cluster)) == [("b", 0, 0, 1), ("b", 1, 0, 2)]
 
 
 async def test_no_topic_no_broker_no_name_server(cluster: FakeCluster) -> None:
     broker = await cluster.add()
     fill(broker, 1)
     with pytest.raises((NoSuchTopic, BrokerError), match="No topic route"):
-        await survey(TopicOptions((cluster.address,), "absent"))
+        await look(cluster, subscribe="absent")
     await broker.stop()
     with pytest.raises(Unavailable):
         await look(cluster)
     with pytest.raises(Unavailable, match="no name server answers"):
-        await survey(TopicOptions(("127.0.0.1:1",), "T"))
+        await look(cluster, nameServer="127.0.0.1:1")
 
 
 async def test_a_queue_is_named_whole(cluster: FakeCluster) -> None:
     fill(await cluster.add(), 2)
-    assert (await look(cluster)).extents[0].range.queue == MessageQueue("T", "b", 0)
+    assert (await look(cluster))[0].ranges[0].queue == MessageQueue("T", "b", 0)
