@@ -1,5 +1,5 @@
 """A Spark session that can read ledgers, streams and topics: ``session()``, then ``.read.format("tally-ledger")``,
-``.read.format("tally-stream")`` or ``.read.format("tally-topic")``.
+``.read.format("tally-stream")`` or ``.read.format("tally-topic")``; and tables that follow them: ``ingest()``.
 
 The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs Java 17 or
 newer and the extra ``spark``.
@@ -15,10 +15,18 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.runtime.extras import require
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import SparkSession
+
+    from tallystick.pipeline.tables.ingest import Ingestion
+    from tallystick.runtime.events import Event
+
+__all__ = ["IngestSettings", "ingest", "register", "session"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -81,6 +89,39 @@ def register(spark: SparkSession) -> SparkSession:
     spark.dataSource.register(StreamDataSource)
     spark.dataSource.register(TopicDataSource)
     return spark
+
+
+def ingest(
+    spark: SparkSession,
+    *,
+    options: Mapping[str, object],
+    target: str,
+    application: str,
+    checkpoint: str,
+    format: str = "tally-stream",
+    settings: IngestSettings | None = None,
+    listener: Callable[[Event], None] | None = None,
+) -> Ingestion:
+    """Start a query that keeps a table up to date, each row in it once; a handle, to be waited for or stopped.
+
+    ``options`` are those of the source ``format``, which is read from its beginning unless they say otherwise.
+    ``target`` is ``delta:PATH``, ``iceberg:NAMESPACE.TABLE`` or ``parquet:PATH``. In the table ``application`` names
+    who writes, and ``checkpoint`` has how far it is: a new one under the old name is refused. ``listener`` hears the
+    events, which are logged, too. Raises UsageError, and CheckpointLost.
+    """
+    require("a table", *LIBRARIES)
+    from tallystick.pipeline.tables.ingest import ingest as start
+
+    return start(
+        register(spark),
+        options=options,
+        target=target,
+        application=application,
+        checkpoint=checkpoint,
+        format=format,
+        settings=settings,
+        listener=listener,
+    )
 
 
 def _check_workers(spark: SparkSession) -> None:

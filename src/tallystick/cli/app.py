@@ -37,6 +37,7 @@ for _name, _help in {
     "nameserver": "Run a name server, which knows where each topic is.",
     "ha": "How far the slaves are behind their masters.",
     "store": "Check the files of a broker.",
+    "spark": "Keep tables up to date by Spark.",
     "sim": "Run whole servers and clients through seeded faults.",
     "completion": "Print the completion script of a shell.\n\nExample: `source <(tally completion bash)`",
 }.items():

@@ -335,6 +335,27 @@ _BROKER_CLIENT = {
     **_kinds(ERROR, {"client failed": "A background task of the client ended by a fault."}),
 }
 
+_TABLES = {
+    **_kinds(
+        INFO,
+        {
+            "table created": "A query has made the table that it writes.",
+            "batch committed": "The rows of a batch are in the table.",
+            "batch skipped": "It came again, and is in the table since an earlier time.",
+            "columns added": "Rows have columns that the table had not.",
+            "table compacted": "Small files were `replaced` by larger ones.",
+            "orphan files deleted": "Of attempts that died before a commit listed them.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "rows set aside": "Values that did not fit are in the column `_dead_letter` as they came.",
+            "table not kept": "Compaction or the search for orphan files failed; it is tried again.",
+        },
+    ),
+}
+
 KINDS: Mapping[str, EventKind] = {
     **_LEDGER_CLIENT,
     **_STREAM,
@@ -344,6 +365,7 @@ KINDS: Mapping[str, EventKind] = {
     **_REPLICATION,
     **_NAME_SERVER,
     **_BROKER_CLIENT,
+    **_TABLES,
 }
 GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Ledger clients": _LEDGER_CLIENT,
@@ -354,6 +376,7 @@ GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Replication of brokers": _REPLICATION,
     "Name servers": _NAME_SERVER,
     "Clients of brokers": _BROKER_CLIENT,
+    "Tables of Spark": _TABLES,
 }
 
 

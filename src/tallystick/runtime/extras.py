@@ -15,6 +15,9 @@ INSTALLS = {
     "pyspark": "'pyspark>=4.2,<4.4'",
     "pyarrow": "'pyarrow>=17'",
     "pandas": "'pandas>=2.2,<3'",
+    "deltalake": "'deltalake>=1.6,<2'",
+    "pyiceberg": "'pyiceberg>=0.12,<0.13'",
+    "sqlalchemy": "'sqlalchemy>=2'",
     "pytest_asyncio": "'pytest-asyncio>=0.25'",
 }
 

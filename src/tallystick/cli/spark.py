@@ -1,0 +1,139 @@
+"""``tally spark``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from tallystick.cli.options import WHOLE, Json, pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tallystick.pipeline.tables.ingest import Ingestion
+
+app = App(name="spark", help="Keep tables up to date by Spark.")
+POLL_S = 0.5
+
+
+@app.command
+def ingest(
+    source: Annotated[str, Parameter(help="What to read: a stream, several with commas between; or a topic.")],
+    target: Annotated[str, Parameter(help="The table: delta:PATH, iceberg:NAMESPACE.TABLE or parquet:PATH.")],
+    /,
+    *,
+    checkpoint: Annotated[str, Parameter(help="The folder where Spark keeps how far it is; each table has its own.")],
+    application: Annotated[str, Parameter(help="Who writes, in the table. Others that write it have other names.")] = (
+        "tally-ingest"
+    ),
+    format_: Annotated[str, Parameter(name="--format", help="What the source is, to Spark.")] = "tally-stream",
+    option: Annotated[tuple[str, ...], Parameter(help="An option of the source: name=value. Repeatable.")] = (),
+    uri: Annotated[
+        str | None,
+        Parameter(help="Metadata of the streams. By default TALLY_URI, else the running development cluster."),
+    ] = None,
+    schema: Annotated[
+        Literal["json", "raw"], Parameter(help="The fields of JSON values, or the columns of the source.")
+    ] = "json",
+    columns: Annotated[
+        str, Parameter(help="The fields to keep, as in: carrier STRING, delay INT. All by default.")
+    ] = "",
+    partition_by: Annotated[Literal["day", "hour"] | None, Parameter(help="Partitions, of the event time.")] = None,
+    event_time: Annotated[str, Parameter(help="SQL for the event time, where it is a column.")] = "",
+    trigger: Annotated[str, Parameter(help="A batch so often; or available-now: all there is, and then the end.")] = (
+        "10 seconds"
+    ),
+    compact_every: Annotated[int, WHOLE, Parameter(help="Commits until small files are made large; 0: never.")] = 50,
+    catalog: Annotated[
+        tuple[str, ...],
+        Parameter(help="A property of Iceberg's catalog: name=value, as uri=sqlite:///c.db. Repeatable."),
+    ] = (),
+    master: Annotated[str, Parameter(help="Where Spark runs. spark-submit says it better.")] = "local[*]",
+    conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark: name=value. Repeatable.")] = (),
+    explain: Annotated[bool, Parameter(help="Print each decision, as events.")] = False,
+    json: Json = False,
+) -> None:
+    """Keep a table up to date with a stream or a topic, each row in it once, until Ctrl-C.
+
+    Started again with its checkpoint it goes on where it was, also after it was killed. By default it begins at the
+    first row that there is.
+
+    Example: `tally spark ingest demo/flights/persistent/all delta:flights --checkpoint flights-checkpoint`
+    """
+    from tallystick import spark as tally_spark
+    from tallystick.cli import output
+
+    options: dict[str, object] = {"path": source, **pairs("--option", "name=value", option)}
+    if uri is not None:
+        options["uri"] = uri
+    settings = tally_spark.IngestSettings(
+        schema=schema,
+        columns=columns,
+        partition_by=partition_by or "",
+        event_time=event_time,
+        trigger=trigger,
+        compact_every=compact_every,
+        catalog=pairs("--catalog", "name=value", catalog),
+    )
+    started = tally_spark.ingest(
+        _session(master, pairs("--conf", "name=value", conf)),
+        options=options,
+        target=target,
+        application=application,
+        checkpoint=checkpoint,
+        format=format_,
+        settings=settings,
+        listener=(lambda event: output.event_line(event, json=json)) if explain else None,
+    )
+    try:
+        _follow(started)
+    finally:
+        started.stop()
+        _tell(started, json=json)
+
+
+def _session(master: str, conf: dict[str, str]) -> SparkSession:
+    """Our own; or that of spark-submit, which has said all of it."""
+    import os
+
+    from tallystick import spark as tally_spark
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark.sql import SparkSession
+
+        return tally_spark.register(SparkSession.builder.getOrCreate())
+    session = tally_spark.session(master, **conf)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _follow(started: Ingestion) -> None:
+    from tallystick.cli import output
+
+    shown = 0
+    with output.progress("rows") as count:
+        while not started.wait(POLL_S):
+            rows = started.progress.rows
+            count(rows - shown)
+            shown = rows
+
+
+def _tell(started: Ingestion, *, json: bool) -> None:
+    import dataclasses
+
+    from tallystick.cli import output
+
+    progress = started.progress
+    if json:
+        output.json_line({"application": started.application, "target": started.target, **dataclasses.asdict(progress)})
+        return
+    text = f"{started.target}: {output.quantity(progress.rows, 'row', 'rows')} in "
+    text += output.quantity(progress.batches, "batch", "batches")
+    if progress.files:
+        text += f" and {output.quantity(progress.files, 'file', 'files')}"
+    if progress.skipped:
+        text += f"; {output.quantity(progress.skipped, 'batch', 'batches')} skipped, which the table had"
+    if progress.dead_letters:
+        text += f"; {output.quantity(progress.dead_letters, 'row', 'rows')} set aside in _dead_letter"
+    print(text)

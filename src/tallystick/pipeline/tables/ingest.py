@@ -1,0 +1,169 @@
+"""A streaming query that keeps a table up to date: started here, watched and stopped by its handle."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.codes import error_of
+from tallystick.pipeline.tables.checkpoint import query_of
+from tallystick.pipeline.tables.delta import DeltaTarget
+from tallystick.pipeline.tables.iceberg import IcebergTarget
+from tallystick.pipeline.tables.parquet import ParquetFolder
+from tallystick.pipeline.tables.record import application_name, require_same_query
+from tallystick.pipeline.tables.rows import BatchRows
+from tallystick.pipeline.tables.settings import IngestSettings
+from tallystick.pipeline.tables.target import TableTarget, split_target
+from tallystick.pipeline.tables.writer import BatchWriter, IngestProgress
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.extras import require
+from tallystick.runtime.log import log_listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_LIBRARIES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy"), "parquet": ()}
+
+
+class Ingestion:
+    """A running query. As a context manager it is stopped at the end."""
+
+    def __init__(self, query: StreamingQuery, writer: BatchWriter | None, application: str, target: str) -> None:
+        self.query, self.application, self.target = query, application, target
+        self._writer = writer
+
+    def __repr__(self) -> str:
+        return f"Ingestion(application={self.application!r}, target={self.target!r}, query={self.query.id})"
+
+    def __enter__(self) -> Ingestion:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    @property
+    def progress(self) -> IngestProgress:
+        """What it has done since it was started here."""
+        if self._writer is not None:
+            return self._writer.progress
+        batches = [each for each in self.query.recentProgress if each["numInputRows"]]
+        rows = sum(each["numInputRows"] for each in batches)
+        return replace(
+            IngestProgress(),
+            batch=max((each["batchId"] for each in batches), default=-1),
+            batches=len(batches),
+            rows=rows,
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it goes on."""
+        return bool(self.query.isActive)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; False if it goes on after ``timeout_s``. Raises the error that ended it."""
+        with _own_errors(self._writer):
+            if timeout_s is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]  # it takes parts of seconds
+
+    def stop(self) -> None:
+        """End it. A batch that was not committed comes again with the next start."""
+        self.query.stop()
+
+
+@contextlib.contextmanager
+def _own_errors(writer: BatchWriter | None = None) -> Iterator[None]:
+    """Raise errors of this package where Spark tells of them in an error of its own."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        own = writer.error if writer is not None else None
+        own = own or error_of(str(error))
+        if own is None:
+            raise
+        raise own from error
+
+
+def ingest(
+    spark: SparkSession,
+    *,
+    options: Mapping[str, object],
+    target: str,
+    application: str,
+    checkpoint: str,
+    format: str = "tally-stream",
+    settings: IngestSettings | None = None,
+    listener: Callable[[Event], None] | None = None,
+) -> Ingestion:
+    """Start it. Raises UsageError, and CheckpointLost if the table has batches of the application that are not of this
+    checkpoint."""
+    settings = IngestSettings() if settings is None else settings
+    kind, place = split_target(target)
+    require(f"a table of {kind}", *_LIBRARIES[kind])
+    if getattr(spark, "_sc", None) is None:
+        raise UsageError("a session of Spark Connect cannot do this: its driver is another process")
+    application_name(application)
+    events = Events(log_listener(), *([] if listener is None else [listener]))
+    with _own_errors():
+        rows = _source(spark, format, options)
+    if kind == "parquet":
+        return _to_folder(rows, ParquetFolder(place), application, checkpoint, settings)
+    table: TableTarget = DeltaTarget(place) if kind == "delta" else IcebergTarget(place, settings.catalog)
+    _require_checkpoint(table, application, checkpoint)
+    writer = BatchWriter(table, application, settings, events)
+    query = _started(rows.writeStream.foreachBatch(writer), application, checkpoint, settings)
+    return Ingestion(query, writer, application, target)
+
+
+def _source(spark: SparkSession, format: str, options: Mapping[str, object]) -> DataFrame:
+    """A table of a log has all of it, unless somebody says otherwise."""
+    texts = {name: str(value) for name, value in options.items()}
+    names = {name.lower() for name in texts}
+    if not names & {"startingoffsets", "startingtimestamp"} and format.startswith("tally-"):
+        texts["startingOffsets"] = "earliest"
+    return spark.readStream.format(format).options(**texts).load()
+
+
+def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -> None:
+    """Before Spark is started: each batch is asked again."""
+    state = table.load(application)
+    if state is not None and state.record is not None:
+        require_same_query(state.record, query_of(checkpoint), application, table.name)
+
+
+def _to_folder(
+    rows: DataFrame, folder: ParquetFolder, application: str, checkpoint: str, settings: IngestSettings
+) -> Ingestion:
+    if settings.schema == "json" and not settings.columns:
+        raise UsageError(
+            "columns must be given for a folder of Parquet with the schema json: Spark's files have the same ones from "
+            "the first to the last. Delta and Iceberg take new ones",
+            table=folder.name,
+        )
+    query = query_of(checkpoint)
+    folder.require(application, checkpoint, query)
+    shaped = BatchRows(settings).shaped(rows, None)
+    folder.claim(application, checkpoint, query)
+    writer = shaped.writeStream.format("parquet").option("path", folder.place).partitionBy(*settings.partitions)
+    started = _started(writer, application, checkpoint, settings)
+    folder.claim(application, checkpoint, str(started.id))
+    return Ingestion(started, None, application, folder.name)
+
+
+def _started(writer: DataStreamWriter, application: str, checkpoint: str, settings: IngestSettings) -> StreamingQuery:
+    arguments: dict[str, Any] = settings.spark_trigger()
+    return (
+        writer.queryName(f"tallystick {application}")
+        .option("checkpointLocation", checkpoint)
+        .trigger(**arguments)
+        .start()
+    )
