@@ -1,4 +1,4 @@
-"""The query's id in a checkpoint of Spark, read before the query is started."""
+"""What a checkpoint of Spark says of its query: the id, before it is started, and where a batch ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.tables.record import offsets_digest
 
 
 def folder_uri(place: str) -> str:
@@ -30,3 +31,21 @@ def query_of(checkpoint: str) -> str | None:
         raise UsageError(
             "the checkpoint's file metadata has no query: give another folder", checkpoint=checkpoint
         ) from None
+
+
+def batch_offsets(checkpoint: str, batch: int) -> int:
+    """Returns the digest of the offsets of a batch, which Spark writes before the batch runs."""
+    from pyarrow import fs
+
+    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
+    with filesystem.open_input_file(f"{root}/offsets/{batch}") as file:
+        return offsets_digest(file.read().decode())
+
+
+def last_batch(checkpoint: str) -> int:
+    """Returns the number of the last batch that was begun, -1 for none."""
+    from pyarrow import fs
+
+    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
+    infos = filesystem.get_file_info(fs.FileSelector(f"{root}/offsets", allow_not_found=True))
+    return max((int(each.base_name) for each in infos if each.base_name.isdecimal()), default=-1)

@@ -8,6 +8,7 @@ two commits with one application's that begin at the same version the second is 
     tallystick:<application>           the last batch
     tallystick:<application>:query:0   the id of its query, as two numbers of 64 bits
     tallystick:<application>:query:1
+    tallystick:<application>:offsets   the digest of where the batch ends
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class DeltaTarget:
                 Transaction(key, written.batch),
                 Transaction(f"{key}:query:0", high),
                 Transaction(f"{key}:query:1", low),
+                Transaction(f"{key}:offsets", written.offsets),
             ],
         )
         now_ms = int(time.time() * 1000)
@@ -139,11 +141,11 @@ class DeltaTarget:
 
     def _record(self, application: str) -> TableRecord | None:
         table, key = self._loaded(), _key(application)
-        batch = table.transaction_version(key)
+        batch, offsets = table.transaction_version(key), table.transaction_version(f"{key}:offsets")
         high, low = table.transaction_version(f"{key}:query:0"), table.transaction_version(f"{key}:query:1")
-        if batch is None or high is None or low is None:
+        if batch is None or high is None or low is None or offsets is None:
             return None
-        return TableRecord(query_of_halves(high, low), batch)
+        return TableRecord(query_of_halves(high, low), batch, offsets)
 
     def _check_record(self, application: str, written: TableRecord) -> None:
         """Raises CommitLost if the application went on while a column was added: that commit has no transaction."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import CorruptRecord, UsageError
@@ -57,7 +58,7 @@ class IcebergTarget:
         )
 
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
-        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         namespace = self._identifier.rpartition(".")[0]
         self._catalog().create_namespace_if_not_exists(namespace)
@@ -67,7 +68,7 @@ class IcebergTarget:
                     with transaction.update_spec() as spec:
                         for name in partitions:
                             spec.add_identity(name)
-        except TableAlreadyExistsError:  # somebody else has made it meanwhile
+        except (CommitFailedException, TableAlreadyExistsError):  # somebody else has made it meanwhile
             return
 
     def commit(self, files: Sequence[WrittenFile], new: pa.Schema, application: str, written: TableRecord) -> str:
@@ -76,7 +77,7 @@ class IcebergTarget:
         table = self._table
         assert table is not None
         table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **_NO_RETRIES}})
-        record = json.dumps({"query": written.query, "batch": written.batch})
+        record = json.dumps(asdict(written))
         folder = f"{table.location().rstrip('/')}/data"
         try:
             with table.transaction() as transaction:
@@ -139,7 +140,7 @@ def _record(properties: Mapping[str, str], application: str, table: str) -> Tabl
         return None
     try:
         stored: Any = json.loads(text)
-        return TableRecord(str(stored["query"]), int(stored["batch"]))
+        return TableRecord(str(stored["query"]), int(stored["batch"]), int(stored["offsets"]))
     except (ValueError, KeyError, TypeError):
         raise CorruptRecord(
             f"the table's property {_key(application)} is none of ours: give the application another name", table=table

@@ -119,7 +119,7 @@ def ingest(
         return _to_folder(rows, ParquetFolder(place), application, checkpoint, settings)
     table: TableTarget = DeltaTarget(place) if kind == "delta" else IcebergTarget(place, settings.catalog)
     _require_checkpoint(table, application, checkpoint)
-    writer = BatchWriter(table, application, settings, events)
+    writer = BatchWriter(table, application, checkpoint, settings, events)
     query = _started(rows.writeStream.foreachBatch(writer), application, checkpoint, settings)
     return Ingestion(query, writer, application, target)
 

@@ -11,8 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 
 from tallystick.errors import CorruptRecord, UsageError
-from tallystick.pipeline.tables.checkpoint import folder_uri
-from tallystick.pipeline.tables.record import TableRecord, require_same_query
+from tallystick.pipeline.tables.checkpoint import folder_uri, last_batch
+from tallystick.pipeline.tables.record import TableRecord, is_committed, require_same_query
 
 RECORD = "_tallystick.json"  # readers of Parquet pass over what begins with an underscore
 _LOG = "_spark_metadata"
@@ -51,7 +51,9 @@ class ParquetFolder:
         elif logged:
             # A driver that died right behind the start has not said which query that was.
             first = query if stored.query is None and stored.checkpoint == folder_uri(checkpoint) else stored.query
-            require_same_query(TableRecord(first or "that began there", max(logged)), query, application, self.name)
+            record = TableRecord(first or "that began there", max(logged), 0)
+            require_same_query(record, query, application, self.name)
+            is_committed(record, TableRecord(record.query, last_batch(checkpoint), 0), application, self.name)
 
     def claim(self, application: str, checkpoint: str, query: str | None) -> None:
         """Write whose the folder is: before the query is started, and when it has an id."""

@@ -1,11 +1,14 @@
 """What a table says of an application that writes it: the last batch of its query. Pure.
 
 A query's id comes back with its checkpoint, and a new checkpoint has another one, whose batches begin at 0 again: by
-the id a table knows a batch that comes again from the first one of an application that lost its checkpoint.
+the id a table knows a batch that comes again from the first one of an application that lost its checkpoint. What
+comes again is the last batch, with the offsets that it had. An earlier one, or other offsets, come of a checkpoint that
+was put back from a copy: its batches reach to where the source is now, and to skip them would lose rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from dataclasses import dataclass
@@ -18,10 +21,11 @@ _HALF = 1 << 64
 
 @dataclass(frozen=True)
 class TableRecord:
-    """``query`` has committed the batches up to ``batch``."""
+    """``query`` has committed the batches up to ``batch``; ``offsets`` is the digest of where that one ends."""
 
     query: str
     batch: int
+    offsets: int
 
 
 def application_name(text: str) -> str:
@@ -34,11 +38,23 @@ def application_name(text: str) -> str:
 
 
 def is_committed(record: TableRecord | None, written: TableRecord, application: str, table: str) -> bool:
-    """Returns whether the batch ``written`` is in the table. Raises CheckpointLost if another query has written it."""
+    """Returns whether the batch ``written`` is in the table. Raises CheckpointLost if another query has written it, or
+    this one has gone further."""
     if record is None:
         return False
     require_same_query(record, written.query, application, table)
-    return written.batch <= record.batch
+    if written.batch < record.batch or (written.batch == record.batch and written.offsets != record.offsets):
+        raise CheckpointLost(
+            f"application {application} has committed batch {record.batch} to this table, and this is batch "
+            f"{written.batch} of an older checkpoint, with other rows. Another driver may go on with it; else put the "
+            "newest copy of the checkpoint back, or begin under the name of another application, with startingOffsets "
+            "behind what is in the table",
+            table=table,
+            application=application,
+            query=record.query,
+            batch=record.batch,
+        )
+    return written.batch == record.batch
 
 
 def require_same_query(record: TableRecord, query: str | None, application: str, table: str) -> None:
@@ -54,6 +70,12 @@ def require_same_query(record: TableRecord, query: str | None, application: str,
             query=record.query,
             batch=record.batch,
         )
+
+
+def offsets_digest(text: str) -> int:
+    """Returns 63 bits of what Spark's log of offsets has of a batch, without the lines of its version and its time."""
+    lines = text.split("\n")[2:]
+    return int.from_bytes(hashlib.sha256("\n".join(lines).encode()).digest()[:8], "big") >> 1
 
 
 def query_halves(query: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tallystick.errors import MetadataConflict, TallyError
 from tallystick.pipeline.tables.arrow_types import added_columns, check_partitions
+from tallystick.pipeline.tables.checkpoint import batch_offsets
 from tallystick.pipeline.tables.files import SPARK_SCHEMA, FilesTask, WrittenFile
 from tallystick.pipeline.tables.names import FileName
 from tallystick.pipeline.tables.record import TableRecord, is_committed
@@ -50,7 +51,7 @@ class BatchWriter:
     """Writes the batches of one application, as ``foreachBatch`` gives them."""
 
     def __init__(
-        self, target: TableTarget, application: str, settings: IngestSettings, events: Events, *,
+        self, target: TableTarget, application: str, checkpoint: str, settings: IngestSettings, events: Events, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.progress = IngestProgress()
@@ -58,6 +59,7 @@ class BatchWriter:
         self._target, self._application, self._settings, self._events = target, application, settings, events
         self._rows = BatchRows(settings)
         self._sweep = Sweep(target, application, settings.orphan_age_s, events, clock)
+        self._checkpoint = checkpoint
         self._one = threading.Lock()  # a stopped query's last batch may still be written when the next one comes
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -66,7 +68,7 @@ class BatchWriter:
         assert query is not None, "Spark says which query it calls"
         with self._one:
             try:
-                self._write(batch, TableRecord(query, number))
+                self._write(batch, TableRecord(query, number, batch_offsets(self._checkpoint, number)))
             except TallyError as error:
                 self.error = error
                 raise

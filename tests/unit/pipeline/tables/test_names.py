@@ -23,7 +23,7 @@ def test_other_names_are_none_of_ours(text: str) -> None:
 
 
 def test_only_what_no_commit_can_list_any_more_is_over() -> None:
-    record = TableRecord(QUERY, 5)
+    record = TableRecord(QUERY, 5, 0)
     assert [FileName("etl", QUERY, batch).is_over("etl", record) for batch in (4, 5, 6)] == [True, True, False]
     assert FileName("etl", OTHER, 9).is_over("etl", record)  # of a query that was refused since
     assert not FileName("another", QUERY, 1).is_over("etl", record)

@@ -9,6 +9,7 @@ from tallystick.pipeline.tables.record import (
     TableRecord,
     application_name,
     is_committed,
+    offsets_digest,
     query_halves,
     query_of_halves,
     require_same_query,
@@ -24,23 +25,36 @@ def test_an_id_is_two_numbers_of_64_bits(query: uuid.UUID) -> None:
     assert query_of_halves(high, low) == str(query)
 
 
-def test_a_batch_is_committed_up_to_the_recorded_one() -> None:
-    record = TableRecord(ONE, 5)
-    assert [is_committed(record, TableRecord(ONE, batch), "a", "t") for batch in (4, 5, 6)] == [True, True, False]
-    assert not is_committed(None, TableRecord(ONE, 0), "a", "t")
+def test_the_last_batch_comes_again_with_the_offsets_that_it_had() -> None:
+    record = TableRecord(ONE, 5, 77)
+    assert is_committed(record, TableRecord(ONE, 5, 77), "a", "t")
+    assert not is_committed(record, TableRecord(ONE, 6, 78), "a", "t")
+    assert not is_committed(None, TableRecord(ONE, 0, 0), "a", "t")
+
+
+@pytest.mark.parametrize("written", [TableRecord(ONE, 5, 78), TableRecord(ONE, 4, 77)])
+def test_a_checkpoint_from_an_older_copy_loses_no_rows(written: TableRecord) -> None:
+    with pytest.raises(CheckpointLost, match="of an older checkpoint, with other rows"):
+        is_committed(TableRecord(ONE, 5, 77), written, "a", "t")
+
+
+def test_a_digest_is_of_the_offsets_alone() -> None:
+    log = 'v1\n{"batchTimestampMs":%d}\n{"v":1}\n{"v":%d}'
+    assert 0 <= offsets_digest(log % (1, 2)) == offsets_digest(log % (9, 2)) < 1 << 63
+    assert offsets_digest(log % (1, 2)) != offsets_digest(log % (1, 3))
 
 
 @pytest.mark.parametrize("batch", [0, 9])
 def test_another_query_is_refused_whatever_its_number(batch: int) -> None:
     with pytest.raises(CheckpointLost, match="Restore the checkpoint, or give it the name of another app") as caught:
-        is_committed(TableRecord(ONE, 5), TableRecord(OTHER, batch), "etl", "delta:t")
+        is_committed(TableRecord(ONE, 5, 0), TableRecord(OTHER, batch, 0), "etl", "delta:t")
     assert (caught.value.application, caught.value.query, caught.value.batch) == ("etl", ONE, 5)
 
 
 def test_a_query_that_is_still_to_be_made_is_another_one() -> None:
-    require_same_query(TableRecord(ONE, 5), ONE, "a", "t")
+    require_same_query(TableRecord(ONE, 5, 0), ONE, "a", "t")
     with pytest.raises(CheckpointLost, match="this is a new one"):
-        require_same_query(TableRecord(ONE, 5), None, "a", "t")
+        require_same_query(TableRecord(ONE, 5, 0), None, "a", "t")
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "-a", "a b", "ä", "a" * 101, ".."])

@@ -1,0 +1,26 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.tables.checkpoint import batch_offsets, folder_uri, last_batch, query_of
+
+
+def test_a_checkpoint_tells_query_and_offsets(tmp_path: Path) -> None:
+    folder = tmp_path / "a checkpoint"
+    assert query_of(str(folder)) is None and last_batch(str(folder)) == -1
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": "7"}))
+    for number, time_ms, end in [(0, 1, 5), (1, 2, 6), (2, 3, 6)]:
+        (folder / "offsets" / str(number)).write_text(f'v1\n{{"batchTimestampMs":{time_ms}}}\n{{"v":1,"s":{end}}}')
+    (folder / "offsets" / ".2.crc").touch()
+    assert query_of(str(folder)) == query_of(folder_uri(str(folder))) == "7"
+    assert last_batch(str(folder)) == 2
+    assert batch_offsets(str(folder), 1) == batch_offsets(str(folder), 2) != batch_offsets(str(folder), 0)
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text("mine")
+    with pytest.raises(UsageError, match="no query: give another folder"):
+        query_of(str(tmp_path))
