@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from support.fake_brokers import FakeBroker, FakeCluster
+from support.fake_brokers import FakeBroker
 from tallystick.pipeline.topic.arrow import SCHEMA
 from tallystick.pipeline.topic.follow import FollowedTopics, TopicFollower
 from tallystick.pipeline.topic.offsets import Positions, from_offset, to_offset
@@ -33,10 +33,10 @@ class FollowingTopics:
 
     follower: TopicFollower
 
-    def __init__(self, cluster: FakeCluster, **options: str) -> None:
+    def __init__(self, name_server: str, **options: str) -> None:
         named = {} if {"subscribePattern", "assign"} & options.keys() else {"subscribe": "T"}
         begin = {} if "startingTimestamp" in options else {"startingOffsets": "earliest"}
-        texts = {"nameServer": cluster.address, **named, **begin, **options}
+        texts = {"nameServer": name_server, **named, **begin, **options}
         self.options = TopicOptions.parse(texts, {}, follows=True)
         self.rows: list[bytes] = []
         self.at: Positions | None = None
@@ -74,3 +74,6 @@ class FollowingTopics:
         while await self.trigger():
             pass
         return self.rows
+
+    async def has_read(self, count: int) -> bool:
+        return len(await self.until_idle()) >= count

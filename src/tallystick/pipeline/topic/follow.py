@@ -66,7 +66,7 @@ class TopicFollower:
         self._routes_at = -math.inf
 
     async def limits(self) -> dict[MessageQueue, QueueLimits]:
-        """Returns how far each queue of the query reaches, ascending; all are sure.
+        """Returns how far each queue of the query reaches, ascending; each begins where it says.
 
         Raises NoSuchTopic, BrokerError, Unavailable, and BrokerUnavailable when only a slave responds that lacks the
         beginning of a queue.
@@ -78,7 +78,7 @@ class TopicFollower:
             limits.update(some)
         unsure = sorted(queue for queue, each in limits.items() if not each.is_sure)
         pairs = await together((self._mq.queue_limits(queue) for queue in unsure), AT_ONCE)
-        limits.update((queue, QueueLimits(*pair)) for queue, pair in zip(unsure, pairs, strict=True))
+        limits.update((queue, QueueLimits(*pair, is_sure=False)) for queue, pair in zip(unsure, pairs, strict=True))
         return dict(sorted(limits.items()))
 
     async def limits_now(self) -> dict[MessageQueue, QueueLimits]:

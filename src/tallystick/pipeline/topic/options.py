@@ -89,6 +89,8 @@ class TopicOptions:
         topics, pattern, assigned = _subscription(values)
         start = _bound(values, "startingOffsets", "startingTimestamp", LATEST if follows else EARLIEST)
         end = _bound(values, "endingOffsets", "endingTimestamp", LATEST)
+        if end.default == EARLIEST and end.timestamp_ms is None:
+            raise UsageError("endingOffsets is latest or JSON: nothing ends at its beginning")
         if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
             raise UsageError("startingTimestamp is after endingTimestamp")
         return cls(

@@ -145,7 +145,7 @@ class TopicDecisions:
 
     def _resumed(self, queue: MessageQueue, position: int, limits: QueueLimits) -> int:
         """Returns where reading goes on in a queue."""
-        if position <= limits.end or self._is_frozen or not limits.is_sure:
+        if position <= limits.end or not limits.is_sure:
             return self._present(queue, position, limits)
         self._lost(
             NoSuchMessage(

@@ -52,6 +52,8 @@ def test_several_name_servers_and_the_environment() -> None:
     ("given", "text"),
     [
         ({"nameServer": " ; "}, "nameServer is host:port"),
+        ({"nameServer": ""}, "the option nameServer is empty"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is latest or JSON"),
         ({"nameServer": "h"}, "an address is host:port"),
         ({"subscribe": "T,"}, "a topic's name has 1 to 127"),
         ({"subscribes": "T"}, "unknown option: subscribes .did you mean subscribe"),

@@ -28,7 +28,7 @@ async def query(cluster: FakeCluster) -> AsyncIterator[Follow]:
     started: list[FollowingTopics] = []
 
     async def start(**options: str) -> FollowingTopics:
-        started.append(await FollowingTopics(cluster, **options).start())
+        started.append(await FollowingTopics(cluster.address, **options).start())
         return started[-1]
 
     yield start
@@ -189,6 +189,9 @@ async def test_a_queue_that_is_shorter_than_what_was_read(cluster: FakeCluster, 
     following.at = at
     with pytest.raises(NoSuchMessage, match="does not reach to this offset any more: rows may be lost"):
         await following.trigger()
+    await following.decisions.freeze(following.follower)  # AvailableNow
+    with pytest.raises(NoSuchMessage, match="does not reach to this offset any more: rows may be lost"):
+        await following.trigger()
     going_on = await query(failOnDataLoss="false")
     going_on.at = at
     assert await going_on.until_idle() == []
@@ -221,6 +224,11 @@ async def test_h13_a_dead_master_is_stood_in_for_by_its_slave(cluster: FakeClust
     assert await following.trigger() and following.rows == values(0, 1, 2, 3)
     await master.stop()
     assert not await following.trigger()
+    at = following.at
+    await following.restart()
+    await following.decisions.freeze(following.follower)  # AvailableNow
+    assert not await following.trigger() and following.at == at
+    await following.restart()
     fill(slave, 0, 3, 4, 5)
     assert await following.until_idle() == values(*range(6))
 

@@ -22,7 +22,7 @@ async def broker(cluster: FakeCluster) -> FakeBroker:
 
 @pytest.fixture
 async def query(cluster: FakeCluster, broker: FakeBroker) -> AsyncIterator[FollowingTopics]:
-    started = await FollowingTopics(cluster, groupId="etl", maxOffsetsPerTrigger="2").start()
+    started = await FollowingTopics(cluster.address, groupId="etl", maxOffsetsPerTrigger="2").start()
     yield started
     await started.close()
 
