@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,12 @@ import pytest
 
 from support.broker_peers import CLUSTER, PAUSE_S, Broker
 from support.clusters import KINDS, OTHER
+from support.following_topics import FollowingTopics
 from support.houses import House
 from support.java import Java
-from support.messages import expected
+from support.messages import expected, message
 from support.peers import Driver
+from support.spark_workers import close_workers
 from support.waiting import until
 
 WAYS = ("sync", "async", "batch", "oneway")
@@ -205,6 +208,26 @@ async def test_what_operators_order_and_ask_of_a_broker(place: Place, topic: str
     assert topic in shown[2]
     assert "max: 3, min: 0" in shown[3]
     assert "listenPort" in shown[-1] or "kvConfigPath" in shown[-1]
+
+
+async def test_a_streaming_query_follows_a_topic_and_shows_how_far_it_is(place: Place, topic: str) -> None:
+    await place.house.make_topic(topic)
+    query = await FollowingTopics(
+        place.house.ns, subscribe=topic, groupId=f"{topic}-q", maxOffsetsPerTrigger="25"
+    ).start()
+    try:
+        for first in (0, PER_WAY):
+            await place.send("java", topic, first=first, count=PER_WAY, how="sync")
+            await until(lambda count=first + PER_WAY: query.has_read(count), 30.0, pause=0.1)  # type: ignore[misc]
+        sent = [message(topic, 7, number, SIZE).body for number in range(2 * PER_WAY)]
+        assert Counter(query.rows) == Counter(sent)
+        shown = await place.house.admin(f"consumerProgress -g {topic}-q")
+        for queue in range(4):  # broker offset, consumer offset
+            assert re.search(rf"{topic}\s+b0\s+{queue}\s+(\d+)\s+\1\s", shown), shown
+        assert "Diff Total: 0" in shown, shown
+    finally:
+        await query.close()
+        close_workers()
 
 
 async def _has_two_members(broker: Broker, group: str) -> bool:
