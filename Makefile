@@ -43,7 +43,7 @@ quick: setup ## while you work, in half a minute: lint, types, import contracts,
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)
 
-sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, streams, replication, metadata of brokers, whole brokers
+sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, streams, sinks, replication, metadata of brokers, whole brokers
 	$(VENV)/bin/tally sim run --seconds 60 $(if $(CI),--first $$($(PY) tests/support/seeds.py))
 
 fuzz: setup ## a minute of bytes that strangers might send, guided by the code they reach (FUZZ_SECONDS=60 for each decoder)

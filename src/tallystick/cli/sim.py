@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = App(name="sim", help="Run production code through seeded faults: whole clusters and brokers, stores.")
 
-Kind = Literal["cluster", "storage", "streams", "replication", "metadata", "brokers"]
+Kind = Literal["cluster", "storage", "streams", "sinks", "replication", "metadata", "brokers"]
 _MODULES: dict[Kind, str] = {"replication": "ha"}  # the others have the names of their kinds
 
 
@@ -35,7 +35,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, WHOLE, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Run lives of clusters, bookies' storage, streams, masters with slaves and their stores, brokers, their tables.
+    """Run lives of clusters, bookies' storage, streams, sinks, masters with slaves, brokers, their tables.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
 

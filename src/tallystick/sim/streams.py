@@ -127,7 +127,18 @@ class StreamsLife:
     async def _storm(self) -> None:
         plan, shared = self._plan, self._shared
         chaos = StreamsChaos(self._world, self._bookies, self._clients)
-        programs = [
+        readers = [(0.0, f"follower{n}", partial(follow, shared, f"follower{n}")) for n in range(plan.followers)]
+        self._roles = [asyncio.create_task(self._play(*program)) for program in self._programs()]
+        self._followers = [asyncio.create_task(self._play(*program)) for program in readers]
+        strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        await asyncio.sleep(plan.storm_s)
+        await asyncio.gather(*strikes)
+        chaos.end()
+
+    def _programs(self) -> list[tuple[float, str, Program]]:
+        """Returns those that run until the faults have ended: when each begins, and its name."""
+        plan, shared = self._plan, self._shared
+        programs: list[tuple[float, str, Program]] = [
             (owner.begins, f"owner{number}", partial(own, shared, owner, Producer(f"p{number}"), f"owner{number}"))
             for number, owner in enumerate(plan.owners)
         ]
@@ -143,13 +154,7 @@ class StreamsLife:
             for cursor in plan.cursors
             for n in range(cursor.consumers)
         ]
-        readers = [(0.0, f"follower{n}", partial(follow, shared, f"follower{n}")) for n in range(plan.followers)]
-        self._roles = [asyncio.create_task(self._play(*program)) for program in programs]
-        self._followers = [asyncio.create_task(self._play(*program)) for program in readers]
-        strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
-        await asyncio.sleep(plan.storm_s)
-        await asyncio.gather(*strikes)
-        chaos.end()
+        return programs
 
     async def _play(self, begins: float, name: str, program: Program) -> None:
         """Run a program, and again when it was killed."""
@@ -272,19 +277,26 @@ class StreamsLife:
         stream = await self._open(client)
         if plan.is_deleted:
             await stream.close()
-            judge.list.may_be_deleted = True
-            await client.delete_stream(NAME)
-            if judge.list.info is not None:
-                judge.fail("S9", "the stream is deleted, and there")
+            await self._delete(client)
         else:
             await asyncio.sleep(max(plan.retention_s, 0.0))
             await stream.trim()
             if plan.retention_s >= 0 and (rest := judge.list.unneeded()):
                 judge.fail("S9", f"ledgers {rest} are needed by nobody, and not trimmed")
-        until = self._loop.time() + TIDIED_S
-        while rests := judge.list.leftovers():
-            if self._loop.time() > until:
-                judge.fail("S8", f"these stay: {', '.join(rests)}")
-            await asyncio.sleep(0.1)
+        await self._await_tidy()
         if not plan.is_deleted:
             await stream.close()
+
+    async def _delete(self, client: BookKeeper) -> None:
+        self._judge.list.may_be_deleted = True
+        await client.delete_stream(NAME)
+        if self._judge.list.info is not None:
+            self._judge.fail("S9", "the stream is deleted, and there")
+
+    async def _await_tidy(self) -> None:
+        """Wait until nothing is left that belongs to nothing."""
+        until = self._loop.time() + TIDIED_S
+        while rests := self._judge.list.leftovers():
+            if self._loop.time() > until:
+                self._judge.fail("S8", f"these stay: {', '.join(rests)}")
+            await asyncio.sleep(0.1)

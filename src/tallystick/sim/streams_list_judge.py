@@ -66,6 +66,10 @@ class ListJudge:
     def has_trimmed(self) -> bool:
         return any(removed.entries != 0 for removed in self._removed.values())
 
+    def metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        """Returns that of a ledger that exists."""
+        return self._ledgers[ledger]
+
     def was_trimmed(self, ledger: LedgerId) -> bool:
         return ledger in self._removed or self.info is None
 

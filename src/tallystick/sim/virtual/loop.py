@@ -30,6 +30,8 @@ _OUTSIDE = (  # what asyncio's loops have of the machine
     "sock_recvfrom", "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "subprocess_exec", "subprocess_shell",
 )  # fmt: skip
 
+START_MS = 1_600_000_000_000  # the time of clocks on walls when a life begins
+
 
 class Stuck(Exception):
     """The run does not come to its end: nothing will ever happen, or too much does."""
@@ -208,7 +210,7 @@ def _note_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
 class VirtualClock:
     """The loop's time as a ``runtime.clock.Clock``."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, start_ms: int = 1_600_000_000_000) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, start_ms: int = START_MS) -> None:
         self._loop, self._start_ms = loop, start_ms
 
     def now(self) -> float:
