@@ -245,7 +245,8 @@ async def inherit(sinks: Sinks, plan: ApplicationPlan, client: BookKeeper) -> Ta
             NAME, plan.name, checkpoint.query, run=run, switch=True, settings=sinks.shared.settings
         )
         parts = [judge.part(plan.name, run, batch, partition, 0, 2) for partition in range(2)]
-        jobs = [Job(sink.ticket, part) for part in parts]
+        double = judge.part(plan.name, run, batch, 0, 1, 2)  # which no commit names
+        jobs = [Job(sink.ticket, part) for part in (*parts, double)]
         for job in jobs:
             await write(sinks, client, job, sinks.shared.chance())
         if not all(job.is_done for job in jobs):

@@ -153,7 +153,7 @@ class SinkAttempt:
         size = sum(map(len, entries))
         await self._until_pending(max(0, self._ticket.settings.max_pending_bytes - size))
         future = self._writer.append_batch_nowait(entries)
-        future.add_done_callback(_looked_at)
+        future.add_done_callback(looked_at)
         self._pending.append((future, size))
         self._pending_bytes += size
         self._entries += len(entries)
@@ -176,7 +176,7 @@ class SinkAttempt:
             self.abort()
 
 
-def _looked_at(future: asyncio.Future[EntryId]) -> None:
-    """Nobody looks at the appends of an attempt that was given up."""
+def looked_at(future: asyncio.Future[EntryId]) -> None:
+    """Take what an append failed with: of an attempt that was given up, or a copy, nobody else looks at it."""
     if not future.cancelled():
         future.exception()

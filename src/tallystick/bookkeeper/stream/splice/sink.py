@@ -15,7 +15,7 @@ from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.owned_list import OwnedList
-from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket, make_attempt_ledger
+from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket, looked_at, make_attempt_ledger
 from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced, to_copy
 from tallystick.bookkeeper.stream.splice.sweep import sweep
@@ -147,7 +147,7 @@ class StreamSink:
         async with writer, self._context.ledgers.open_ledger(written.ledger) as reader:
             size = 0
             async for entry in reader.read(0, written.entries - 1):
-                writer.append_nowait(entry.data)
+                writer.append_nowait(entry.data).add_done_callback(looked_at)  # ``drain`` raises it
                 size += len(entry.data)
                 if size >= _COPY_BYTES:
                     await writer.drain()
