@@ -19,6 +19,7 @@ from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
+from sim.mutants_sinks import SINK_MUTANTS
 from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
 from sim.mutants_streams import STREAM_MUTANTS
 from sim.mutants_v3 import V3_MUTANTS
@@ -31,6 +32,7 @@ TIERS = {
     "sim cluster": "cluster",
     "sim ha": "ha",
     "sim metadata": "metadata",
+    "sim sinks": "sinks",
     "sim storage": "storage",
     "sim streams": "streams",
 }
@@ -44,6 +46,7 @@ ALL = (
     *V3_MUTANTS,
     *STREAM_MUTANTS,
     *STREAM_SHELL_MUTANTS,
+    *SINK_MUTANTS,
     *EDGE_MUTANTS,
 )
 
@@ -96,6 +99,6 @@ def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killer
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
-    assert len(STREAM_MUTANTS) >= 20
+    assert len(STREAM_MUTANTS) >= 20 and len(SINK_MUTANTS) >= 12
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -17,7 +17,15 @@ from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
-from tallystick.errors import CheckpointLost, LedgerFenced, NotEnoughBookies, StreamFenced, StreamOwned, UsageError
+from tallystick.errors import (
+    CheckpointLost,
+    LedgerFenced,
+    MetadataUncertain,
+    NotEnoughBookies,
+    StreamFenced,
+    StreamOwned,
+    UsageError,
+)
 
 
 async def opened(bk: BookKeeper) -> StreamSink:
@@ -53,6 +61,23 @@ async def test_an_empty_batch_is_not_stored_in_another_stream_of_the_name(
     just_before(monkeypatch, bk, call, lambda: recreate(other))
     with pytest.raises(StreamFenced, match="made anew"):
         await sink.commit(0)
+
+
+async def test_a_commit_whose_request_was_lost_is_made_again(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    async with sink.attempt(0) as attempt:
+        await attempt.append(b"a")
+        written = await attempt.close()
+
+    async def lose() -> None:
+        raise MetadataUncertain("the request was lost")
+
+    just_before(monkeypatch, bk, "write", lose)
+    assert not (await sink.commit(0, [written])).was_stored
+    assert await payloads(cluster) == [b"a"]
 
 
 async def test_a_run_is_not_begun_in_another_stream_of_the_name(
