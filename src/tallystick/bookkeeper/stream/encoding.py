@@ -83,7 +83,7 @@ class EntryEncoder:
         if count > 1:
             count += sum([len(each.properties) for each in messages])
         if self._thread.takes(compress_us(size, self._compression) + count * _MESSAGE_US):
-            return LateEntry(size, encode, self._thread)
+            return LateEntry(sum([each.size for each in messages]), encode, self._thread)
         return encode()
 
     def raw(self, data: object, *fields: object) -> bytes:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEW_BYTES = 512 * 1024  # of a task's rows go to the driver: a ledger of their own costs more
-_MESSAGE_BYTES = 64  # about what a message has beside its value
 _BATCH = "batch"  # the query of batches, which have none
 
 
@@ -98,7 +97,7 @@ class _Part:
 
     def add(self, rows: list[OutMessage]) -> None:
         self._rows += rows
-        self._bytes += sum(_size(row) for row in rows)
+        self._bytes += sum([row.size for row in rows])
         if self._attempt is None and self._bytes > FEW_BYTES:
             self._attempt = self._worker.ask(self._begin)
         if (attempt := self._attempt) is not None:
@@ -206,7 +205,3 @@ def _local(name: str) -> str:
     if not value:
         raise UsageError(f"Spark does not say {name}: this version of it is not supported")
     return value
-
-
-def _size(row: OutMessage) -> int:
-    return len(row.data) + _MESSAGE_BYTES + sum(len(name) + len(value) for name, value in row.properties.items())

@@ -8,6 +8,7 @@ from support.machines import machine
 from support.pulsar_entries import decode_entry
 from support.workers import WorkerAtOnce
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.wire.pulsar_messages import InMessage, OutMessage
@@ -67,3 +68,14 @@ def test_an_event_time_of_zero_is_one() -> None:
     encoder = EntryEncoder(StreamSettings(), "owner", Wall(), THREAD)
     assert [each.event_time_ms for each in encoded(encoder, [encoder.message(b"", event_time=0)])] == [0]
     assert [each.event_time_ms for each in encoded(encoder, [encoder.message(b"")])] == [None]
+
+
+async def test_a_late_entry_counts_with_all_that_was_given() -> None:
+    """Keys, properties, and messages without any bytes are in memory, too, until they are encoded."""
+    encoder = EntryEncoder(StreamSettings(), "owner", machine().clock, THREAD)
+    empty, count = OutMessage(b""), 100_000
+    entry = encoder.encode([empty] * count, None, None)
+    assert isinstance(entry, LateEntry) and entry.size >= count * 50
+    long = OutMessage(b"", key="k" * 1000, properties={"name": "v" * 1000})
+    entry = encoder.encode([long] * count, None, None)
+    assert isinstance(entry, LateEntry) and entry.size >= count * 2000

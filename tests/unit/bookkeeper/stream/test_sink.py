@@ -10,11 +10,14 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_list, once, payloads, read_list
+from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.attempt import MOST_MESSAGES
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
 from tallystick.bookkeeper.stream.splice.record import RUNS_BEFORE, SinkRecord, record_of
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.errors import (
     CheckpointLost,
     LedgerClosed,
@@ -293,3 +296,39 @@ async def test_a_run_that_is_known_goes_on_and_one_that_is_over_does_not(cluster
         await bk.open_sink(NAME, "app", "q", run=f"later-{number}", settings=RAW)
     record = record_of(await read_list(cluster), "app")
     assert record is not None and len(record.before) == RUNS_BEFORE and "one" not in record.before
+
+
+async def test_messages_whose_keys_or_properties_are_long_share_no_entry_that_is_too_long(
+    cluster: SmallCluster,
+) -> None:
+    bk = cluster.client()
+    sink = await bk.open_sink(NAME, "app", "q")
+    keys = [OutMessage(b"", key="k" * 10_000)] * 1000
+    properties = [OutMessage(b"", properties={"name": "v" * 10_000})] * 1000
+    long_behind_short = [OutMessage(bytes(100_000)), OutMessage(bytes(5_200_000))]
+    async with sink.attempt(0) as attempt:
+        await attempt.append_batch([*keys, *properties, *long_behind_short])
+        written = await attempt.close()
+    assert written is not None
+    await sink.commit(0, [written])
+    async with bk.read_stream(NAME) as reader:
+        sizes = [len(message.key or b"") + len(message.data) async for message in reader.read()]
+    assert sizes == [10_000] * 1000 + [0] * 1000 + [100_000, 5_200_000]
+
+
+async def test_others_have_turns_while_very_many_empty_rows_are_appended(cluster: SmallCluster) -> None:
+    bk, turns = cluster.client(), 0
+
+    async def others() -> None:
+        nonlocal turns
+        for turns in range(100):  # noqa: B007
+            await asyncio.sleep(0)
+
+    sink = await opened(bk)
+    async with sink.attempt(0) as attempt:
+        await attempt.append_batch([b"the ledger is made with these"] * MOST_MESSAGES)
+        task = asyncio.create_task(others())
+        await attempt.append_batch([b""] * 10 * MOST_MESSAGES)
+        assert turns >= 9
+        assert attempt._pending_bytes >= 10 * MOST_MESSAGES * APPEND_COST_BYTES, "empty ones take memory, too"
+    await task

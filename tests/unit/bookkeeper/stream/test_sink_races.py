@@ -160,7 +160,7 @@ async def test_an_attempt_that_bookies_did_not_store_fails_as_a_whole(cluster: S
 async def test_an_attempt_waits_while_bookies_do_not_take_what_it_has(cluster: SmallCluster) -> None:
     bk = cluster.client()
     sink = await bk.open_sink(
-        NAME, "app", "q", settings=StreamSettings(entry_format="raw", max_pending_bytes=1_000_000)
+        NAME, "app", "q", settings=StreamSettings(entry_format="raw", max_pending_bytes=1_002_000)
     )
     for bookie in cluster.bookies.values():
         bookie.held = []

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
 from tallystick.bookkeeper.stream.late_appends import LateEntry
@@ -30,8 +31,6 @@ from tallystick.runtime.arguments import items
 MOST_MESSAGES = 1000  # of one entry
 MOST_BYTES = 128 * 1024  # then an entry is full
 ATTEMPT_KEY = "tallystick/attempt"  # in the custom metadata of its ledger, as in the note
-
-_MESSAGE_BYTES = 64  # about what a message has beside its payload
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,11 @@ class SinkAttempt:
             raise UsageError("this attempt is closed", stream=self._ticket.stream)
 
     async def _append(self, message: OutMessage) -> None:
+        size = message.size
+        if self._messages and self._bytes + size > MOST_BYTES:
+            await self._write()  # a long one fits into an entry of its own, and may not behind others
         self._messages.append(message)
-        self._bytes += len(message.data) + _MESSAGE_BYTES
+        self._bytes += size
         if self._bytes >= MOST_BYTES or len(self._messages) >= MOST_MESSAGES:
             await self._write()
 
@@ -143,6 +145,7 @@ class SinkAttempt:
 
     async def _write(self) -> None:
         messages, self._messages, self._bytes = self._messages, [], 0
+        await asyncio.sleep(0)  # others have a turn, whether or not anything is to be waited for
         if self._encoder.is_raw:
             entries = [bytes(message.data) for message in messages]
         else:
@@ -150,7 +153,7 @@ class SinkAttempt:
             entries = [await entry.now() if isinstance(entry, LateEntry) else entry]
         if self._writer is None:
             self._writer = await make_attempt_ledger(self._context, self._ticket, self._note)
-        size = sum(map(len, entries))
+        size = sum(map(len, entries)) + len(entries) * APPEND_COST_BYTES
         await self._until_pending(max(0, self._ticket.settings.max_pending_bytes - size))
         future = self._writer.append_batch_nowait(entries)
         future.add_done_callback(looked_at)

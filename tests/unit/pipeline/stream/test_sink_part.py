@@ -1,0 +1,34 @@
+"""What a task of Spark's keeps of its rows until they are a ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.pipeline.stream.sink import FEW_BYTES, _Part
+
+
+class Desk:
+    """Instead of the task's worker: counts what is asked."""
+
+    count = 0
+
+    def ask(self, call: Any) -> object:
+        self.count += 1
+        return object()
+
+
+@pytest.mark.parametrize(
+    "row", [OutMessage(bytes(1000)), OutMessage(b"", key="k" * 1000), OutMessage(b"", properties={"n": "v" * 1000})]
+)
+def test_rows_are_few_by_all_that_they_have(row: OutMessage) -> None:
+    desk: Any = Desk()
+    part = _Part(desk, SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings()), (0, 0, 0))
+    part.add([row] * 400)
+    assert desk.count == 0
+    part.add([row] * (FEW_BYTES // 1000 - 400))
+    assert desk.count == 2, "it begins an attempt, and hands the rows over"
