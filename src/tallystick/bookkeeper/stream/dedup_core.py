@@ -63,7 +63,11 @@ class FailedNumbers:
         """Numbers up to ``last`` are stored, or on their way again."""
         if (runs := self._runs.get(producer)) is None:
             return
-        runs[:] = [(max(first, last + 1), end) for first, end in runs if end > last]
+        gone = bisect_left(runs, (last + 1, 0))  # of these the last may go on behind it
+        if gone and runs[gone - 1][1] > last:
+            gone -= 1
+            runs[gone] = last + 1, runs[gone][1]
+        del runs[:gone]  # not all are looked at: who repeats what failed settles one at a time
         if not runs:
             del self._runs[producer]
 

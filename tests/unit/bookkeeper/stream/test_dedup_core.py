@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +137,18 @@ def test_failed_numbers_are_those_of_a_set(steps: list[tuple[bool, int, int]]) -
             failed.settled("p", number)
             twin = {one for one in twin if one > number}
         assert failed.lowest("p") == min(twin, default=None)
+
+
+def test_very_many_failed_numbers_with_gaps_are_settled_one_by_one_in_no_time() -> None:
+    """A full stream may lose 100,000 of them; each look at all of them would take minutes of CPU."""
+    failed, count = FailedNumbers(), 100_000
+    for number in range(count):
+        failed.failed("p", 2 * number, 2 * number)
+    start = time.thread_time()
+    for number in range(0, count, 10):
+        failed.settled("p", 2 * number)
+    assert time.thread_time() - start < 5, "and not a minute"
+    assert failed.lowest("p") == 2 * (count - 9)
 
 
 def test_failed_numbers_of_many_producers_are_bounded() -> None:
