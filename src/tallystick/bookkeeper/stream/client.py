@@ -29,7 +29,7 @@ from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSe
 from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.opening import open_sink
-from tallystick.bookkeeper.stream.splice.record import application_name
+from tallystick.bookkeeper.stream.splice.record import application_name, recorded_name
 from tallystick.bookkeeper.stream.splice.sink import StreamSink, open_attempt
 from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.stream import Stream
@@ -228,8 +228,8 @@ class BookKeeper(LedgerClient):
         ticket = SinkTicket(
             stream_name(name),
             application_name(application),
-            text(query, "query"),
-            optional(run, str, "run") or f"{self.context.random.getrandbits(64):016x}",
+            recorded_name(query, "query"),
+            f"{self.context.random.getrandbits(64):016x}" if run is None else recorded_name(run, "run"),
             chosen,
         )
         return await open_sink(self._stream_context, ticket, switch=instance(switch, bool, "switch"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
@@ -13,6 +14,7 @@ from support.streams import LOSE, NAME, REFUSE, StoreFaults, ledgers, notes, of_
 from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice import list_size
 from tallystick.bookkeeper.stream.splice.attempt import MOST_MESSAGES
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
 from tallystick.bookkeeper.stream.splice.record import RUNS_BEFORE, SinkRecord, record_of
@@ -332,3 +334,31 @@ async def test_others_have_turns_while_very_many_empty_rows_are_appended(cluster
         assert turns >= 9
         assert attempt._pending_bytes >= 10 * MOST_MESSAGES * APPEND_COST_BYTES, "empty ones take memory, too"
     await task
+
+
+async def test_an_application_that_makes_the_list_too_long_is_refused_and_the_others_go_on(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each leaves a record for good: nobody could write the list any more."""
+    bk = cluster.client()
+    sink = await opened(bk)
+    monkeypatch.setattr(list_size, "MOST_LIST_BYTES", 4000)
+    with pytest.raises(UsageError, match="too long"):
+        for number in range(100):
+            await opened(bk, application=sha256(b"%d" % number).hexdigest())
+    records = len((await read_list(cluster)).properties)
+    assert 10 < records < 50
+    assert not await committed(bk, sink, 0), "the others commit"
+    await opened(bk)  # and begin again
+    assert len((await read_list(cluster)).properties) == records
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])
+async def test_names_that_a_record_keeps_are_short(cluster: SmallCluster, name: str) -> None:
+    bk = cluster.client()
+    with pytest.raises(UsageError, match="query has 1 to 255 characters"):
+        await bk.open_sink(NAME, "app", name)
+    with pytest.raises(UsageError, match="run has 1 to 255 characters"):
+        await bk.open_sink(NAME, "app", "q", run=name)
+    with pytest.raises(UsageError, match="application has 1 to 255 characters"):
+        await bk.open_sink(NAME, name, "q")

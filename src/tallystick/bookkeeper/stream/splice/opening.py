@@ -18,6 +18,7 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_same_run, require_sink
+from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
@@ -43,6 +44,8 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
         if ticket.run in record.before:
             require_same_run(record, ticket.run, application, stream)
         wanted = with_record(info, application, record.begun(ticket.run))
+        if record_of(info, application) is None:
+            await require_short(context, stream, wanted)
         if wanted == stored.value:
             return StreamSink(context, ticket, record.batch, stored.creation)
         if await _stored(context, stream, wanted, stored):

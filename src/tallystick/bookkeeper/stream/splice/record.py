@@ -53,12 +53,15 @@ class _Written(msgspec.Struct):
 
 def application_name(name: object) -> str:
     """Returns the name of an application. Raises UsageError for what is none."""
-    application = text(name, "the name of an application")
-    if not 0 < len(application) <= LONGEST_NAME or not application.isprintable():
-        raise UsageError(
-            f"the name of an application has 1 to {LONGEST_NAME} characters that can be printed", name=application
-        )
-    return application
+    return recorded_name(name, "the name of an application")
+
+
+def recorded_name(name: object, what: str) -> str:
+    """Returns a text that the record may have: of applications, queries and runs. Raises UsageError for another."""
+    checked = text(name, what)
+    if not 0 < len(checked) <= LONGEST_NAME or not checked.isprintable():
+        raise UsageError(f"{what} has 1 to {LONGEST_NAME} characters that can be printed", name=checked[:LONGEST_NAME])
+    return checked
 
 
 def is_sink(info: StreamInfo) -> bool:

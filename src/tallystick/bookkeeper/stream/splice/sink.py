@@ -18,6 +18,7 @@ from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket, looked_at, make_attempt_ledger
 from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced, to_copy
+from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.trim import trim_stream
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
@@ -25,10 +26,6 @@ from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import LedgerClosed, LedgerError, MetadataUncertain, NoSuchLedger, StreamFenced, UsageError
 from tallystick.runtime.arguments import whole
-from tallystick.runtime.turn_steps import in_turns
-
-MOST_LIST_BYTES = 768 * 1024  # as it is stored: ZooKeeper takes a megabyte, and Pulsar needs room for its own change
-LONG_LIST_BYTES = MOST_LIST_BYTES // 2  # from here on each commit says so
 
 _COPIED = -1  # the partition of a copy
 _COPY_BYTES = 4 * 1024 * 1024  # that are read and not yet stored
@@ -159,7 +156,7 @@ class StreamSink:
         """Store the list with the batch. Returns False if that must be decided again, on the list as it is then."""
         catalog, stream = self._context.catalog, self.stream
         info = spliced(stored.value, batch, self._context.context.clock.wall_ms())
-        await self._require_short(info)
+        await require_short(self._context, stream, info)
         # A batch without a ledger depends on that there is no other stream of the name by now; with one its note does.
         begun = None
         if not batch.ledgers:
@@ -179,22 +176,6 @@ class StreamSink:
             "sink committed", stream=stream, application=batch.application, batch=batch.number, ledgers=len(settled)
         )
         return True
-
-    async def _require_short(self, info: StreamInfo) -> None:
-        size = len(await in_turns(ListCodec().encoding(info)))
-        if size > MOST_LIST_BYTES:
-            raise UsageError(
-                "the list of this stream is too long for another commit: let retention delete what is old, commit "
-                "less often (a longer trigger), or give up exactly-once (an owner appends to one ledger for hours)",
-                stream=self.stream,
-                ledgers=len(info.ledgers),
-                bytes=size,
-                max_bytes=MOST_LIST_BYTES,
-            )
-        if size > LONG_LIST_BYTES:
-            self._context.context.events.emit(
-                "stream list long", stream=self.stream, ledgers=len(info.ledgers), bytes=size, max_bytes=MOST_LIST_BYTES
-            )
 
     async def _require_noted(self, batch: Batch) -> None:
         """Raises NoSuchLedger for a ledger that a sweep has condemned."""
