@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.tables.settings import IngestSettings
@@ -21,12 +21,12 @@ from tallystick.runtime.extras import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tallystick.pipeline.tables.ingest import Ingestion
     from tallystick.runtime.events import Event
 
-__all__ = ["IngestSettings", "ingest", "register", "session"]
+__all__ = ["IngestSettings", "decoded", "ingest", "register", "session"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -122,6 +122,18 @@ def ingest(
         settings=settings,
         listener=listener,
     )
+
+
+def decoded(frame: DataFrame, value_schema: str = "", *, format: Literal["json"] = "json") -> DataFrame:
+    """The frame of a source with the fields of its values as columns, and its other columns behind an underscore.
+
+    ``value_schema`` is as in ``carrier STRING, delay INT``; without it the fields are looked for in all values, which
+    needs a frame that is read, not followed. What does not fit is in the column ``_dead_letter`` as it came. Raises
+    UsageError.
+    """
+    from tallystick.pipeline.tables.json_rows import decoded as decode
+
+    return decode(frame, value_schema, format)
 
 
 def _check_workers(spark: SparkSession) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+DRIVER = """
+import os, signal, sys, threading
+import tallystick.spark
+from tallystick.pipeline.tables.delta import DeltaTarget
+from tallystick.pipeline.tables.iceberg import IcebergTarget
+
+uri, stream, folder, when, at, *catalog = sys.argv[1:]
+both = threading.Barrier(2, action=lambda: os.killpg(0, signal.SIGKILL))
+for kind in (DeltaTarget, IcebergTarget):
+
+    def dying(self, files, new, application, written, commit=kind.commit):
+        if written.batch == int(at):
+            if when == "after":
+                commit(self, files, new, application, written)
+            both.wait()
+        return commit(self, files, new, application, written)
+
+    kind.commit = dying
+jvm = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark = tallystick.spark.session("local[2]", **{"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": jvm})
+for target in (f"delta:{folder}/delta", "iceberg:demo.killed"):
+    tallystick.spark.ingest(
+        spark, options={"uri": uri, "subscribe": stream, "maxOffsetsPerTrigger": 20}, target=target, application="test",
+        checkpoint=f"{folder}/{target[:5]}", settings=tallystick.spark.IngestSettings(
+            schema="raw", trigger="available-now", catalog=dict(pair.split("=", 1) for pair in catalog)),
+    )
+spark.streams.awaitAnyTermination()
+"""
+PATIENCE_S = 180.0
 
 Publish = Callable[[str, list[bytes]], None]
 
@@ -45,11 +78,11 @@ class Following:
         self.folder, self.catalog = folder, catalog or {}
         self.events: list[Event] = []
 
-    def run(self, checkpoint: str = "checkpoint", application: str = "test", **settings: Any) -> Any:
-        """What the query has done when it has read all there is."""
+    def run(self, checkpoint: str = "checkpoint", application: str = "test", most: int = 1000, **settings: Any) -> Any:
+        """What the query has done when it has read all there is, ``most`` entries a batch."""
         query = ingest(
             self.spark,
-            options={"uri": self.uri, "subscribe": self.stream},
+            options={"uri": self.uri, "subscribe": self.stream, "maxOffsetsPerTrigger": most},
             target=self.target,
             application=application,
             checkpoint=str(self.folder / checkpoint),
@@ -67,6 +100,12 @@ def delta(path: Path) -> pa.Table:
     from deltalake import DeltaTable
 
     return DeltaTable(path).to_pyarrow_table()
+
+
+def delta_files(path: Path) -> list[str]:
+    from deltalake import DeltaTable
+
+    return DeltaTable(path).file_uris()
 
 
 def test_delta(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:
@@ -93,7 +132,7 @@ def test_iceberg(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/warehouse"}
     publish(name, [b'{"n": %d, "at": "2026-01-0%dT05:00:00Z"}' % (n, n % 3 + 1) for n in range(90)])
     following = Following(spark, uri, name, "iceberg:demo.rows", tmp_path, catalog)
-    settings = {"partition_by": "hour", "event_time": "try_to_timestamp(at)"}
+    settings: dict[str, Any] = {"partition_by": "hour", "event_time": "try_to_timestamp(at)"}
     assert following.run(**settings).files == 3
     publish(name, [b'{"n": 90, "late": true}', b"[]"])
     assert following.run(**settings).dead_letters == 1
@@ -109,11 +148,45 @@ def test_parquet(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path
     name, table = "spark/tables/persistent/parquet", tmp_path / "table"
     publish(name, [b'{"n": %d}' % n for n in range(50)])
     following = Following(spark, uri, name, f"parquet:{table}", tmp_path)
-    assert following.run(columns="n INT", partition_by="day").rows == 50
+    assert following.run(value_schema="n INT", partition_by="day").rows == 50
     publish(name, [b'{"n": 50}', b"bad"])
-    assert following.run(columns="n INT", partition_by="day").rows == 2
+    assert following.run(value_schema="n INT", partition_by="day").rows == 2
     rows = spark.read.parquet(str(table)).collect()
     assert sorted(row.n for row in rows if row.n is not None) == list(range(51))
     assert [bytes(row._dead_letter) for row in rows if row._dead_letter] == [b"bad"]
     with pytest.raises(CheckpointLost):
-        following.run(checkpoint="another", columns="n INT", partition_by="day")
+        following.run(checkpoint="another", value_schema="n INT", partition_by="day")
+
+
+def test_each_row_is_there_once_though_the_driver_dies_before_its_commit_and_behind_it(
+    spark: SparkSession, uri: str, bk: sync.BookKeeper, tmp_path: Path
+) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    name = "spark/tables/persistent/killed"
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    with bk.open_stream(name) as stream:
+        for n in range(60):
+            stream.append(b"%03d" % n)
+        stream.roll_over()
+    for when, at in (("before", 0), ("after", 1)):  # batch 0 comes again, and is committed; batch 1 was committed
+        arguments = [uri, name, str(tmp_path), when, str(at), *(f"{key}={value}" for key, value in catalog.items())]
+        died = subprocess.run(
+            [sys.executable, "-c", DRIVER, *arguments],
+            start_new_session=True, timeout=PATIENCE_S, capture_output=True, text=True,
+        )  # fmt: skip
+        assert died.returncode == -signal.SIGKILL, died.stderr[-3000:]
+    tables = (
+        ("delta", Following(spark, uri, name, f"delta:{tmp_path / 'delta'}", tmp_path)),
+        ("icebe", Following(spark, uri, name, "iceberg:demo.killed", tmp_path, catalog)),
+    )
+    for checkpoint, following in tables:
+        progress = following.run(checkpoint, most=20, schema="raw")
+        assert (progress.skipped, progress.batches, progress.rows, progress.batch) == (1, 1, 20, 2)
+        assert following.kinds().count("batch skipped") == 1
+    values = [b"%03d" % n for n in range(60)]
+    assert sorted(delta(tmp_path / "delta").column("value").to_pylist()) == values
+    table = load_catalog(None, **catalog).load_table("demo.killed")
+    assert sorted(table.scan().to_arrow().column("value").to_pylist()) == values
+    # The attempt that died before its commit left files, which no reader sees and a sweep will find.
+    assert len(list((tmp_path / "delta").glob("tally-*.parquet"))) > len(delta_files(tmp_path / "delta"))

@@ -36,7 +36,7 @@ def ingest(
     schema: Annotated[
         Literal["json", "raw"], Parameter(help="The fields of JSON values, or the columns of the source.")
     ] = "json",
-    columns: Annotated[
+    value_schema: Annotated[
         str, Parameter(help="The fields to keep, as in: carrier STRING, delay INT. All by default.")
     ] = "",
     partition_by: Annotated[Literal["day", "hour"] | None, Parameter(help="Partitions, of the event time.")] = None,
@@ -69,7 +69,7 @@ def ingest(
         options["uri"] = uri
     settings = tally_spark.IngestSettings(
         schema=schema,
-        columns=columns,
+        value_schema=value_schema,
         partition_by=partition_by or "",
         event_time=event_time,
         trigger=trigger,

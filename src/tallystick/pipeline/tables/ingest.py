@@ -120,7 +120,7 @@ def ingest(
     table: TableTarget = DeltaTarget(place) if kind == "delta" else IcebergTarget(place, settings.catalog)
     _require_checkpoint(table, application, checkpoint)
     writer = BatchWriter(table, application, checkpoint, settings, events)
-    query = _started(rows.writeStream.foreachBatch(writer), application, checkpoint, settings)
+    query = _started(rows.writeStream.foreachBatch(writer), f"{application}: {target}", checkpoint, settings)
     return Ingestion(query, writer, application, target)
 
 
@@ -143,10 +143,10 @@ def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -
 def _to_folder(
     rows: DataFrame, folder: ParquetFolder, application: str, checkpoint: str, settings: IngestSettings
 ) -> Ingestion:
-    if settings.schema == "json" and not settings.columns:
+    if settings.schema == "json" and not settings.value_schema:
         raise UsageError(
-            "columns must be given for a folder of Parquet with the schema json: Spark's files have the same ones from "
-            "the first to the last. Delta and Iceberg take new ones",
+            "a folder of Parquet with the schema json needs a value_schema: Spark's files have the same columns from "
+            "first to last. Delta and Iceberg take new ones",
             table=folder.name,
         )
     query = query_of(checkpoint)
@@ -154,16 +154,11 @@ def _to_folder(
     shaped = BatchRows(settings).shaped(rows, None)
     folder.claim(application, checkpoint, query)
     writer = shaped.writeStream.format("parquet").option("path", folder.place).partitionBy(*settings.partitions)
-    started = _started(writer, application, checkpoint, settings)
+    started = _started(writer, f"{application}: {folder.name}", checkpoint, settings)
     folder.claim(application, checkpoint, str(started.id))
     return Ingestion(started, None, application, folder.name)
 
 
-def _started(writer: DataStreamWriter, application: str, checkpoint: str, settings: IngestSettings) -> StreamingQuery:
+def _started(writer: DataStreamWriter, name: str, checkpoint: str, settings: IngestSettings) -> StreamingQuery:
     arguments: dict[str, Any] = settings.spark_trigger()
-    return (
-        writer.queryName(f"tallystick {application}")
-        .option("checkpointLocation", checkpoint)
-        .trigger(**arguments)
-        .start()
-    )
+    return writer.queryName(name).option("checkpointLocation", checkpoint).trigger(**arguments).start()

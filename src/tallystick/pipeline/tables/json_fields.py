@@ -33,11 +33,31 @@ class JsonFields:
     is_given: bool = field(default=False, kw_only=True)  # by the caller, who wants no others
 
     @classmethod
-    def found(cls, texts: DataFrame, column: str, table: pa.Schema | None, max_columns: int) -> JsonFields:
-        """The table's columns, with their types, and those that the objects of a batch have besides."""
+    def given(cls, text: str) -> JsonFields:
+        """From the caller's ``carrier STRING, delay INT``. Raises UsageError."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        try:
+            struct = StructType.fromDDL(text)
+        except PySparkException as error:
+            shown = str(error).strip().splitlines()[0]
+            raise UsageError(
+                f"value_schema is names with their types, as in carrier STRING, delay INT: {shown}", given=text
+            ) from None
+        assert isinstance(struct, StructType), "the type of a row"
+        for each in struct.fields:
+            if (reason := refused_name(each.name)) is not None:
+                raise UsageError(f"field {each.name!r} of value_schema {reason}", given=text)
+        return cls({each.name: each.dataType for each in struct.fields}, is_given=True)
+
+    @classmethod
+    def found(cls, texts: DataFrame, table: pa.Schema | None, max_columns: int) -> JsonFields:
+        """The table's columns with their types, and what the objects in ``texts``, its one column, have besides."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import NullType
 
+        (column,) = texts.columns
         there = _of_table(table)
         objects = texts.where(F.expr(f"ltrim(`{column}`) like '{{%'"))
         row = objects.select(F.expr(f"schema_of_variant_agg(try_parse_json(`{column}`))")).first()
@@ -60,25 +80,6 @@ class JsonFields:
 
         fields = [StructField(name, kind) for name, kind in self.columns.items()]
         return StructType([*fields, StructField(corrupt, StringType())])
-
-
-def fields_of_type(text: str) -> JsonFields:
-    """From the caller's ``carrier STRING, delay INT``. Raises UsageError."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
-    try:
-        struct = StructType.fromDDL(text)
-        assert isinstance(struct, StructType), "the type of a row"
-    except PySparkException as error:
-        shown = str(error).strip().splitlines()[0]
-        raise UsageError(
-            f"columns are named with their types, as in carrier STRING, delay INT: {shown}", given=text
-        ) from None
-    for each in struct.fields:
-        if (reason := refused_name(each.name)) is not None:
-            raise UsageError(f"column {each.name!r} {reason}", given=text)
-    return JsonFields({each.name: each.dataType for each in struct.fields}, is_given=True)
 
 
 def refused_name(name: str, *, is_ours: bool = False) -> str | None:

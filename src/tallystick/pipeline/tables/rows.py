@@ -1,18 +1,16 @@
 """From the rows of a source to those of a table: one batch of a query, as a frame.
 
-``raw`` is the source's columns. ``json`` is the fields of the objects in the value, and behind an underscore the other
-columns of the source; a value that is no such object, or does not fit, is in ``_dead_letter`` as it came, and its
-fields are null: no row is lost, and none ends the query.
+``raw`` is the source's columns. ``json`` is the fields of the objects in the value; where nobody says which, those that
+the table has, and those that the values of this batch have besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
-from tallystick.pipeline.tables.files import DEAD_LETTER
-from tallystick.pipeline.tables.json_fields import JsonFields, fields_of_type, refused_name
+from tallystick.pipeline.tables.json_fields import JsonFields, refused_name
+from tallystick.pipeline.tables.json_rows import json_rows, value_texts
 from tallystick.pipeline.tables.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -20,10 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-VALUES = ("value", "body", "payload")  # of streams, topics, ledgers
 EVENT_TIMES = ("eventTime", "publishTime", "bornTimestamp", "storeTimestamp")  # the first that is not null
-_TEXT, _PARSED, _KEYS, _UNFIT = "_tally_text", "_tally_parsed", "_tally_keys", "_tally_unfit"
-_CORRUPT = "_tally_corrupt"
 
 
 class BatchRows:
@@ -31,7 +26,7 @@ class BatchRows:
 
     def __init__(self, settings: IngestSettings) -> None:
         self._settings = settings
-        self._given = fields_of_type(settings.columns) if settings.columns else None
+        self._given = JsonFields.given(settings.value_schema) if settings.value_schema else None
 
     def shaped(self, source: DataFrame, table: pa.Schema | None) -> DataFrame:
         """``table``: its columns, None while there is no table. Raises UsageError."""
@@ -39,31 +34,11 @@ class BatchRows:
         if callable(schema):
             rows = schema(source)
         elif schema == "json":
-            rows = self._json(source, table)
+            fields = self._given or JsonFields.found(value_texts(source), table, self._settings.max_columns)
+            rows = json_rows(source, fields)
         else:
             rows = source
         return _plain(self._with_partitions(rows, source))
-
-    def _json(self, source: DataFrame, table: pa.Schema | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        value = value_column(source)
-        ours = [F.col(f"`{name}`").alias(f"_{name}") for name in source.columns if name != value]
-        text = F.expr(f"try_validate_utf8(cast(`{value}` as string))")
-        texts = source.select(*ours, F.col(f"`{value}`").alias(DEAD_LETTER), text.alias(_TEXT))
-        fields = self._given or JsonFields.found(texts.select(_TEXT), _TEXT, table, self._settings.max_columns)
-        parsed = texts.select(
-            "*",
-            F.from_json(
-                _TEXT,
-                fields.struct(_CORRUPT),
-                {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-            ).alias(_PARSED),
-            F.json_object_keys(_TEXT).alias(_KEYS),
-        ).withColumn(_UNFIT, _is_unfit(None if fields.is_given else (*fields.columns, *fields.empty)))
-        columns: list[Column] = [F.col(f"`_{name}`") for name in source.columns if name != value]
-        columns += [F.when(~F.col(_UNFIT), F.col(f"{_PARSED}.`{name}`")).alias(name) for name in fields.columns]
-        return parsed.select(*columns, F.when(F.col(_UNFIT), F.col(DEAD_LETTER)).alias(DEAD_LETTER))
 
     def _with_partitions(self, rows: DataFrame, source: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -85,30 +60,6 @@ class BatchRows:
         hours = F.pmod(F.floor(micros / F.lit(3_600_000_000)), F.lit(24)).cast("int")
         made = {"event_day": F.date_from_unix_date(days), "event_hour": hours}
         return rows.select("*", *(made[name].alias(name) for name in partitions))
-
-
-def value_column(source: DataFrame) -> str:
-    """Returns the column that has what producers sent. Raises UsageError."""
-    for name in VALUES:
-        if name in source.columns:
-            return name
-    raise UsageError(
-        f"the schema json reads the column {', '.join(VALUES[:-1])} or {VALUES[-1]}, and the source has none",
-        columns=", ".join(source.columns),
-    )
-
-
-def _is_unfit(names: Sequence[str] | None) -> Column:
-    """Whether a value is not wholly in its columns; ``names`` are those that it may have, None for any."""
-    from pyspark.sql import functions as F
-
-    keys = F.col(_KEYS)
-    unfit = F.col(_TEXT).isNull() | F.col(f"{_PARSED}.`{_CORRUPT}`").isNotNull() | keys.isNull()
-    unfit = unfit | (F.size(F.array_distinct(keys)) < F.size(keys))
-    if names is not None:
-        known = F.array(*(F.lit(name) for name in names)) if names else F.array().cast("array<string>")
-        unfit = unfit | (F.size(F.array_except(keys, known)) > 0)
-    return F.col(DEAD_LETTER).isNotNull() & F.coalesce(unfit, F.lit(True))
 
 
 def _plain(rows: DataFrame) -> DataFrame:

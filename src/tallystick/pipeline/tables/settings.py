@@ -27,7 +27,7 @@ class IngestSettings:
 
     # "json": the fields of the objects in the value; "raw": the source's columns; or a function of a frame.
     schema: Schema | Callable[[DataFrame], DataFrame] = "json"
-    columns: str = ""  # of "json", as in "carrier STRING, delay INT"; "": whatever fields there are
+    value_schema: str = ""  # of "json", as in "carrier STRING, delay INT"; "": whatever fields there are
     partition_by: str = ""  # "day" or "hour" of the event time, in UTC; "": none
     event_time: str = ""  # an expression of SQL over the columns; "": the source's event time, or its publish time
     trigger: str = "10 seconds"  # a batch so often; "available-now": what there is now, and then the end
@@ -41,8 +41,8 @@ class IngestSettings:
         check_settings(self, may_be_zero=("compact_every", "orphan_age_s"))
         if self.schema not in ("json", "raw") and not callable(self.schema):
             raise UsageError("schema is json, raw, or a function from a data frame to another one", given=self.schema)
-        if self.columns and self.schema != "json":
-            raise UsageError("columns are those of the schema json", schema=self.schema)
+        if self.value_schema and self.schema != "json":
+            raise UsageError("value_schema is of the schema json", schema=self.schema)
         if self.partition_by not in PARTITIONS:
             raise UsageError("partition_by is day or hour", given=self.partition_by)
         if self.event_time and not self.partition_by:

@@ -23,7 +23,7 @@ def test_or_what_there_is_now() -> None:
     ("settings", "said"),
     [
         ({"schema": "avro"}, "schema is json, raw, or a function"),
-        ({"schema": "raw", "columns": "a INT"}, "columns are those of the schema json"),
+        ({"schema": "raw", "value_schema": "a INT"}, "value_schema is of the schema json"),
         ({"partition_by": "month"}, "partition_by is day or hour"),
         ({"event_time": "t"}, "event_time says nothing without partition_by"),
         ({"trigger": "often"}, "trigger is available-now, or a time"),
