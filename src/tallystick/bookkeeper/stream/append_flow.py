@@ -33,8 +33,8 @@ class AppendFlow:
 
     __slots__ = ("_appends", "_began", "_changed", "_clock", "_core", "_exceeded", "_failed", "_failures",
                  "_flush_scheduled", "_last", "_late", "_left", "_loop", "_max_bytes", "_max_entry_bytes", "_room",
-                 "_waiting_began", "_waits_for_quota", "added", "confirmed", "failures", "full", "is_full_before",
-                 "refusal", "stream", "waits_since", "writer")  # fmt: skip
+                 "_waiting_began", "_waits_for_quota", "added", "confirmed", "doubtful_from", "failures", "full",
+                 "is_full_before", "refusal", "stream", "waits_since", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class AppendFlow:
         self._room: Room | None = None
         self._failures = LateFailures(loop)
         self.failures = 0  # how often all appends failed: those before may hear of it a while later
+        self.doubtful_from: Position | None = None  # settable: behind it are entries of appends that failed, or none
         self.full: TallyError | None = None  # settable: why no append is taken for a while
         self.is_full_before: Callable[[], bool] = _never  # settable: where appends wait before they come here
         self._changed: asyncio.Future[None] | None = None
@@ -277,6 +278,8 @@ class AppendFlow:
         """Fail all appends. Of those that were sent nobody knows whether they are stored."""
         self.waits_since = None
         self.failures += 1
+        if self.doubtful_from is None and len(self._appends) > self._appends.waiting_count:
+            self.doubtful_from = self.last_confirmed
         sent, waiting = [(future for _, future in appends) for appends in self._appends.take_all()]
         for futures, is_ambiguous in ((sent, True), (waiting, False), (self._late.take_all(), False)):
             error = copy.copy(failure)

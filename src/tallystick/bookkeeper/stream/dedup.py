@@ -126,6 +126,7 @@ class Deduplication:
         The future has the position of the entry, or where the last one was stored; ``-1:-1`` where nobody knows that.
         Raises StreamFull, EarlierAppendFailed, and as the owner's ``append``.
         """
+        self._look_for_doubt()
         push = partial(self._push, producer, first, last, entry_from)
         if self._read_from is None and not self._waiting:
             return push()
@@ -215,10 +216,16 @@ class Deduplication:
         if isinstance(error, UsageError):
             return  # it is refused each time
         self._failed.failed(producer, first, last)
-        if getattr(error, "ambiguous", True):
-            self._read_from = self._owner.flow.last_confirmed if self._read_from is None else self._read_from
 
     # -- reading what is stored ---------------------------------------------------------------------------------------
+
+    def _look_for_doubt(self) -> None:
+        """Appends that failed may be stored: the entries are to be read. So it is as soon as they fail: when the last
+        of them hears of it, the next ledger may be open."""
+        flow = self._owner.flow
+        if (since := flow.doubtful_from) is not None:
+            self._read_from = since if self._read_from is None else min(self._read_from, since)
+            flow.doubtful_from = None
 
     async def _load_and_go_on(self) -> None:
         try:
@@ -297,6 +304,7 @@ class Deduplication:
 
         A stream on which nobody numbers appends has no such cursor. Raises StreamFenced, Unavailable, MetadataError.
         """
+        self._look_for_doubt()
         if self._core is None:
             try:
                 state = await stored_state(self._context, self._stream, DEDUPLICATION)
@@ -359,6 +367,7 @@ class Deduplication:
     async def _save_now(self) -> None:
         async with self._turn:
             mark = self._owner.flow.last_confirmed
+            self._look_for_doubt()
             if self._read_from is not None:  # behind that there are entries whose numbers are not known
                 mark = min(mark, self._read_from)
             await asyncio.sleep(0)  # whoever was confirmed by now is in the core
@@ -375,6 +384,7 @@ class Deduplication:
             await asyncio.gather(self._loading, return_exceptions=True)
         if self._saving is not None:
             await asyncio.gather(self._saving, return_exceptions=True)
+        self._look_for_doubt()
         if self._store is None or self._core is None or self._read_from is not None:
             return
         try:

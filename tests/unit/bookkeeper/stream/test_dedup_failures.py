@@ -250,3 +250,40 @@ async def test_numbers_are_refused_while_those_before_fail_and_others_are_not(
         await stream.append(b"%d" % number, producer="p", sequence=number)
     await stream.close()
     assert await messages(bk) == [b"0", b"q0", b"q1", b"q2", *(b"%d" % number for number in range(1, 14))]
+
+
+async def test_what_fails_late_is_looked_for_though_the_next_ledger_is_open_by_then(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored twice: only entries behind those of its own ledger were read."""
+    turn, fail_rest = asyncio.Event(), late_failures.LateFailures._fail_rest
+
+    async def fail_rest_later(failures: late_failures.LateFailures) -> None:
+        await turn.wait()
+        await fail_rest(failures)
+
+    monkeypatch.setattr(late_failures, "FAILED_A_TURN", 1)
+    monkeypatch.setattr(late_failures.LateFailures, "_fail_rest", fail_rest_later)
+    bk = cluster.client(add_quorum_timeout_s=1.0, degraded_writes=False)
+    faults = StoreFaults(bk, monkeypatch)
+    stream = await bk.open_stream(NAME, settings=StreamSettings(max_pending_s=2.0))
+    await stream.append(b"0", producer="p", sequence=0)
+    faults.is_away = True
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    before = stream.append_nowait(b"-")
+    numbered = stream.append_nowait(b"1", producer="p", sequence=1)
+    with pytest.raises(MetadataUnavailable):
+        await before
+    faults.is_away = False
+    for bookie in cluster.bookies.values():
+        bookie.held = None
+    await (await cluster.client(50).open_ledger(stream.last_confirmed.ledger, recover=True)).close()
+    await stream.append(b"next")
+    assert not numbered.done()
+    turn.set()
+    with pytest.raises(MetadataUnavailable):
+        await numbered
+    await stream.append(b"1", producer="p", sequence=1)
+    await stream.close()
+    assert await messages(bk) == [b"0", b"-", b"1", b"next"]
