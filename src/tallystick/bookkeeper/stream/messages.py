@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.chunks import ChunksCore
@@ -22,8 +23,10 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
-from tallystick.errors import CorruptEntry, NoSuchPosition
+from tallystick.errors import CorruptEntry, NoSuchPosition, UsageError
 from tallystick.runtime.events import Events
+
+T = TypeVar("T")
 
 ENTRY_FORMATS = ("pulsar", "raw")
 
@@ -57,23 +60,39 @@ class Decompressor:
 
     def __init__(self, thread: SideThread) -> None:
         self._thread = thread
+        self._is_closed = False
 
     async def payload(self, entry: OpenEntry, *, max_bytes: int) -> Buffer:
         """Returns ``plain_payload``. Raises as that does."""
         is_plain = entry.compression is Compression.NONE or entry.chunk is not None
         if is_plain or not self._thread.takes(decompress_us(entry.size, entry.compression)):
             return plain_payload(entry, max_bytes=max_bytes)
-        return await self._thread.worker().run(lambda: plain_payload(entry, max_bytes=max_bytes))
+        return await self._beside(partial(plain_payload, entry, max_bytes=max_bytes))
 
     async def chunks(self, joined: bytes, chunk: Chunk, position: Position, *, max_bytes: int) -> bytes:
         """Returns ``plain_chunks``. Raises as that does."""
         if not self._thread.takes(decompress_us(chunk.size, chunk.compression)):
             return plain_chunks(joined, chunk, position=position, max_bytes=max_bytes)
-        call = partial(plain_chunks, joined, chunk, position=position, max_bytes=max_bytes)
-        return await self._thread.worker().run(call)
+        return await self._beside(partial(plain_chunks, joined, chunk, position=position, max_bytes=max_bytes))
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._thread.close()
+
+    async def _beside(self, call: Callable[[], T]) -> T:
+        """Call it on the thread, if somebody still waits for it when its turn comes: 128 MiB take some 100 ms."""
+        waiting = [call]
+
+        def run() -> T:
+            calls = () if self._is_closed else tuple(waiting)
+            if not calls:
+                raise UsageError("this client is closed")  # or nobody hears this
+            return calls[0]()
+
+        try:
+            return await self._thread.worker().run(run)
+        finally:
+            waiting.clear()
 
 
 class EntryDecoder:

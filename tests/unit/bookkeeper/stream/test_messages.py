@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -9,11 +10,18 @@ from typing import Any, cast
 import pytest
 
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry, readers_of
+from support.machines import machine
 from support.small_cluster import SmallCluster
+from support.workers import HeldWorker
 from tallystick.bookkeeper.stream import messages, reader
+from tallystick.bookkeeper.stream.encoding import EntryEncoder
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.stream.reader import StreamReaders
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.wire.compression import Compression, compress
+from tallystick.bookkeeper.wire.pulsar_messages import Buffer, OpenEntry, OutMessage, open_entry, plain_payload
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
 from tallystick.errors import CorruptEntry, UsageError
@@ -147,3 +155,35 @@ async def test_what_takes_long_is_decompressed_beside_the_loop(owner: ListedStre
 def test_a_message_shows_its_position_and_data() -> None:
     assert "Position(ledger=1, entry=2" in repr(StreamMessage(Position(1, 2), b"x"))
     assert messages.ENTRY_FORMATS == ("pulsar", "raw")
+
+
+async def test_what_nobody_waits_for_any_more_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gave up, or closes the client, does not wait for the long ones of all readers."""
+    held, made = HeldWorker(), list[int]()
+
+    def counted(entry: OpenEntry, *, max_bytes: int) -> Buffer:
+        made.append(entry.position.entry)
+        return plain_payload(entry, max_bytes=max_bytes)
+
+    monkeypatch.setattr(messages, "plain_payload", counted)
+    decompressor = messages.Decompressor(SideThread(lambda name: held, "decompress"))
+    encoder = EntryEncoder(StreamSettings(compression="zlib"), "p", machine().clock, SideThread(lambda name: held, "e"))
+    late = encoder.encode([OutMessage(bytes(4 << 20))], None, None)
+    assert isinstance(late, LateEntry)
+    entries = [open_entry(late.encode(), position=Position(1, number)) for number in range(3)]
+    left, read, closed = [asyncio.create_task(decompressor.payload(entry, max_bytes=8 << 20)) for entry in entries]
+    await asyncio.sleep(0)
+    assert len(held.given) == 3
+    left.cancel()
+    await asyncio.sleep(0)
+    held.do_one()
+    held.do_one()
+    assert len(await read) == 4 << 20 and made == [1]
+    closing = asyncio.create_task(decompressor.close())
+    await asyncio.sleep(0)
+    held.do_one()
+    held.do_one()
+    await closing
+    with pytest.raises(UsageError, match="closed"):
+        await closed
+    assert made == [1]
