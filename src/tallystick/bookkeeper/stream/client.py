@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 from collections.abc import AsyncIterator
@@ -41,6 +42,8 @@ from tallystick.runtime.log import log_listener
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
+
+ENDED_A_TURN = 256  # streams, as a client is closed: some ms
 
 
 class BookKeeper(LedgerClient):
@@ -252,8 +255,11 @@ class BookKeeper(LedgerClient):
 
     async def _close(self) -> None:
         self._cursors.close()
-        for stream in tuple(self._open_streams.values()):
-            stream.end_with_client()
+        for count, stream in enumerate(tuple(self._open_streams.values()), 1):
+            if self._open_streams.get(stream.name) is stream:  # nobody closed it meanwhile
+                stream.end_with_client()
+            if not count % ENDED_A_TURN:
+                await asyncio.sleep(0)
         self._due_times.close()
         await self._readers.close()
         await self._stream_context.encoding_thread.close()
