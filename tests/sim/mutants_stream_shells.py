@@ -37,8 +37,8 @@ STREAM_SHELL_MUTANTS = (
     _planted(
         "an append in doubt is not looked for (S1)",
         "dedup.py",
-        "            self._read_from = self._owner.flow.last_confirmed if self._read_from is None else",
-        "            _ =",
+        "            self._read_from = since if self._read_from is None else min(self._read_from, since)\n",
+        "",
         "test_dedup_failures.py::test_an_append_in_doubt_is_looked_for_before_its_repeat_is_judged",
     ),
     _planted(

@@ -1,6 +1,6 @@
 """Keep a table up to date with a stream or a topic, on a cluster of Spark: the arguments of ``tally spark ingest``.
 
-    spark-submit --master spark://host:7077 examples/ingest.py demo/flights/persistent/all delta:/shared/flights \
+    spark-submit --master spark://host:7077 examples/spark/ingest.py demo/flights/persistent/all delta:/shared/flights \
         --checkpoint /shared/flights-checkpoint
 """
 
