@@ -64,6 +64,7 @@ def _tables_equal(master: Broker, slave: Broker) -> bool:
         and theirs.get("dataVersion") == ours.get("dataVersion")
         and groups[0] == groups[1] != {}
         and offsets[0] == offsets[1]
+        and sum(offsets[0].get(f"{TOPIC}@{GROUP}", {}).values()) == 40  # the master has what was polled
         and TOPIC in topics
         and f"{TOPIC}@{GROUP}" in offsets[0]
         and "made_by_command" in groups[0]["subscriptionGroupTable"]
