@@ -145,7 +145,7 @@ def test_rows_come_once_though_the_query_is_stopped_among_roll_overs_and_trims(
 
 
 def planners() -> set[int]:
-    """The processes in which streaming queries of this session are planned."""
+    """The processes in which Spark plans streaming queries."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

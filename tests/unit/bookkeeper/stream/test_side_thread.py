@@ -66,4 +66,6 @@ async def test_the_thread_begins_with_its_first_call_and_ends_when_its_calls_hav
 
 
 async def test_a_thread_that_was_never_used_never_begins() -> None:
+    threads = threading.active_count()
     await side_thread(None).close()
+    assert threading.active_count() == threads

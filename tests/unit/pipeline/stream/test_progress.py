@@ -115,6 +115,7 @@ async def test_bookies_that_are_down_hold_up_no_batch(cluster: SmallCluster, mon
         end = await planner.latest(await planner.initial())
         await planner.commit({NAME: positions[1]})
         await cluster.down("b0", "b1", "b2")
+        assert end[NAME] > positions[1], "there is something to move, and nobody to write it to"
         async with asyncio.timeout(5):
             await planner.commit(end)
             await planner.commit(end)
