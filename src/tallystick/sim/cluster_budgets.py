@@ -16,7 +16,7 @@ BUDGETS = {
     "calls that wait for a bookie's thread": 4,
     "bytes in a bookie's memory": 512 * 1024,
     "bytes that a bookie's journal has not written": 1024 * 1024,
-    "bytes that a bookie holds for its peers": 128 * 1024,
+    "bytes that a bookie holds for its peers": 512 * 1024,  # all that writers send while it looks for their ledger
     "connections of a client to a bookie": 2,  # one for each version of the protocol
     "bytes that one end has not sent": 512 * 1024,
     "polls that a bookie holds": 64,

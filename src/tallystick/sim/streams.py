@@ -56,7 +56,6 @@ MAX_TURNS = 300_000
 STREAM_BUDGETS = {  # many ledgers are open one after another, and read while they are
     **BUDGETS,
     "open files of a bookie": 80,
-    "bytes that a bookie holds for its peers": 512 * 1024,
     "polls that a bookie holds": 200,
 }
 
