@@ -6,7 +6,8 @@ are taken only when their versions differ, and all in one step: nobody ever sees
 
 Commits that were made here while the master was away are sent to it as any client sends them, where it lacks them or
 has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does). What it refuses
-for want of room is kept, and sent again seldom (``RefusedCommitsCore``).
+for want of room is kept, and sent again seldom (``RefusedCommitsCore``). What was committed of a topic until the slave
+hears that it was deleted is forgotten: it counts messages that no topic has any more.
 """
 
 from __future__ import annotations
@@ -184,10 +185,10 @@ class MetadataSync:
         table_round = _Round(tables, proof, self._follow_status, self._clock, self._refused_commits)
         parts: tuple[tuple[str, Callable[[BrokerTables], Awaitable[None]]], ...] = (
             ("topics", table_round.topics),
+            ("queue ends", self._queue_ends(table_round)),  # and deletions: before commits to what was deleted
             ("consumer offsets", table_round.offsets),
             ("delay offsets", table_round.delays),
             ("groups", table_round.groups),
-            ("queue ends", self._queue_ends(table_round)),
         )
         failures: dict[str, str] = {}
         for part, copy in parts:
@@ -293,8 +294,12 @@ class _Round:
             if response.code in _SETTLED:
                 offsets.disown(commit)
                 self._refused_commits.taken(commit)
-            else:  # it stands in nobody's way
-                self._refused_commits.refused(commit, response.remark or f"code {response.code}")
+                continue
+            # It stands in nobody's way. If its messages are in neither log any more, they will come to neither.
+            is_beyond = offsets.is_beyond(commit.topic, commit.queue_id, commit.offset)
+            remark = response.remark or f"code {response.code}"
+            if self._refused_commits.refused(commit, remark, is_beyond=is_beyond):
+                offsets.disown(commit)
         return is_any_sent, remaining
 
     async def delays(self, tables: BrokerTables) -> None:
@@ -306,6 +311,7 @@ class _Round:
         master_ends = await self._master.queue_ends(tables.topics.all)
         await self._check()
         if (deletion := queues.learn_deletions(master_ends.deleted)) is not None:
+            await in_slices(tables.offsets.disowning(deletion.topics), self._clock)
             await worker.run(deletion.run)
         await worker.run(partial(queues.learn_ends, master_ends.ends, master_ends.at, master_ends.first))
 

@@ -14,7 +14,7 @@ cannot know whether that was consumed at the master, or in a queue that was dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 from tallystick.runtime.clock import Clock
 
 MAX_OFFSETS = 1_000_000  # a fifth of a gigabyte
+STEP_TOPICS = 100  # that are gone through in a step
 COMMITS_PER_VERSION = 500  # the version steps once in so many commits, as the original's does
 
 EndOf = Callable[[str, int], int]  # topic and queue id to the offset after the last message that is here
@@ -375,3 +376,14 @@ class Offsets:
                 if not table.get(key):
                     table.pop(key, None)
             self.dirty = True
+
+    def disowning(self, topics: Iterable[str]) -> Iterator[None]:
+        """The slave heard that topics were deleted: forget what was committed of them here until then. In steps."""
+        for count, topic in enumerate(topics, 1):
+            for key in (*self._committed_keys.of_topic(topic), *self._other_keys.of_topic(topic)):
+                if self._own.pop(key, None) is not None:
+                    self._own_resets.pop(key, None)
+                    self._note_change(key)
+                    self.dirty = True
+            if count % STEP_TOPICS == 0:
+                yield

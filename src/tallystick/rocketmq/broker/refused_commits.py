@@ -4,6 +4,9 @@ A master has room for so many offsets (``maxOffsets``), or forbids reads for a w
 new commit is sent at once. Of the refused ones ``PROBES`` are sent again in the next round, then after 30 s, 60 s and
 so on up to ten minutes, first those that were not sent for longest. When the master takes all of these, all others are
 sent.
+
+A commit may be beyond the end of the slave's own queue: that was deleted, or begins anew. If the master refuses it too,
+it is sent once more in the next round; refused again, and still beyond the end, it is never sent again.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class RefusedCommitsCore:
         self._probes: frozenset[_Place] = frozenset()
         self._taken_probes = self._refused_probes = 0  # of the probes
         self._remark = ""  # why the master refused the last one
+        # Of the refused ones: the offset that was beyond the end of the queue here when it was refused first.
+        self._beyond: dict[_Place, int] = {}
 
     @property
     def why(self) -> str:
@@ -50,27 +55,41 @@ class RefusedCommitsCore:
         if place not in self._refused:
             return True
         self._refused[place] = self._round
-        return place in self._probes
+        return place in self._probes or place in self._beyond
 
-    def refused(self, commit: OffsetCommit, remark: str) -> None:
+    def refused(self, commit: OffsetCommit, remark: str, *, is_beyond: bool = False) -> bool:
+        """The master refused a commit; ``is_beyond``: the queue at the slave ends before it, too.
+
+        Returns whether the commit is given up: it was so at the look before.
+        """
         place = _place(commit)
-        self._refused_probes += place in self._probes
-        self._refused.pop(place, None)
+        if is_beyond and self._beyond.get(place) == commit.offset:
+            self._forget(place)
+            return True
+        self._refused_probes += place in self._probes and not is_beyond
+        self._forget(place)
         self._refused[place] = self._round
+        if is_beyond:
+            self._beyond[place] = commit.offset
         self._remark = remark
+        return False
 
     def taken(self, commit: OffsetCommit) -> None:
         """The master took a commit, or will never take it."""
         place = _place(commit)
         self._taken_probes += place in self._probes
+        self._forget(place)
+
+    def _forget(self, place: _Place) -> None:
         self._refused.pop(place, None)
+        self._beyond.pop(place, None)
 
     def ended(self, now: float) -> Iterator[None]:
         """The round has looked at all commits that the master lacks. In steps, as there may be a million."""
         is_over = self._taken_probes > 0 and not self._refused_probes
         for count, place in enumerate(list(self._refused), 1):
             if is_over or self._refused[place] != self._round:  # the master has it, or it went
-                del self._refused[place]
+                self._forget(place)
             if count % STEP_PLACES == 0:
                 yield
         if self._taken_probes:

@@ -7,7 +7,7 @@ deleted at the next start. A topic of the same name may be made between any two 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
@@ -27,6 +27,11 @@ class Deletion:
         """``detached_queues`` are those that ``detach_topics`` returned for ``deletions``. Reput has the deletions
         already."""
         self._upkeep, self._queues, self._deletions, self._detached_queues = upkeep, queues, deletions, detached_queues
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Returns the names of the topics."""
+        return self._deletions.keys()
 
     def note(self) -> None:
         """THREAD. Make the deletion durable. Raises StorageError: then a crash may bring the topics back."""

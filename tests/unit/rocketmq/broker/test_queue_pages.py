@@ -10,7 +10,7 @@ from support.stores import SteppingClock
 from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import queue_pages
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.values import RequestCode, TopicConfig
+from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, TopicConfig
 
 RUNTIME = b'{"table":{"commitLogMaxOffset":"500","commitLogMinOffset":"0","dispatchBehindBytes":"0"}}'
 
@@ -41,6 +41,30 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
     assert master.asked.count(RequestCode.GET_TABLE_PAGE) >= 2
 
 
+@pytest.mark.rule("H12", "H13")
+async def test_h13_what_was_consumed_of_a_deleted_topic_counts_for_no_topic_of_its_name(
+    master: Master, slave: Slave
+) -> None:
+    """A slave that copies the log from its start serves a topic's messages until it hears that they are deleted, and
+    the counters of resets are here by then. Its commit would pass over messages that the new topic gets."""
+    slave.copy_queues()
+    for each in (master, slave):
+        each.tables.topics.put(TopicConfig("Topic", 4, 4))
+        each.tables.groups.put(GroupConfig("g"))
+    master.shelf.send(b"m", topic="Topic")
+    slave.shelf.store.append_raw(0, bytes(master.shelf.store.slice(0, 4096)))
+    slave.shelf.store.reput()
+    master.shelf.store.delete_topics(["Topic"]).run()
+    slave.tables.offsets.commit("Topic", "g", 0, 1)
+    slave.tables.offsets.commit("Other", "g", 0, 1)
+    master.refuse(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.table().offsets == {"Other@g": {0: 1}}
+    slave.tables.offsets.commit("Topic", "g", 0, 2)  # of the new topic: it stays
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.table().offsets == {"Other@g": {0: 1}, "Topic@g": {0: 2}}
+
+
 @pytest.mark.rule("H12")
 async def test_a_slave_carries_out_what_its_master_deleted(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
@@ -49,6 +73,8 @@ async def test_a_slave_carries_out_what_its_master_deleted(
     steps: list[str] = []
 
     class Deletion:
+        topics: tuple[str, ...] = ()
+
         def run(self) -> None:
             steps.append("run")
 

@@ -75,6 +75,27 @@ def test_while_some_are_taken_others_are_tried_in_each_round() -> None:
     assert told(refused_commits, lacking, 12) == []
 
 
+def test_of_those_beyond_the_end_here_all_are_told_once_more_and_given_up() -> None:
+    refused_commits, lacking = RefusedCommitsCore(), commits(5)
+    for now, is_given_up in ((0.0, False), (10.0, True)):
+        refused_commits.began(now)
+        assert all(refused_commits.is_due(commit) for commit in lacking)
+        assert {refused_commits.refused(commit, "beyond", is_beyond=True) for commit in lacking} == {is_given_up}
+        list(refused_commits.ended(now))
+    assert refused_commits.why == "" and not refused_commits._beyond
+
+
+def test_one_that_is_beyond_the_end_no_more_waits_as_the_others_do() -> None:
+    refused_commits, (lacking,) = RefusedCommitsCore(), commits(1)
+    for now, is_beyond in ((0.0, True), (10.0, False), (11.0, True)):
+        refused_commits.began(now)
+        assert refused_commits.is_due(lacking) == (now < 11)
+        assert not refused_commits.refused(lacking, "beyond", is_beyond=is_beyond)
+        list(refused_commits.ended(now))
+    told(refused_commits, [], 12)
+    assert not refused_commits._beyond
+
+
 def test_what_the_master_lacks_no_more_is_no_longer_counted() -> None:
     refused_commits = RefusedCommitsCore()
     told(refused_commits, commits(5), 0)
