@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -135,9 +135,10 @@ class BookieClient:
         """Ask how far a ledger goes, as ``ReadLacRequest`` says."""
         return self._ask_v3(bookie, ReadLacRequest(ledger), self.settings.read_timeout_s)
 
-    def write_lac(self, bookie: BookieId, ledger: LedgerId, lac: EntryId, master_key: bytes, body: bytes) -> Waiter:
-        """Tell the LAC of a ledger; ``body`` is as ``WriteLacRequest`` says."""
-        return self._ask_v3(bookie, WriteLacRequest(ledger, lac, master_key, body), self.settings.add_timeout_s)
+    def write_lac(self, bookie: BookieId, ledger: LedgerId, make: Callable[[], WriteLacRequest | None]) -> Waiter:
+        """Tell the LAC of a ledger once the connection takes it. ``make`` is called then; if it returns None, nothing
+        is sent and the waiter is cancelled."""
+        return self._v3_peer(bookie, ledger).link().ask_late(make, self.settings.add_timeout_s)
 
     def force(self, bookie: BookieId, ledger: LedgerId) -> Waiter:
         """Make durable what the bookie has acknowledged on the connection of ``deferred_adds``."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.lac_schedule import LacScheduleCore
 from tallystick.bookkeeper.ledger.owners import BookieResponse
+from tallystick.bookkeeper.ledger.wires import WriteLacRequest
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId
 from tallystick.errors import TallyError
@@ -89,22 +90,41 @@ class ExplicitLacs:
         ledger = explicit_lac.ledger
         if self._bookies.lacks_v3(bookie, ledger) or not self._core.tells(writer, bookie, ledger):
             return
-        waiter = self._bookies.write_lac(bookie, ledger, explicit_lac.lac, explicit_lac.master_key, explicit_lac.body)
+        waiter = self._bookies.write_lac(bookie, ledger, partial(self._request, writer, bookie))
         waiter.add_done_callback(partial(self._answered, bookie, ledger))
 
+    def _request(self, writer: LacWriter, bookie: BookieId) -> WriteLacRequest | None:
+        """Return what is true when it is sent: the connection may have come late, and the writer may be fenced or have
+        sent entries. None if there is nothing to tell now."""
+        explicit_lac = None if self._is_off else writer.explicit_lac()
+        if explicit_lac is None:
+            self._core.appended(writer)
+            return None
+        if bookie not in explicit_lac.bookies or not self._core.is_current(bookie, explicit_lac.ledger):
+            return None
+        return WriteLacRequest(explicit_lac.ledger, explicit_lac.lac, explicit_lac.master_key, explicit_lac.body)
+
     def _answered(self, bookie: BookieId, ledger: LedgerId, response: asyncio.Future[BookieResponse]) -> None:
-        try:
-            code = response.result().code
-            reason = None if code == Code.OK else code.name
-        except TallyError as error:
-            reason = error.message
-        writer = self._core.answered(bookie, ledger, self._clock.now(), taken=reason is None)
+        is_taken = False
+        if not response.cancelled():
+            reason = self._refusal(response)
+            is_taken = reason is None
+            if not self._is_off:
+                self._note(bookie, reason)
+        writer = self._core.answered(bookie, ledger, self._clock.now(), taken=is_taken)
         if self._is_off:
             return
-        self._note(bookie, reason)
         self._alarm.set(self._core.wake_at())
         if writer is not None and (explicit_lac := writer.explicit_lac()) and bookie in explicit_lac.bookies:
             self._tell(writer, explicit_lac, bookie)
+
+    def _refusal(self, response: asyncio.Future[BookieResponse]) -> str | None:
+        """Return why the bookie did not take a LAC, None if it did."""
+        try:
+            code = response.result().code
+        except TallyError as error:
+            return error.message
+        return None if code == Code.OK else code.name
 
     def _note(self, bookie: BookieId, reason: str | None) -> None:
         if reason is None:

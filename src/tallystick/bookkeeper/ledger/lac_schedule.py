@@ -86,6 +86,11 @@ class LacScheduleCore(Generic[Writer]):
         self._requests[key] = telling, None
         return True
 
+    def is_current(self, bookie: BookieId, ledger: LedgerId) -> bool:
+        """Return whether the request that ``tells`` allowed is to be sent still: the writer sent no entries since."""
+        telling, _ = self._requests[bookie, ledger]
+        return self._tellings.get(telling.writer) is telling
+
     def answered(self, bookie: BookieId, ledger: LedgerId, now: float, *, taken: bool) -> Writer | None:
         """The bookie took the LAC or did not. Returns the writer that has more to tell, None if there is none."""
         telling, teller = self._requests.pop((bookie, ledger))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import cast
 
 from tallystick.bookkeeper.ledger.lanes import Lane
@@ -30,6 +31,8 @@ from tallystick.runtime.events import Events
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer response is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
+MakeRequest = Callable[[], BookieRequest | None]
+
 MAX_ABANDONED = 65_536  # requests timed out and still kept, for late responses; a peer with more of them is let go
 
 
@@ -46,7 +49,7 @@ class BookieLink(asyncio.BufferedProtocol):
         wire_factory: WireFactory,
     ) -> None:
         self.bookie = bookie
-        self.alive = True
+        self.alive, self._end_reason = True, ""
         self.disconnected = asyncio.Event()  # set when there is no transport any more
         self.disconnected.set()
         self._time, self._events, self._max_frame, self._ended = RunningTime(clock), events, max_frame_bytes, ended
@@ -113,11 +116,33 @@ class BookieLink(asyncio.BufferedProtocol):
 
     def ask(self, request: BookieRequest, timeout: float) -> Waiter:
         waiter = Waiter(loop=self._loop)
+        self._ask(waiter, request, timeout)
+        return waiter
+
+    def ask_late(self, make: MakeRequest, timeout: float) -> Waiter:
+        """Ask for what ``make`` returns once the peer takes it: no sooner, as it may not be true any more by then. If
+        that is None, the waiter is cancelled."""
+        waiter = Waiter(loop=self._loop)
+        self._ask_late(waiter, make, timeout)
+        return waiter
+
+    def _ask_late(self, waiter: Waiter, make: MakeRequest, timeout: float) -> None:
+        if waiter.done():
+            return
+        if not self.alive:
+            waiter.failed([], BookieUnavailable(self._end_reason, bookie=self.bookie))
+        elif self.blocked:
+            self.when_written(self.queued_bytes, partial(self._ask_late, waiter, make, timeout))
+        elif (request := make()) is None:
+            waiter.cancel()
+        else:
+            self._ask(waiter, request, timeout)
+
+    def _ask(self, waiter: Waiter, request: BookieRequest, timeout: float) -> None:
         key, piece = self._wire.request(request)
         self._send(
             (piece,), self._outstanding.add_request(key, request.entry, waiter, self._time.now(), timeout).deadline
         )
-        return waiter
 
     def _send(self, pieces: Iterable[OutgoingPiece], deadline: float) -> None:
         for piece in pieces:
@@ -261,7 +286,7 @@ class BookieLink(asyncio.BufferedProtocol):
         """Stop for good; everything without a response is unknown."""
         if not self.alive:
             return
-        self.alive = False
+        self.alive, self._end_reason = False, reason
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -10,6 +10,8 @@ import pytest
 
 from support.fake_bookie import FakeBookie
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.ledger.bookie_peer import BookiePeer
+from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.wire import v3, v3_responses
 from tallystick.bookkeeper.wire.codes import Code
@@ -82,6 +84,62 @@ async def test_a_writer_that_ended_or_was_fenced_tells_nothing(cluster: SmallClu
         await fenced.append(b"y")
     await asyncio.sleep(1)
     assert told_all(cluster) == [[], [], []]
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """No connection of version 3 is there before it is set."""
+    gate, connect = asyncio.Event(), BookiePeer._connect
+
+    async def connect_late(peer: BookiePeer, link: BookieLink) -> None:
+        if peer._is_second:
+            await gate.wait()
+        await connect(peer, link)
+
+    monkeypatch.setattr(BookiePeer, "_connect", connect_late)
+    return gate
+
+
+async def test_p6_what_waits_for_a_connection_is_not_sent_once_the_writer_is_fenced(
+    cluster: SmallCluster, connected: asyncio.Event
+) -> None:
+    client = cluster.client()
+    fenced, busy, open_writer = [await client.create_ledger(3, write_quorum=3) for _ in range(3)]
+    for writer in (fenced, busy, open_writer):
+        await writer.append(b"x")
+    await asyncio.sleep(1)
+    async with client.open_ledger(fenced.id, recover=True):
+        pass
+    with pytest.raises(LedgerFenced):
+        await fenced.append(b"y")
+    await busy.append(b"y")
+    connected.set()
+    await asyncio.sleep(1)
+    assert [sorted(each) for each in told_all(cluster)] == [[(busy.id, 1), (open_writer.id, 0)]] * 3
+    await asyncio.sleep(60)
+    assert [len(each) for each in told_all(cluster)] == [2, 2, 2]
+    assert "explicit LAC not taken" not in cluster.kinds()
+
+
+async def test_what_waits_for_a_connection_that_fails_is_told_again(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, attempts = BookiePeer._connect, list[str]()
+
+    async def connect_at_the_third(peer: BookiePeer, link: BookieLink) -> None:
+        if peer._is_second and len(attempts) < 2:
+            await asyncio.sleep(0.1)
+            attempts.append(peer.bookie)
+            link.end("the bookie cannot be reached")
+        else:
+            await connect(peer, link)
+
+    monkeypatch.setattr(BookiePeer, "_connect", connect_at_the_third)
+    writer = await cluster.client().create_ledger(1, write_quorum=1, ack_quorum=1)
+    await writer.append(b"x")
+    await asyncio.sleep(60)
+    assert len(attempts) == 2 and cluster.kinds().count("explicit LAC not taken") == 1
+    assert told(cluster.bookies[writer.metadata.ensemble[0]]) == [(writer.id, 0)]
 
 
 async def test_while_one_is_unanswered_none_follows_and_then_the_newest(cluster: SmallCluster) -> None:

@@ -58,6 +58,16 @@ def test_a_lac_that_no_bookie_took_is_told_again_ever_more_seldom() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, MOST_WAIT_S, MOST_WAIT_S]
 
 
+def test_one_that_waits_for_a_connection_is_current_until_the_writer_sends_entries() -> None:
+    core: LacScheduleCore[str] = LacScheduleCore(1.0)
+    assert core.tells("w", "b0", 7) and core.is_current("b0", 7)
+    core.appended("w")
+    assert not core.is_current("b0", 7)
+    assert not core.tells("w", "b0", 7) and not core.is_current("b0", 7)
+    assert core.answered("b0", 7, 5.0, taken=False) == "w" and core.wake_at() is None
+    assert core.tells("w", "b0", 7) and core.is_current("b0", 7)
+
+
 def test_one_that_a_bookie_took_is_not() -> None:
     core: LacScheduleCore[str] = LacScheduleCore(1.0)
     assert core.tells("w", "b0", 7) and core.tells("w", "b1", 7)

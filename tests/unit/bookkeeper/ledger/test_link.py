@@ -11,6 +11,7 @@ import itertools
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -278,6 +279,36 @@ async def test_what_the_peer_does_not_take_waits_here_and_senders_see_it() -> No
     assert await peer.asked(1) == [(READ, 1, 5)] and not link.blocked
     peer.say((1, Code.NO_ENTRY, b""))
     assert (await waiter).code == Code.NO_ENTRY
+
+
+async def test_a_late_request_is_made_when_the_peer_takes_it() -> None:
+    peer, ready = Connected(), list[int]()
+    link = peer.link()
+
+    def make(entry: int) -> ReadRequest | None:
+        ready.append(entry)
+        return ReadRequest(1, entry) if entry < 8 else None
+
+    link.pause_writing()
+    first = link.ask(ReadRequest(1, 5), 5.0)
+    second, none, given_up = (link.ask_late(partial(make, entry), 5.0) for entry in (7, 8, 6))
+    given_up.cancel()
+    await asyncio.sleep(0)
+    assert not ready
+    link.resume_writing()
+    assert await peer.asked(2) == [(READ, 1, 5), (READ, 1, 7)]
+    assert ready == [7, 8] and none.cancelled()
+    peer.say((1, Code.NO_ENTRY, b""), (2, Code.NO_ENTRY, b""))
+    assert [(await waiter).code for waiter in (first, second)] == [Code.NO_ENTRY] * 2
+    at_once = link.ask_late(partial(make, 1), 5.0)
+    assert ready[2:] == [1]
+    link.pause_writing()
+    late = link.ask_late(partial(make, 2), 5.0)
+    link.end("it closed")
+    for waiter in (at_once, late):
+        with pytest.raises(BookieUnavailable, match="it closed"):
+            await waiter
+    assert ready[3:] == []
 
 
 async def test_a_connection_that_comes_when_its_link_has_ended_is_closed() -> None:
