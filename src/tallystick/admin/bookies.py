@@ -13,7 +13,7 @@ from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies, Versioned
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
@@ -123,10 +123,16 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
             f"by id {ledger_ids}: start it again, or delete them first",
             bookie=name,
         )
+    await _require_unbroken(driver, began)
     await _require_down(driver, name)  # it may have come back meanwhile
-    if await driver.sync() != began:  # what was read after a reconnect may be old
-        raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
+    await _require_unbroken(driver, began)
     await driver.delete_cookie(name, cookie_node.version)
+
+
+async def _require_unbroken(driver: MetadataDriver, began: Moment) -> None:
+    """Catch up with the service. Raises MetadataUnavailable after a reconnect: what was read since may be old."""
+    if await driver.sync() != began:
+        raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
 
 
 async def require_joined(driver: MetadataDriver, name: BookieId) -> None:

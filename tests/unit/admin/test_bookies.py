@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from support.lagging import Lagging
 from tallystick.admin import bookies
 from tallystick.admin.bookies import BookiePresence
 from tallystick.admin.ledgers import LedgerStatus
@@ -180,6 +181,24 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(UsageError, match="stop it first"):
         await bookies.forget_bookie(joined, "b0")
+    assert "b0" in await joined.cookies()
+
+
+async def test_nor_is_one_whose_registration_a_server_that_lags_does_not_list_yet(
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(joined.store, MemoryStore)
+    store = Lagging(joined.store.where.rpartition("/")[2])
+
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[LedgerStatus]:
+        await joined.register("b0", BookieInfo.at("127.0.0.1", 1))
+        store.lags = True
+        return
+        yield
+
+    monkeypatch.setattr(bookies, "list_ledgers", ledgers)
+    with pytest.raises(UsageError, match="stop it first"):
+        await bookies.forget_bookie(ClusterMetadata(store), "b0")
     assert "b0" in await joined.cookies()
 
 

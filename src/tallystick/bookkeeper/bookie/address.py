@@ -34,6 +34,7 @@ async def wait_for_address(
     reported_bookies: list[BookieId] = []
     try:
         async with asyncio.timeout(timeout_s):
+            await driver.sync()  # a server that lags may not list them yet
             while others := await _others(driver, bookie, address):
                 if others != reported_bookies:
                     reported_bookies = others

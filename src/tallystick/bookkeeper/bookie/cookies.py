@@ -80,10 +80,11 @@ async def check_cookies(
 ) -> bool:
     """Compare the cookies, and stamp if all is new. Returns whether it did. The folders exist and are locked.
 
-    Raises InvalidCookie, MetadataError.
+    What the metadata has is read behind a ``sync``: a server that lags may have no cookie of a bookie that was just
+    stamped, or the identity of a former cluster. Raises InvalidCookie, MetadataError.
     """
     journal, ledgers = folder_of(journal_dir), folder_of(ledger_dir)
-    expected = Cookie(bookie, (journal,), (ledgers,), await driver.instance_id())
+    expected = Cookie(bookie, (journal,), (ledgers,), (await driver.sync()).instance)
     record = await driver.read_cookie(bookie)
     service_cookie = format.decode(record.value, where="the metadata service") if record is not None else None
     folders = [_look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]

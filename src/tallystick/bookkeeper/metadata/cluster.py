@@ -279,7 +279,8 @@ class ClusterMetadata:
         return f"{self._root}/cookies/{registration.check_bookie_id(bookie)}"
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
-        node = await (await self._cluster()).get(self._cookie_path(bookie))
+        path = self._cookie_path(bookie)
+        node = (await self._synced([path])).get(path)
         return None if node is None else Versioned(node.data, node.version)
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:

@@ -203,7 +203,9 @@ class MetadataDriver(Protocol):
         then raise MetadataConflict."""
         ...
 
-    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None: ...
+    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
+        """Returns a bookie's cookie as of now (synced), None when it has none."""
+        ...
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         """Create (version None) or replace a cookie. Raises MetadataConflict."""

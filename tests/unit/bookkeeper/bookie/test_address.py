@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.bookies import Home
+from support.lagging import Lagging
 from support.ports import free_port
 from support.waiting import until
 from tallystick.bookkeeper.bookie.address import wait_for_address
@@ -54,6 +55,18 @@ async def test_one_that_left_is_waited_for_until_its_registration_ends(read_only
         await old.close()
         await waiting
         assert told == [["b1"]]
+
+
+async def test_one_that_a_server_which_lags_does_not_list_yet_is_waited_for() -> None:
+    async with cluster("address-lags") as driver:
+        old = await driver.register("b1", BookieInfo.at(*HERE))
+        told: list[list[str]] = []
+        lagging = ClusterMetadata(Lagging("address-lags"))
+        waiting = asyncio.create_task(wait_for_address(lagging, "b0", HERE, 60, told.append))
+        await until(lambda: bool(told) or waiting.done())
+        assert told == [["b1"]] and not waiting.done()
+        await old.close()
+        await waiting
 
 
 @virtual_time

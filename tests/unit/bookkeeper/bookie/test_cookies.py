@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from support.bookies import Home, adds, read, talking
-from tallystick.bookkeeper.bookie.cookies import Folder, must_stamp
+from support.lagging import Lagging
+from tallystick.bookkeeper.bookie.cookies import Folder, check_cookies, must_stamp
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.cookie import Cookie, decode, encode
 from tallystick.errors import InvalidCookie, UsageError
+from tallystick.runtime.disk import OsDisk
 
 MINE = Cookie("b0", ("/d/j/tally",), ("/d/l/tally",), "cluster-1")
 
@@ -105,6 +107,13 @@ async def test_the_refusals_of_a_bookie(home: Home) -> None:
     (home.path / "ledgers" / "tally" / "VERSION").write_bytes(stored.value)
     async with home.running():
         pass
+
+
+async def test_p9_a_bookie_beside_a_server_that_lags_has_its_cookie(home: Home) -> None:
+    """It was restarted soon after its first start, and ended itself."""
+    driver = ClusterMetadata(Lagging(home.cluster))
+    folders = str(home.path / "journal"), str(home.path / "ledgers")
+    assert not await check_cookies(driver, OsDisk(), "b0", *folders)
 
 
 async def test_the_disks_of_an_original_bookie_are_refused(tmp_path: Path) -> None:
