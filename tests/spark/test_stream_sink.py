@@ -73,7 +73,7 @@ def test_columns_become_messages_in_the_order_of_their_partition(
         first, second = reader.read()
     assert (first.key, first.data, dict(first.properties), first.event_time) == (b"k", b"v1", {"a": "1", "b": ""}, 1)
     assert (second.key, second.data, dict(second.properties), second.event_time) == (None, b"v2", {}, None)
-    assert first.producer == "app"
+    assert first.producer == "tallystick/sink/app"
 
 
 def test_many_rows_are_a_ledger_a_task(spark: SparkSession, bk: sync.BookKeeper, uri: str, name: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -31,6 +30,7 @@ from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore, Fai
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.owner import StreamOwner
+from tallystick.bookkeeper.stream.producers import has_numbers
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
 from tallystick.bookkeeper.stream.rollover import Phase
 from tallystick.bookkeeper.stream.trim import stored_state
@@ -52,7 +52,6 @@ from tallystick.errors import (
 
 READ_A_TURN = 256  # entries, before others run
 PUSHED_A_TURN = 256  # appends that waited
-_UNNUMBERED = re.compile(r"tallystick-[0-9a-f]{16}", re.ASCII)  # whose appends nobody repeats: see ``Stream``
 
 EntryFrom = Callable[[int], bytes | LateEntry]  # the entry of the messages from this number on
 Push = Callable[[], asyncio.Future[Position]]
@@ -425,7 +424,7 @@ def _take_up(core: DedupCore, entry: Entry) -> None:
         return  # it is no message, and has no number
     if opened.chunk is not None and opened.chunk.index + 1 < opened.chunk.count:
         return  # a message is there with its last chunk, and each has its number
-    if not _UNNUMBERED.fullmatch(opened.producer):
+    if has_numbers(opened.producer):
         core.stored(opened.producer, opened.sequence, opened.last_sequence, position)
 
 

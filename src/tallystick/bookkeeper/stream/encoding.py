@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tallystick.bookkeeper.stream.late_appends import LateEntry
+from tallystick.bookkeeper.stream.producers import has_numbers
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread, compress_us
 from tallystick.bookkeeper.wire.compression import Compression
@@ -58,9 +59,11 @@ class EntryEncoder:
         """Returns both if they can be those of a numbered append of ``count`` messages. Raises UsageError."""
         if producer is None or sequence is None:
             raise UsageError("producer and sequence are given together, or neither is")
-        if not producer:
+        if not text(producer, "producer"):
             raise UsageError("a producer needs a name")
-        return text(producer, "producer"), whole(sequence, "sequence", most=MAX_INT64 - count + 1)
+        if not has_numbers(producer):
+            raise UsageError("owners and sinks have such names: nobody knows their numbers again", producer=producer)
+        return producer, whole(sequence, "sequence", most=MAX_INT64 - count + 1)
 
     def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes | LateEntry:
         """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError, which

@@ -16,6 +16,7 @@ from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.opening import OpenedStream
 from tallystick.bookkeeper.stream.owned_list import terminated
 from tallystick.bookkeeper.stream.owner import StreamOwner
+from tallystick.bookkeeper.stream.producers import owner_producer
 from tallystick.bookkeeper.stream.rollover import Phase
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.state import stream_state
@@ -56,7 +57,7 @@ class Stream:
         """``released`` is called when it is closed."""
         self._context, self.name, self.settings, self._released = context, name, settings, released
         self._loop = context.context.loop
-        producer = f"tallystick-{context.context.random.getrandbits(64):016x}"
+        producer = owner_producer(context.context.random)
         self._encoder = EntryEncoder(settings, producer, context.context.clock, context.encoding_thread)
         self._owner = StreamOwner(context, name, settings, opened, due_times)
         if self._owner.stored_list.info.terminated is not None:

@@ -216,8 +216,25 @@ async def test_a_batch_of_pulsar_messages_keeps_keys_and_times(cluster: SmallClu
     async with bk.read_stream(NAME) as reader:
         messages = [message async for message in reader.read()]
     assert [(m.data, m.key, m.event_time, dict(m.properties), m.producer) for m in messages] == [
-        (b"a", "k", 5, {"p": "v"}, "app"),
-        (b"b", None, None, {}, "app"),
-        (b"c", None, None, {}, "app"),
+        (b"a", "k", 5, {"p": "v"}, "tallystick/sink/app"),
+        (b"b", None, None, {}, "tallystick/sink/app"),
+        (b"c", None, None, {}, "tallystick/sink/app"),
     ]
     assert len((await read_list(cluster)).ledgers) == 1 and messages[0].position.batch_index == 0
+
+
+async def test_rows_of_a_sink_are_no_numbers_of_a_producer_that_has_its_name(cluster: SmallCluster) -> None:
+    """What the producer appends is acknowledged, and was never stored, if they pass for it."""
+    bk = cluster.client()
+    sink = await bk.open_sink(NAME, "app", "q")
+    async with sink.attempt(0) as attempt:
+        await attempt.append_batch([b"row"] * 10)
+        written = await attempt.close()
+    await sink.commit(0, [written])
+    async with bk.open_stream(NAME, takeover=True) as stream:
+        for number in range(3):
+            assert (await stream.append(b"%d" % number, producer="app", sequence=number)).ledger > 0
+        with pytest.raises(UsageError, match="owners and sinks have such names"):
+            await stream.append(b"x", producer="tallystick/sink/app", sequence=0)
+    async with bk.read_stream(NAME) as reader:
+        assert [message.data async for message in reader.read()] == [b"row"] * 10 + [b"0", b"1", b"2"]

@@ -19,6 +19,7 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
 from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.marks import custom_metadata
+from tallystick.bookkeeper.stream.producers import sink_producer
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote, encode_note
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
@@ -62,9 +63,8 @@ class SinkAttempt:
 
     def __init__(self, context: StreamContext, ticket: SinkTicket, note: AttemptNote) -> None:
         self._context, self._ticket, self._note = context, ticket, note
-        self._encoder = EntryEncoder(
-            ticket.settings, ticket.application, context.context.clock, context.encoding_thread
-        )
+        producer = sink_producer(ticket.application)
+        self._encoder = EntryEncoder(ticket.settings, producer, context.context.clock, context.encoding_thread)
         self._writer: LedgerWriter | None = None
         self._messages: list[OutMessage] = []
         self._bytes = 0  # of these
