@@ -63,8 +63,10 @@ async def _switch(context: StreamContext, stream: str) -> None:
         await require_ours(context, stream, stored.value)
         noted = await context.catalog.going(stream)
         ended = with_ends(stored.value, await recover_ledgers(context, stream, stored.value))
-        dropped = [each.ledger for each in ended if not each.entries]
-        info = as_sink(replace(stored.value, ledgers=tuple(each for each in ended if each.entries)))
+        # The newest one stays though nothing was stored there: cursors may be behind all lower ids, and an attempt may
+        # have drawn one of these. So its ledger is copied.
+        dropped = [each.ledger for each in ended[:-1] if not each.entries]
+        info = as_sink(replace(stored.value, ledgers=tuple(each for each in ended if each.ledger not in dropped)))
         if await _stored(context, stream, info, stored, noted=dropped):
             context.deletions.add(stream, unlisted([*noted, *dropped], info))
     finally:
