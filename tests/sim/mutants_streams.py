@@ -265,7 +265,7 @@ STREAM_MUTANTS = (
     ),
     _planted(
         "of a batch only the first number is known (S1)",
-        "dedup.py",
+        "numbers.py",
         "core.stored(opened.producer, opened.sequence, opened.last_sequence, position)",
         "core.stored(opened.producer, opened.sequence, opened.sequence, position)",
         "S1",

@@ -12,45 +12,35 @@ producer: a repeat of it would pass for stored behind them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
-from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.dedup_core import AppendStatus, DedupCore, FailedNumbers
-from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.late_appends import LateEntry
+from tallystick.bookkeeper.stream.numbers import NumbersImage, read_numbers, recover_numbers
 from tallystick.bookkeeper.stream.owner import StreamOwner
-from tallystick.bookkeeper.stream.producers import has_numbers
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
 from tallystick.bookkeeper.stream.rollover import Phase
 from tallystick.bookkeeper.stream.trim import stored_state
-from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
-from tallystick.bookkeeper.wire.pulsar_messages import open_entry
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.errors import (
-    CorruptEntry,
     EarlierAppendFailed,
     NoSuchCursor,
     NoSuchStream,
-    PositionTrimmed,
     StreamFenced,
     StreamFull,
     TallyError,
     UsageError,
 )
 
-READ_A_TURN = 256  # entries, before others run
 PUSHED_A_TURN = 256  # appends that waited
 
 EntryFrom = Callable[[int], bytes | LateEntry]  # the entry of the messages from this number on
@@ -64,27 +54,6 @@ class _Waiting(NamedTuple):
     future: asyncio.Future[Position]
     size: int
     numbers: tuple[str, int, int] | None  # producer, first and last
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """What is saved: a ``CursorImage``."""
-
-    kept: CursorState
-    ranges: int = 0
-    resets: int = 0
-
-    def state(self) -> CursorState:
-        return self.kept
-
-    def snapshot(self, most_ranges: int) -> CursorState:
-        return self.kept
-
-    def prepare(self) -> Iterator[None]:
-        return iter(())
-
-    def encoded(self) -> bytes:
-        return encode_cursor_state(self.kept)
 
 
 class Deduplication:
@@ -287,10 +256,10 @@ class Deduplication:
                 return
             try:
                 if self._core is None:
-                    self._store, state = await self._recover()
+                    self._store, state = await recover_numbers(self._context, self._stream, self._owner.lease)
                     core.restored(state.properties)
                     read_from = self._saved_mark = state.mark
-                await self._read(core, read_from, Position(ledger, 0))
+                await read_numbers(self._context, self._stream, core, read_from, Position(ledger, 0))
             except (NoSuchStream, NoSuchCursor) as error:
                 raise StreamFenced("somebody deletes this stream", stream=self._stream) from error
             self._core = core
@@ -318,41 +287,7 @@ class Deduplication:
         if self._saved_mark < up_to:
             await self._save_now()
 
-    async def _recover(self) -> tuple[CursorStore, CursorState]:
-        context, catalog = self._context, self._context.catalog
-        try:
-            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
-        except NoSuchCursor:
-            await catalog.write_cursor(
-                self._stream, DEDUPLICATION, CursorInfo(NO_LEDGER, CursorState(EARLIEST)), MISSING
-            )
-            node = await catalog.read_cursor(self._stream, DEDUPLICATION)
-            context.context.events.emit("numbers read from entries", stream=self._stream)
-        store = CursorStore(context, self._stream, DEDUPLICATION, self._owner.lease, node)
-        return store, await store.recover()
-
-    async def _read(self, core: DedupCore, mark: Position, until: Position) -> None:
-        """Take up the numbers of the entries behind ``mark`` and before ``until``."""
-        readers = self._context.readers
-        stream_list = await readers.lists.open(self._stream)
-        walk = EntryWalk(self._context.ledgers, stream_list, lambda position, error: None)
-        start = None if mark == EARLIEST else Position(mark.ledger, mark.entry + 1)
-        try:
-            await stream_list.sync()
-            while True:
-                try:
-                    return await _read_on(core, walk, start, until)
-                except PositionTrimmed as error:  # meanwhile
-                    start = error.first
-        finally:
-            await walk.close()
-            stream_list.release()
-
     # -- saving -------------------------------------------------------------------------------------------------------
-
-    def _numbers(self, mark: Position) -> _Numbers:
-        assert self._core is not None
-        return _Numbers(CursorState(mark, properties=self._core.highest))
 
     async def _save(self) -> None:
         try:
@@ -370,9 +305,9 @@ class Deduplication:
             if self._read_from is not None:  # behind that there are entries whose numbers are not known
                 mark = min(mark, self._read_from)
             await asyncio.sleep(0)  # whoever was confirmed by now is in the core
-            unsaved, store = self._unsaved, self._store
-            assert store is not None, "the numbers were read"
-            await store.save(self._numbers(mark))
+            unsaved, store, core = self._unsaved, self._store, self._core
+            assert store is not None and core is not None, "the numbers were read"
+            await store.save(NumbersImage.of(core, mark))
             self._saved_mark = mark
             self._unsaved -= unsaved
 
@@ -387,7 +322,8 @@ class Deduplication:
         if self._store is None or self._core is None or self._read_from is not None:
             return
         try:
-            await self._store.close(self._numbers(self._owner.flow.last_confirmed), is_saved=not self._unsaved)
+            numbers = NumbersImage.of(self._core, self._owner.flow.last_confirmed)
+            await self._store.close(numbers, is_saved=not self._unsaved)
         except StreamFenced:
             pass  # the next owner reads it itself
         except TallyError as error:
@@ -404,28 +340,6 @@ class Deduplication:
         self._waiting_bytes = 0
         if self._store is not None:
             self._store.abort()
-
-
-async def _read_on(core: DedupCore, walk: EntryWalk, start: Position | None, until: Position) -> None:
-    count = 0
-    async with contextlib.aclosing(walk.entries(start, until, is_exact=False, follow=False)) as entries:
-        async for entry in entries:
-            _take_up(core, entry)
-            count += 1
-            if count % READ_A_TURN == 0:
-                await asyncio.sleep(0)
-
-
-def _take_up(core: DedupCore, entry: Entry) -> None:
-    position = Position(entry.ledger, entry.id)
-    try:
-        opened = open_entry(entry.data, position=position)
-    except CorruptEntry:
-        return  # it is no message, and has no number
-    if opened.chunk is not None and opened.chunk.index + 1 < opened.chunk.count:
-        return  # a message is there with its last chunk, and each has its number
-    if has_numbers(opened.producer):
-        core.stored(opened.producer, opened.sequence, opened.last_sequence, position)
 
 
 def _copy_of(source: asyncio.Future[Position], future: asyncio.Future[Position]) -> asyncio.Future[Position]:

@@ -10,7 +10,7 @@ import pytest
 from support.small_cluster import SmallCluster
 from support.streams import StoreFaults
 from tallystick.bookkeeper.ledger.read import Entry
-from tallystick.bookkeeper.stream import dedup
+from tallystick.bookkeeper.stream import numbers
 from tallystick.bookkeeper.stream.append_flow import AppendFlow
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.cursor_store import CursorStore
@@ -53,13 +53,13 @@ async def test_numbers_are_saved_now_and_then(cluster: SmallCluster, monkeypatch
     assert node.ledger >= 0, "a cursor ledger has them"
     stream.abort()
     read: list[int] = []
-    take_up = dedup._take_up
+    take_up = numbers._take_up
 
     def seen(core: DedupCore, entry: Entry) -> None:
         read.append(entry.id)
         take_up(core, entry)
 
-    monkeypatch.setattr(dedup, "_take_up", seen)
+    monkeypatch.setattr(numbers, "_take_up", seen)
     stream = await cluster.client(2).open_stream(NAME, takeover=True)
     assert await stream.append(b"again", producer="p", sequence=8) != EARLIEST
     assert 0 < len(read) < 9, "what came behind the last save alone"

@@ -273,3 +273,36 @@ async def test_a_ledger_whose_id_was_drawn_before_an_owner_came_and_went_is_behi
         await stream.append(b"b")
     await other.stream_context.deletions.done()
     assert await payloads(cluster) == [b"a", b"b"] and await notes(cluster) == []
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+async def test_numbers_of_an_owner_that_died_outlive_what_sinks_trim(cluster: SmallCluster, is_saved: bool) -> None:
+    bk, other = cluster.client(1), cluster.client(2)
+    settings = StreamSettings(retention_s=0)
+    if is_saved:
+        async with bk.open_stream(NAME) as stream:
+            await stream.append(b"0", producer="p", sequence=0)
+    stream = await bk.open_stream(NAME)
+    await stream.append(b"1", producer="p", sequence=1)
+    stream.abort()
+    sink = await other.open_sink(NAME, "app", "q", switch=True, settings=settings)
+    for batch in range(2):
+        async with sink.attempt(batch) as attempt:
+            await attempt.append(b"row")
+            written = await attempt.close()
+        await sink.commit(batch, [written])
+    await asyncio.sleep(1)
+    assert len(await sink.trim()) >= 2, "those of the owner, and the first of the batches"
+    async with other.open_stream(NAME, takeover=True) as stream:
+        for number in range(2):
+            await stream.append(b"again", producer="p", sequence=number)
+    async with other.read_stream(NAME) as reader:
+        assert [message.data async for message in reader.read()] == [b"row"]
+
+
+async def test_a_stream_on_which_nobody_numbers_appends_is_not_read_for_sinks(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME) as stream:
+        await stream.append(b"a")
+    await bk.open_sink(NAME, "app", "q", switch=True)
+    assert await bk.stream_context.catalog.cursors(NAME) == []

@@ -1,7 +1,8 @@
 """How an application begins to write a stream: it records its run, and whoever it was before commits no more.
 
 1. Read the list, as of now; make an empty one where there is none.
-2. An owner's stream stays an owner's, unless it is to be switched: then take the lease, close what is open.
+2. An owner's stream stays an owner's, unless it is to be switched: then take the lease, close what is open, save the
+   numbers of its appends.
 3. The record must be of the same query: another one has lost its checkpoint.
 4. A run that was recorded and is over does not begin again: another one goes on.
 5. Compare-and-set the list: sinks write it, and this run of the application goes on.
@@ -15,6 +16,7 @@ from dataclasses import replace
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.numbers import save_numbers
 from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_same_run, require_sink
@@ -22,7 +24,7 @@ from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.bookkeeper.wire.stream_values import StreamInfo
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, StreamFenced
 
@@ -67,6 +69,9 @@ async def _switch(context: StreamContext, stream: str) -> None:
         # have drawn one of these. So its ledger is copied.
         dropped = [each.ledger for each in ended[:-1] if not each.entries]
         info = as_sink(replace(stored.value, ledgers=tuple(each for each in ended if each.ledger not in dropped)))
+        # Those of an owner that died: what sinks trim is not read any more.
+        last = max((Position(each.ledger, each.entries - 1) for each in ended if each.entries), default=EARLIEST)
+        await save_numbers(context, stream, lease, last)
         if await _stored(context, stream, info, stored, noted=dropped):
             context.deletions.add(stream, unlisted([*noted, *dropped], info))
     finally:

@@ -205,7 +205,7 @@ def _found(info: StreamInfo, batch: Batch) -> Committed:
 
 
 async def _keeps_nothing(position: Position) -> None:
-    """Entries of a sink's stream say nothing that is kept elsewhere."""
+    """Entries of sinks have no numbers, and those of an owner were saved before sinks wrote the stream."""
 
 
 async def _gives_way_to_nobody() -> None:
