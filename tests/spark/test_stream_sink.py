@@ -6,14 +6,22 @@ import itertools
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StringType, StructField, StructType
 
 from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.errors import StreamFenced
+from tallystick.pipeline.stream import sink
+from tallystick.pipeline.stream.sink import StreamFollowingWriter
+from tallystick.pipeline.stream.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,3 +225,42 @@ def test_a_task_that_fails_once_and_is_tried_again_stores_nothing_twice(
 
 def read_or_none(bk: sync.BookKeeper, name: str) -> list[bytes]:
     return read(bk, name) if name in list(bk.streams("spark/sink")) else []
+
+
+class FirstTask:
+    """Instead of Spark's context of a task: the first one of batch 0 of a run."""
+
+    def __init__(self, run: str) -> None:
+        self._locals = {
+            "sql.streaming.queryId": "query",
+            "spark.jobGroup.id": run,
+            "streaming.sql.batchId": "0",
+        }
+
+    def partitionId(self) -> int:
+        return 0
+
+    def attemptNumber(self) -> int:
+        return 0
+
+    def getLocalProperty(self, name: str) -> str:
+        return self._locals[name]
+
+
+def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
+    bk: sync.BookKeeper, uri: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SinkOptions.parse({"uri": uri, "stream": name}, {}, follows=True)
+    rows = pa.RecordBatch.from_pydict({"value": ["row"]})
+    writers: list[StreamFollowingWriter] = []
+    parts: list[list[WriterCommitMessage | None]] = []
+    for run in ("first", "second"):
+        monkeypatch.setattr(sink, "_task", partial(FirstTask, run))
+        writers.append(StreamFollowingWriter(options, StructType([StructField("value", StringType())])))
+        parts.append([writers[-1].write(iter([rows]))])
+    with pytest.raises(StreamFenced, match="run second goes on"):
+        writers[0].commit(parts[0], 0)
+    writers[1].commit(parts[1], 0)
+    with pytest.raises(StreamFenced, match="run second goes on"):
+        writers[0].commit(parts[0], 0)
+    assert read(bk, name) == [b"row"]

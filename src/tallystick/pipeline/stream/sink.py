@@ -4,7 +4,8 @@ A task writes a ledger of its own; what it has of few rows it hands to the drive
 one. A commit, on the driver, splices the ledgers of a batch into the stream's list (bookkeeper/stream/splice). Spark
 repeats tasks, runs them twice, and commits a batch again after a restart: the stream's record says what is stored.
 
-An application's *query* is the query's id, which comes back with its checkpoint; a *run* is one start of it.
+An application's *query* is the query's id, which comes back with its checkpoint; a *run* is one start of it. It begins
+with the first task of its first batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.opening import read_or_create
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
+from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.errors import CheckpointLost, UsageError
@@ -124,6 +126,13 @@ async def _existing(bk: BookKeeper, stream: str) -> None:
     await read_or_create(bk.stream_context, stream, ListCodec())
 
 
+async def _begun(bk: BookKeeper, options: SinkOptions, ticket: SinkTicket) -> StreamSink:
+    """The ticket's run goes on, and those before it are over."""
+    return await bk.open_sink(
+        ticket.stream, ticket.application, ticket.query, run=ticket.run, switch=options.switch, settings=ticket.settings
+    )
+
+
 async def _aborted(attempt: SinkAttempt) -> None:
     attempt.abort()
 
@@ -133,9 +142,7 @@ async def _committed(
 ) -> None:
     """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone."""
     ticket = parts[0].ticket
-    sink = await bk.open_sink(
-        ticket.stream, ticket.application, ticket.query, run=ticket.run, switch=options.switch, settings=ticket.settings
-    )
+    sink = await _begun(bk, options, ticket)
     if follows and batch < sink.batch:
         raise CheckpointLost(
             f"batch {batch} of application {ticket.application} comes again, and batch {sink.batch} is committed: its "
@@ -186,6 +193,10 @@ class StreamFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
             query, run = _local("sql.streaming.queryId"), _local("spark.jobGroup.id")
             application = self.options.application or query
             ticket = SinkTicket(self.options.stream, application, query, run, self.options.settings)
+            if _task().partitionId() == 0:
+                # Not only with its first commit: a driver that was stopped before that would end the one that took its
+                # place, when it goes on.
+                worker(WriteCluster(self.options.uri)).ask(lambda bk: _begun(bk, self.options, ticket))
             return self.write_part(iterator, ticket, int(_local("streaming.sql.batchId")))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
