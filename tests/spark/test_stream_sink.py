@@ -20,7 +20,7 @@ from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.errors import StreamFenced
 from tallystick.pipeline.stream import sink
-from tallystick.pipeline.stream.sink import StreamFollowingWriter
+from tallystick.pipeline.stream.sink import StreamBatchWriter, StreamFollowingWriter
 from tallystick.pipeline.stream.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.spark
 
 _NUMBERS = itertools.count()
 FEW = StreamSettings(max_entries_per_ledger=10)
+VALUE = StructType([StructField("value", StringType())])
 
 
 @pytest.fixture
@@ -256,7 +257,7 @@ def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
     parts: list[list[WriterCommitMessage | None]] = []
     for run in ("first", "second"):
         monkeypatch.setattr(sink, "_task", partial(FirstTask, run))
-        writers.append(StreamFollowingWriter(options, StructType([StructField("value", StringType())])))
+        writers.append(StreamFollowingWriter(options, VALUE))
         parts.append([writers[-1].write(iter([rows]))])
     with pytest.raises(StreamFenced, match="run second goes on"):
         writers[0].commit(parts[0], 0)
@@ -264,3 +265,22 @@ def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
     with pytest.raises(StreamFenced, match="run second goes on"):
         writers[0].commit(parts[0], 0)
     assert read(bk, name) == [b"row"]
+
+
+def test_a_version_that_is_left_out_is_said(
+    bk: sync.BookKeeper, uri: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sink, "_task", partial(FirstTask, "no query"))
+    for version in (4, 5, 4, 5):
+        options = SinkOptions.parse(
+            {"uri": uri, "stream": name, "txnappid": "app", "txnversion": str(version)}, {}, follows=False
+        )
+        writer = StreamBatchWriter(options, VALUE)
+        writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"value": [f"{version}"]})]))])
+    assert read(bk, name) == [b"4", b"5"]
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "left out" in line] == [
+        f"tally-stream: txnVersion {version} of app is left out, with all its rows: the last one that {name} has of it "
+        "is 5. Versions ascend"
+        for version in (4, 5)
+    ]

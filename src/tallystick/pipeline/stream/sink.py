@@ -28,6 +28,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.errors import CheckpointLost, UsageError
 from tallystick.pipeline.codes import coded
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
 from tallystick.pipeline.worker import TaskWorker, worker
@@ -159,7 +160,12 @@ async def _committed(
             for part in parts:
                 await attempt.append_batch(part.rows)
             ledgers.append(await attempt.close())
-    await sink.commit(batch, ledgers)
+    if (await sink.commit(batch, ledgers)).was_stored and not follows:
+        note(
+            "tally-stream",
+            f"txnVersion {batch} of {ticket.application} is left out, with all its rows: the last one that "
+            f"{ticket.stream} has of it is {sink.batch}. Versions ascend",
+        )
     await sink.trim()
     await sink.sweep()
 
