@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEW_BYTES = 512 * 1024  # of a task's rows go to the driver: a ledger of their own costs more
+ALL_FEW_BYTES = 32 * 1024 * 1024  # about what the driver gets of all tasks, whose number no task knows
 _BATCH = "batch"  # the query of batches, which have none
 
 
@@ -96,12 +97,14 @@ class _Part:
         self._worker, self._ticket, self._place = task_worker, ticket, place
         self._rows: list[OutMessage] = []
         self._bytes = 0
+        # Of n tasks the driver gets ALL_FEW_BYTES * (1 + ln(n / 64)) at most: 190 MiB of 10,000.
+        self._few_bytes = min(FEW_BYTES, ALL_FEW_BYTES // (place[1] + 1))
         self._attempt: SinkAttempt | None = None
 
     def add(self, rows: list[OutMessage]) -> None:
         self._rows += rows
         self._bytes += sum([row.size for row in rows])
-        if self._attempt is None and self._bytes > FEW_BYTES:
+        if self._attempt is None and self._bytes > self._few_bytes:
             self._attempt = self._worker.ask(self._begin)
         if (attempt := self._attempt) is not None:
             some, self._rows = self._rows, []

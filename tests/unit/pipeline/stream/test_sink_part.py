@@ -9,7 +9,7 @@ import pytest
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
-from tallystick.pipeline.stream.sink import FEW_BYTES, _Part
+from tallystick.pipeline.stream.sink import ALL_FEW_BYTES, FEW_BYTES, _Part
 
 
 class Desk:
@@ -32,3 +32,16 @@ def test_rows_are_few_by_all_that_they_have(row: OutMessage) -> None:
     assert desk.count == 0
     part.add([row] * (FEW_BYTES // 1000 - 400))
     assert desk.count == 2, "it begins an attempt, and hands the rows over"
+
+
+def test_what_the_driver_gets_of_very_many_tasks_is_bounded() -> None:
+    row, desk = OutMessage(bytes(1000)), Desk()
+    worker: Any = desk
+    handed_over = 0
+    for partition in range(0, 2000, 20):
+        part = _Part(worker, SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings()), (0, partition, 0))
+        desk.count = 0
+        while not desk.count:
+            part.add([row])
+            handed_over += row.size  # at most: the last one is in a ledger
+    assert handed_over * 20 < 5 * ALL_FEW_BYTES, "and 30 times as much before"
