@@ -122,6 +122,10 @@ class Deduplication:
         """Returns where a stored message is. Returns ``-1:-1`` where nobody knows that."""
         return EARLIEST if self._core is None else self._core.position_of(producer, number)
 
+    def positions_of(self, producer: str, first: int, count: int) -> list[Position]:
+        """The same of so many messages."""
+        return [EARLIEST] * count if self._core is None else self._core.positions_of(producer, first, count)
+
     def _push(self, producer: str, first: int, last: int, entry_from: EntryFrom) -> asyncio.Future[Position]:
         core = self._core
         assert core is not None, "the numbers were read"
@@ -133,8 +137,7 @@ class Deduplication:
             earlier = self._pending.get((producer, last), self._newest[producer][0])
             earlier.add_done_callback(lambda done: self._repeat(done, future, producer, last))
         else:
-            while first < last and core.check(producer, first) is not AppendStatus.NEW:
-                first += 1
+            first = core.first_new(producer, first)
             self._require_order(core, producer, first, last)
             entry = self._owner.flow.append(entry_from(first))
             core.pushed(producer, last)

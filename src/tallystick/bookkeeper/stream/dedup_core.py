@@ -18,12 +18,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.bookkeeper.stream.dedup_places import DedupPlaces
+from tallystick.bookkeeper.wire.stream_values import Position
 
 MOST_PRODUCERS = (
     10_000  # whose numbers are kept; those that were silent longest go first (brokerDeduplicationMaxNumberOfProducers)
 )
-POSITIONS_KEPT = 10_000  # of the newest appends of all producers together
+PLACES_KEPT = 10_000  # of the newest entries of all producers together
 
 
 class AppendStatus(enum.Enum):
@@ -75,11 +76,11 @@ class FailedNumbers:
 class DedupCore:
     """See the module. Appends of one stream are stored in the order in which they were pushed."""
 
-    def __init__(self, *, most_producers: int = MOST_PRODUCERS, positions_kept: int = POSITIONS_KEPT) -> None:
-        self._most_producers, self._positions_kept = most_producers, positions_kept
+    def __init__(self, *, most_producers: int = MOST_PRODUCERS, places_kept: int = PLACES_KEPT) -> None:
+        self._most_producers = most_producers
         self._stored: OrderedDict[str, int] = OrderedDict()  # the highest, the producer that was silent longest first
         self._pushed: dict[str, int] = {}  # the highest that is on its way, of producers that have any
-        self._positions: OrderedDict[tuple[str, int], Position] = OrderedDict()
+        self._places = DedupPlaces(places_kept)
 
     @property
     def highest(self) -> Mapping[str, int]:
@@ -103,7 +104,15 @@ class DedupCore:
 
     def position_of(self, producer: str, sequence: int) -> Position:
         """Returns where a stored append is. Returns EARLIEST where that is not known any more."""
-        return self._positions.get((producer, sequence), EARLIEST)
+        return self._places.of(producer, sequence, 1)[0]
+
+    def positions_of(self, producer: str, first: int, count: int) -> list[Position]:
+        """The same of so many numbers."""
+        return self._places.of(producer, first, count)
+
+    def first_new(self, producer: str, first: int) -> int:
+        """Returns the first number from this one on that is neither stored nor on its way."""
+        return max(first, self._stored.get(producer, -1) + 1, self._pushed.get(producer, -1) + 1)
 
     def pushed(self, producer: str, last: int) -> None:
         """Appends with numbers up to ``last`` are on their way."""
@@ -115,10 +124,7 @@ class DedupCore:
         self._stored.move_to_end(producer)
         if self._pushed.get(producer, -1) <= last:
             self._pushed.pop(producer, None)
-        kept = self._positions_kept
-        for number in range(max(first, last - kept + 1), last + 1):
-            place = position if first == last else Position(position.ledger, position.entry, number - first)
-            self._positions.setdefault((producer, number), place)  # the first position counts
+        self._places.add(producer, first, last, position)
         self._bound()
 
     def failed(self, producer: str, last: int) -> None:
@@ -129,5 +135,3 @@ class DedupCore:
     def _bound(self) -> None:
         while len(self._stored) > self._most_producers:
             self._stored.popitem(last=False)
-        while len(self._positions) > self._positions_kept:
-            self._positions.popitem(last=False)

@@ -183,7 +183,7 @@ class Stream:
             self._owner.flow.wake()
         ledger, entry, _ = await future
         if self._dedup is not None and producer is not None and sequence is not None:
-            return [self._dedup.position_of(producer, sequence + index) for index in range(len(batch))]
+            return self._dedup.positions_of(producer, sequence, len(batch))
         return [Position(ledger, entry, index if len(batch) > 1 else -1) for index in range(len(batch))]
 
     def state(self) -> dict[str, Any]:

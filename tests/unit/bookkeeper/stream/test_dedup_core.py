@@ -92,12 +92,22 @@ def test_the_producer_that_was_silent_longest_is_forgotten_first() -> None:
     ]
 
 
-def test_positions_are_bounded_also_those_of_one_long_batch() -> None:
-    core = DedupCore(positions_kept=4)
+def test_places_are_bounded_and_those_of_a_long_batch_are_one() -> None:
+    core = DedupCore(places_kept=4)
     core.stored("p", 0, 1_000_000_000, Position(1, 0))
     assert core.position_of("p", 1_000_000_000) == Position(1, 0, 1_000_000_000)
+    for entry in range(1, 5):
+        core.stored("q", entry, entry, Position(1, entry))
     assert core.position_of("p", 5) == EARLIEST
     assert core.check("p", 5) is AppendStatus.STORED
+
+
+def test_confirming_a_long_batch_costs_what_a_short_one_does() -> None:
+    core, before = DedupCore(), time.process_time()
+    for entry in range(1000):
+        core.stored("p", entry * 100_000, entry * 100_000 + 99_999, Position(1, entry))
+        assert core.first_new("p", entry * 100_000 + 7) == (entry + 1) * 100_000
+    assert time.process_time() - before < 1.0, "100 million messages; each for itself took a minute"
 
 
 def test_a_number_of_a_producer_that_was_forgotten_is_new_and_awaited_by_nobody() -> None:
