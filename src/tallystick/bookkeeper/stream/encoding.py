@@ -52,6 +52,9 @@ class EntryEncoder:
     def checked(self, given: object) -> OutMessage:
         """Returns the OutMessage, or that of bytes. Raises UsageError for what is no message."""
         if isinstance(given, OutMessage):
+            is_data_alone = given.key is None and given.event_time_ms is None and given.properties is NO_PROPERTIES
+            if is_data_alone and type(given.data) is bytes:
+                return given  # nobody can change it
             return self.message(given.data, given.key, given.event_time_ms, given.properties)
         return self.message(given)
 

@@ -79,3 +79,12 @@ async def test_a_late_entry_counts_with_all_that_was_given() -> None:
     long = OutMessage(b"", key="k" * 1000, properties={"name": "v" * 1000})
     entry = encoder.encode([long] * count, None, None)
     assert isinstance(entry, LateEntry) and entry.size >= count * 2000
+
+
+def test_what_its_caller_can_still_change_is_copied_and_nothing_else() -> None:
+    encoder = EntryEncoder(StreamSettings(), "owner", Wall(), THREAD)
+    plain, data, properties = OutMessage(b"a"), bytearray(b"a"), {"p": "v"}
+    assert encoder.checked(plain) is plain
+    copies = [encoder.checked(OutMessage(data)), encoder.checked(OutMessage(b"a", properties=properties))]  # type: ignore[arg-type]  # users do
+    data[0], properties["p"] = 0, "w"
+    assert [(each.data, dict(each.properties)) for each in copies] == [(b"a", {}), (b"a", {"p": "v"})]
