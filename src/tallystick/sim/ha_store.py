@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival, PutRequest, PutResult
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.runtime.disk import Buffer
 from tallystick.sim.invariants import Violation
 
@@ -49,8 +50,8 @@ class SeenStore(MessageStore):
 
     log: LogWatcher
 
-    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
-        before, puts = self.end, super().put(put_requests)
+    def put(self, put_requests: Sequence[PutRequest], sink: SinkIdentity | None = None) -> list[PutResult]:
+        before, puts = self.end, super().put(put_requests, sink)
         self.log.took(before, put_requests, puts)
         return puts
 

@@ -16,6 +16,7 @@ from tallystick.rocketmq.broker.offset_requests import OffsetRequests
 from tallystick.rocketmq.broker.page_requests import PageRequests
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.reset_requests import ResetRequests
+from tallystick.rocketmq.broker.sink_requests import SinkRequests
 from tallystick.rocketmq.broker.topic_requests import TopicRequests
 from tallystick.rocketmq.broker.upkeep_requests import UpkeepRequests
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -38,7 +39,7 @@ OF_SLAVES = frozenset(
 
 _PROCESSORS = (
     TopicRequests, GroupRequests, OffsetRequests, MessageRequests, BrokerRequests, ResetRequests, UpkeepRequests,
-    PageRequests,
+    PageRequests, SinkRequests,
 )  # fmt: skip
 
 

@@ -44,6 +44,8 @@ from tallystick.rocketmq.broker.send_checks import SendChecks
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.sink_checks import SinkChecks
+from tallystick.rocketmq.broker.sink_requests import SINKS, SinkPages
 from tallystick.rocketmq.broker.store_folder import lock_folder, open_store
 from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.ha.acks import Settle
@@ -257,7 +259,11 @@ class Broker:
             locks=self._lock_file.locks,
             ha_status=self._ha_status,
             saves=self._saver,
-            tables_by_name={OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
+            tables_by_name={
+                OFFSETS: OffsetPages(tables.offsets),
+                QUEUE_ENDS: QueuePages(store),
+                SINKS: SinkPages(store),
+            },
             counts=self.counts,
             when_announced=self._when_announced,
             deletions=self._deletions,
@@ -294,6 +300,7 @@ class Broker:
             self.log,
             send_checks=send_checks,
             send_back=SendBack(settings, store, parts.topics, parts.groups),
+            sink_checks=SinkChecks(store),
             saves=parts.saves,
             counts=self.counts,
             events=parts.events,

@@ -31,6 +31,7 @@ from tallystick.rocketmq.store.rebuilder import Rebuilder
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival, PutRequest, PutResult
 from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.runtime.outside import Outside
 
 RETRY_S = 1.0  # after reput was stopped, by a full disk for example
@@ -160,10 +161,10 @@ class BrokerLog:
         self._rebuilder.start()
         self._dispatch()
 
-    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
-        """Append all messages of a tick at once."""
+    def put(self, put_requests: Sequence[PutRequest], sink: SinkIdentity | None = None) -> list[PutResult]:
+        """Append all messages of a tick at once; ``sink`` is the identity of the last one, if it is one of a sink."""
         before = self.store.end
-        puts = self.store.put(put_requests)
+        puts = self.store.put(put_requests, sink)
         if self.store.end > before or self.store.failure is not None:
             self._appended()
         return puts

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPagePart
 from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.sink_requests import SINKS
 from tallystick.rocketmq.broker.table_parts import ConfigsRead, OffsetsRead, check_count
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import in_slices
+from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     DelayTable,
@@ -49,6 +53,7 @@ TOTALS = {
 }
 
 Body = bytes | bytearray | memoryview
+_decode_sinks = msgspec.json.Decoder(list[SinkBatch]).decode
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,23 @@ class MasterTables:
                     {(key.topic, key.queue_id): value.max_offset for key, value in stats.queues.items()}
                 )
         return queue_ends
+
+    async def sinks(self, most: int) -> list[SinkBatch]:
+        """Returns how far all sinks have come, at most ``most`` partitions; nothing of an original, which knows no
+        sinks."""
+        rows = list[SinkBatch]()
+        try:
+            async for is_first, body in self.pages(SINKS):
+                rows = [] if is_first else rows
+                try:
+                    rows += _decode_sinks(body)
+                except msgspec.DecodeError as error:
+                    raise RemoteProtocolError(f"the master's table of sinks is none: {error}") from error
+                check_count(sum(len(row.partitions) for row in rows), most, "sinks: maxSinkPartitions here allows")
+        except BrokerError as error:
+            if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        return rows
 
     async def log_end(self) -> int:
         """Returns the offset at which the master's log ends."""

@@ -31,6 +31,7 @@ from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import SLICE_S, in_slices
 from tallystick.rocketmq.store.deletion import Deletion
+from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
@@ -56,6 +57,11 @@ class MasterQueues(Protocol):
     def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None: ...
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int, first: int | None) -> None: ...
+
+    def learn_sinks(self, rows: Iterable[SinkBatch], /) -> None: ...
+
+    @property
+    def most_sinks(self) -> int: ...
 
 
 @dataclass
@@ -189,6 +195,7 @@ class MetadataSync:
             ("consumer offsets", table_round.offsets),
             ("delay offsets", table_round.delays),
             ("groups", table_round.groups),
+            ("sinks", self._sinks(table_round)),
         )
         failures: dict[str, str] = {}
         for part, copy in parts:
@@ -206,6 +213,13 @@ class MetadataSync:
             if queues is not None and worker is not None and is_due:
                 await table_round.queue_ends(queues, worker, tables)
                 self._ends_due = self._clock.now() + ORIGINAL_ENDS_S
+
+        return copy
+
+    def _sinks(self, table_round: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
+        async def copy(tables: BrokerTables) -> None:
+            if self._queues is not None:
+                await table_round.sinks(self._queues)
 
         return copy
 
@@ -314,6 +328,11 @@ class _Round:
             await in_slices(tables.offsets.disowning(deletion.topics), self._clock)
             await worker.run(deletion.run)
         await worker.run(partial(queues.learn_ends, master_ends.ends, master_ends.at, master_ends.first))
+
+    async def sinks(self, queues: MasterQueues) -> None:
+        rows = await self._master.sinks(queues.most_sinks)
+        await self._check()
+        queues.learn_sinks(rows)
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

@@ -16,6 +16,7 @@ from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.send_checks import REGION, REGION_NAME, TRACE, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
+from tallystick.rocketmq.broker.sink_checks import RepeatedSend, SinkChecks, SinkSend
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
@@ -26,6 +27,7 @@ from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.own_headers import SendBackResponse
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
@@ -34,6 +36,7 @@ SENDS = frozenset(
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_SINK_BATCH,
         RequestCode.CONSUMER_SEND_MSG_BACK,
     )
 )
@@ -41,11 +44,13 @@ PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is long
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # responses that wait for disk or slaves; more sends are refused until they are fewer
 _PendingSend = tuple[Reply, Command, CheckedSend]
+_Check = CheckedSend | SinkSend | ExistingCopy | RepeatedSend | Refusal
 # A response; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
 _WaitingResponse = tuple[Reply, Command, bool, int | None]
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
+_SINK_BATCH = int(RequestCode.SEND_SINK_BATCH)
 _OK, _SUCCESS = PutStatus.PUT_OK, int(ResponseCode.SUCCESS)
 _CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
 
@@ -58,8 +63,8 @@ class SendLog(Protocol):
         """Whether the responses to sends wait, unless their messages opt out."""
         ...
 
-    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
-        """Append all messages at once."""
+    def put(self, put_requests: Sequence[PutRequest], sink: SinkIdentity | None = None) -> list[PutResult]:
+        """Append all messages at once; ``sink`` is the identity of the last one, if it is one of a sink."""
         ...
 
     def wait(self, end: int) -> Settled:
@@ -76,6 +81,7 @@ class Sends:
         *,
         send_checks: SendChecks,
         send_back: SendBack,
+        sink_checks: SinkChecks,
         saves: Saves,
         counts: BrokerCounts,
         events: Events,
@@ -88,13 +94,8 @@ class Sends:
     ) -> None:
         """No record is longer than ``file_bytes``. ``refusal()`` returns why the log takes no messages, or None.
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
-        self._log, self._send_checks, self._send_back, self._saves, self._counts = (
-            log,
-            send_checks,
-            send_back,
-            saves,
-            counts,
-        )
+        self._log, self._saves, self._counts = log, saves, counts
+        self._send_checks, self._send_back, self._sink_checks = send_checks, send_back, sink_checks
         self._events, self._standing, self._refusal, self._fresh = events, standing, refusal, fresh
         self._refusals = Refusals(events)
         self.handlers: Mapping[int, Handler] = dict.fromkeys(SENDS, self.take)
@@ -112,9 +113,15 @@ class Sends:
 
     def take(self, link: Link, command: Command, reply: Reply) -> None:
         """Check a send and note it for the next append; ``put`` is due at the end of the turn."""
+        if command.code == _SINK_BATCH:
+            self.put()  # it is judged by all that is stored before it
         checked_send = self._check(link, command)
-        if isinstance(checked_send, ExistingCopy):
+        if isinstance(checked_send, ExistingCopy | RepeatedSend):
             self._wait_for(checked_send, command, reply)
+            return
+        if isinstance(checked_send, SinkSend):
+            self._pending_sends.append((reply, command, checked_send.checked_send))
+            self.put(checked_send.last)
             return
         if not isinstance(checked_send, CheckedSend):
             self._counts.sends_refused += 1
@@ -130,22 +137,22 @@ class Sends:
         if self._pending_messages >= PUT_MESSAGES or self._pending_bytes >= PUT_BYTES:
             self.put()
 
-    def put(self) -> None:
-        """Append the pending sends, in order."""
+    def put(self, sink: SinkIdentity | None = None) -> None:
+        """Append the pending sends, in order; ``sink`` is the identity of the last message, if it is one of a sink."""
         sends, self._pending_sends = self._pending_sends, []
         self._pending_messages = self._pending_bytes = 0
         if not sends:
             return
         try:
-            self._put(sends)
+            self._put(sends, sink)
         except Exception as error:  # a bug of ours: the peers get a response all the same
             self._events.emit("request failed", reason=repr(error), requests=len(sends))
             for reply, command, _ in sends:
                 if reply.due:
                     reply(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
-    def _put(self, sends: Sequence[_PendingSend]) -> None:
-        puts = self._log.put([checked_send.put_request for _, _, checked_send in sends])
+    def _put(self, sends: Sequence[_PendingSend], sink: SinkIdentity | None) -> None:
+        puts = self._log.put([checked_send.put_request for _, _, checked_send in sends], sink)
         waiting_responses: list[_WaitingResponse] = []
         end = 0
         may_wait, fresh = self._log.waits, self._fresh
@@ -194,7 +201,7 @@ class Sends:
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
 
-    def _check(self, link: Link, command: Command) -> CheckedSend | ExistingCopy | Refusal | None:
+    def _check(self, link: Link, command: Command) -> _Check | None:
         if self._standing.is_slave:
             return REJECTED
         if self._waiting_count >= MAX_WAITING:
@@ -208,20 +215,25 @@ class Sends:
                 host = encode_host(address, int(port))
                 if link.alive:  # else ``closed`` was called
                     self._hosts[link] = host
-            return self._send_checks.check(command, link.peer, host)
+            checked_send = self._send_checks.check(command, link.peer, host)
+            if command.code == _SINK_BATCH and isinstance(checked_send, CheckedSend):
+                return self._sink_checks.check(checked_send)
+            return checked_send
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, error.message, checked=False)
         except Exception as error:  # a bug of ours: this one send fails, not those of its tick
             self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
-    def _wait_for(self, existing_copy: ExistingCopy, command: Command, reply: Reply) -> None:
-        """Wait for an existing copy alone: disk and slaves may have it for long, though they lack later messages."""
-        response, is_fresh = command.response(_SUCCESS), existing_copy.topic in self._fresh
+    def _wait_for(self, existing: ExistingCopy | RepeatedSend, command: Command, reply: Reply) -> None:
+        """Wait for what is stored alone: disk and slaves may have it for long, though they lack later messages."""
+        copy = existing.offset if isinstance(existing, ExistingCopy) else None
+        fields = existing.fields if isinstance(existing, RepeatedSend) else None
+        response, is_fresh = command.response(_SUCCESS, None, fields), existing.topic in self._fresh
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(existing_copy.end, [(reply, response, is_fresh, existing_copy.offset)])
+            self._wait(existing.end, [(reply, response, is_fresh, copy)])
         elif is_fresh:
             self._send_saved(reply, response)
         else:

@@ -21,12 +21,14 @@ from tallystick.rocketmq.wire.message_ids import UniqueKeys
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, UNIQ_KEY, WAIT, decode_batch, decode_properties
 from tallystick.rocketmq.wire.registration import topic_places
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.sink_identity import SINK, SINK_MARK, without_identity
 from tallystick.rocketmq.wire.values import (
     COMPRESSION_MASK,
     DLQ_PREFIX,
     RETRY_PREFIX,
     TRANSACTION_MASK,
     Perm,
+    RequestCode,
     ResponseCode,
     SysFlag,
     TopicConfig,
@@ -40,7 +42,7 @@ MAX_BATCH = 14_000  # messages: the response has an id of each in its header, an
 
 _NOT_OF_CLIENTS = ~(int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK)
 _NOT_OF_HOSTS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # the store knows better
-_TRANSACTION = int(TRANSACTION_MASK)
+_TRANSACTION, _SINK_BATCH = int(TRANSACTION_MASK), int(RequestCode.SEND_SINK_BATCH)
 _UNIQ_KEY, _WAIT = UNIQ_KEY + "\x01", WAIT + "\x01"
 _WAIT_TRUE = f"\x02{_WAIT}true\x02"
 _TIMERS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DEL_UNIQKEY")
@@ -88,7 +90,7 @@ class SendChecks:
         self._broker_properties = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
     def check(self, command: Command, peer: str, born_host: bytes) -> CheckedSend | Refusal:
-        """Check a SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE. Raises RemoteProtocolError."""
+        """Check a SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_SINK_BATCH. Raises RemoteProtocolError."""
         header = read_send(command)
         if not command.body:
             return Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body", checked=False)
@@ -199,6 +201,8 @@ class SendChecks:
         if len(put_request.messages) > self._most_members:
             remark = f"the batch has more than the {self._most_members} messages that one may have here"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if command.code != _SINK_BATCH and SINK_MARK in b"".join([own for _, _, own in put_request.messages]):
+            put_request.messages = [(flag, body, without_identity(own)) for flag, body, own in put_request.messages]
         return CheckedSend(put_request, _waits_for_store(properties), value_of(properties, _UNIQ_KEY))
 
     def _retry(self, put_request: PutRequest, header: SendHeader, version: int, peer: str) -> Refusal | None:
@@ -229,7 +233,7 @@ class SendChecks:
         level = properties_by_name.pop(DELAY, "0")
         if not is_retry and level.removeprefix("+").lstrip("0").isdecimal():  # more than 0
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"delayed messages are not supported: DELAY is {level}")
-        for name in (REGION, TRACE, CLUSTER, "POP_CK"):
+        for name in (REGION, TRACE, CLUSTER, "POP_CK", SINK):  # an identity is of the message that it was copied from
             properties_by_name.pop(name, None)
         return "".join([f"{name}\x01{value}\x02" for name, value in properties_by_name.items()])
 
@@ -262,7 +266,7 @@ def _waits_for_store(properties: str) -> bool:
 
 
 def _has_broker_properties(properties: str) -> bool:
-    """Whether a property may be there that means something to a broker. Eight searches cost less than one parse."""
+    """Whether a property may be there that means something to a broker. Nine searches cost less than one parse."""
     return (
         "DELAY\x01" in properties
         or "TRAN_MSG\x01" in properties
@@ -272,6 +276,7 @@ def _has_broker_properties(properties: str) -> bool:
         or "CLUSTER\x01" in properties
         or "MSG_REGION\x01" in properties
         or "TRACE_ON\x01" in properties
+        or "TALLY_SINK\x01" in properties
     )
 
 

@@ -30,7 +30,9 @@ from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateF
 from tallystick.rocketmq.store.rebuild import Rebuild
 from tallystick.rocketmq.store.recovery import LogRecovery, recover_log
 from tallystick.rocketmq.store.reput import Reput
+from tallystick.rocketmq.store.scan import chunks, find_record
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.sink_table import SinkTable
 from tallystick.rocketmq.store.synced import SyncedFile, SyncRecord
 from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.clock import Clock
@@ -56,6 +58,7 @@ class StoreParts:
     checkpoint: CheckpointFile
     sidecar: SyncedFile
     state: QueueStateFile
+    sinks: SinkTable
     has_told_ends: bool  # of a master's: the next checkpoint has the queues that go on behind them
 
 
@@ -102,6 +105,7 @@ class StoreOpening:
             queue_state.deletions, queue_state.forgotten_up_to, queue_state.deletions_told_by
         )
         rebuild = opening.rebuild(queue_state, log, queues, index, reput)
+        sinks = self._sinks(notes, log)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
         notes.state_file.append(self._batch(queue_state, queues, index, rebuild, log, dispatch_from))
@@ -126,7 +130,7 @@ class StoreOpening:
             queues_read=not notes.are_trusted and not notes.are_there,
         )
         state_file, checkpoint = notes.state_file, notes.checkpoint
-        return StoreParts(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file, bool(told_ends))
+        return StoreParts(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file, sinks, bool(told_ends))
 
     # The log
 
@@ -208,6 +212,28 @@ class StoreOpening:
                 effect="their messages are read again; all queues are built again from the log",
             )
         return earlier
+
+    def _sinks(self, notes: Notes, log: CommitLog) -> SinkTable:
+        """The table of sinks as the last checkpoint has it, with what the log has behind that. A table that says more
+        than the log has is none: the log is read from its beginning. Only a store that knew of no sinks is not."""
+        queue_state, sinks = notes.queue_state, SinkTable(self._settings)
+        start = queue_state.sinks_end if notes.are_trusted else 0 if notes.are_there else -1
+        if start < 0:
+            start = log.end
+        elif start > log.end or not notes.are_trusted or not sinks.load(queue_state.sinks.values(), log.end):
+            start, sinks = log.first, SinkTable(self._settings)
+        start = max(start, log.first)
+        if not sinks.rows():
+            queue_state.sinks = {}
+        queue_state.sinks_end = start
+        while start < log.end:
+            for chunk in chunks(log.files, start):
+                sinks.dispatched(chunk.run, chunk.offset)
+                start = chunk.end
+            next_record = find_record(log.files, start) if start < log.end else None
+            start = log.end if next_record is None else next_record
+        sinks.forget(queue_state.deletions)
+        return sinks
 
     def _dispatch(self, reput: Reput, end: int) -> None:
         """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very

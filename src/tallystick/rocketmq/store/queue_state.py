@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tallystick.codec.checksum import crc32c
+from tallystick.rocketmq.store.sink_table import Key, SinkBatch
 from tallystick.runtime.disk import Disk, File, read_file
 
 QUEUE_STATE = "tally-queues"
@@ -98,6 +99,9 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     master_first: int | bool | None = None
     deletions_told_by: str = ""  # of a slave: the process of the master that told of those behind the log's end
     drop_from: int = -1  # files of the log from here up to ``log_first`` are being deleted; -1: none are
+    sinks: list[SinkBatch] = []  # how far sinks have come whose messages are stored once
+    removed_sinks: list[Key] = []
+    sinks_end: int = -1  # records before this physical offset are in ``sinks``; -1: of a version that had none
 
 
 @dataclass
@@ -122,6 +126,8 @@ class QueueState:
     master_first: int | None = None
     deletions_told_by: str = ""
     drop_from: int = -1
+    sinks: dict[Key, SinkBatch] = field(default_factory=dict)
+    sinks_end: int = -1
 
     @property
     def ends_known(self) -> bool:
@@ -132,7 +138,7 @@ class QueueState:
     def take(self, batch: Batch) -> None:
         """Apply the next batch."""
         if batch.whole:
-            self.queues, self.deletions, self.ends, self.index = {}, {}, {}, None
+            self.queues, self.deletions, self.ends, self.index, self.sinks = {}, {}, {}, None, {}
             self.number = max(self.number, batch.number)
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begin_offset, self.ends_at = batch.log_first, batch.begin_offset, batch.ends_at
@@ -142,7 +148,10 @@ class QueueState:
             batch.forgotten_up_to,
         )
         self.master_first, self.deletions_told_by = batch.master_first, batch.deletions_told_by
-        self.drop_from = batch.drop_from
+        self.drop_from, self.sinks_end = batch.drop_from, batch.sinks_end
+        removed_sinks = set(batch.removed_sinks)
+        self.sinks = {key: row for key, row in self.sinks.items() if key not in removed_sinks}
+        self.sinks |= {row.key: row for row in batch.sinks}
         self.forget(batch.removed_queues)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
@@ -189,6 +198,7 @@ class QueueState:
             master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
             drop_from=self.drop_from,
+            sinks_end=self.sinks_end,
         )
         return msgspec.structs.replace(nothing, **fields)
 
@@ -216,6 +226,8 @@ class QueueState:
             master_first=self.master_first,
             deletions_told_by=self.deletions_told_by,
             drop_from=self.drop_from,
+            sinks=list(self.sinks.values()),
+            sinks_end=self.sinks_end,
         )
 
 

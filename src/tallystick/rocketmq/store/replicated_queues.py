@@ -8,7 +8,7 @@ on which the slave becomes a master.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.appender import Appender
@@ -16,6 +16,7 @@ from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import StoreParts
 from tallystick.rocketmq.store.queue_state import QueueState
+from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.runtime.events import Events
 
@@ -48,6 +49,7 @@ class ReplicatedQueues:
         deleted_topics.forget_before(self._log.first)
         deleted_topics.make_room(self._dispatched_for_good)
         deleted_topics.add(deletions)
+        self._parts.sinks.forget(deletions)
         with self._reput.lock:
             detached_queues = self._queues.detach_topics(deletions)
         for topic in deletions:
@@ -102,6 +104,17 @@ class ReplicatedQueues:
         its log begins, None if it did not say so. Raises StorageError."""
         rows = [(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)]
         self._upkeep.note(ends=rows, ends_at=at, master_first=first)
+
+    @property
+    def most_sinks(self) -> int:
+        """Returns how many partitions of sinks there may be."""
+        return self._parts.sinks.most
+
+    def learn_sinks(self, rows: Iterable[SinkBatch]) -> None:
+        """As a slave, take over how far sinks have come, of messages that are here or were before its log begins."""
+        deleted_topics = self._reput.deleted_topics
+        kept = [row for row in rows if all(last.end > deleted_topics.get(row.topic) for last in row.partitions)]
+        self._parts.sinks.learn(kept, self._reput.offset)
 
     @property
     def ends_known(self) -> bool:

@@ -21,6 +21,7 @@ from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
+from tallystick.rocketmq.store.sink_table import SinkTable
 from tallystick.rocketmq.store.units import UNIT, Unit
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
@@ -59,6 +60,7 @@ class Reput:
         self.last_ms = 0  # the store time of the last one
         self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
+        self.sinks: SinkTable | None = None  # settable: which learns of each record; a master's knows already
         self.deleted_topics = DeletedTopics({})
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
@@ -196,6 +198,8 @@ class Reput:
         if self._index is not None and dispatched_count:
             self._add_keys(self._index, run, keys, physicals, now_ms)
         self.last_ms = run.store_timestamps[dispatched_count - 1] if dispatched_count else self.last_ms
+        if self.sinks is not None:
+            self.sinks.dispatched(run, self.offset)
         return arrivals, dispatched_count
 
     def _take(self, group: _Group, run: RecordRun, units: list[Unit], start: int, end: int) -> int:

@@ -46,6 +46,8 @@ class StoreSettings:
     memory_bytes: int = 0  # of the machine; 0 asks it
     memory_percent: int = 40  # how much of it holds new messages (accessMessageInMemoryMaxRatio)
     max_query_count: int = 64  # messages of one query by key (maxMsgsNumBatch)
+    max_sink_partitions: int = 100_000  # of all sinks whose messages are stored once (maxSinkPartitions, ours)
+    sink_expire_days: int = 30  # how long a sink is remembered that sends nothing (sinkExpireDays, ours)
     max_open_files: int = 1024  # files and views of the log, of queues and index together, open at a time
     # A slave's part of a log becomes a master's though nobody told it where queues end (queueEndsMayBeUnknown, ours).
     ends_may_be_unknown: bool = False
@@ -146,6 +148,8 @@ KEYS = Part(
         "maxTransferCountOnMessageInDisk": Key("max_count_on_disk", keyfile.integer),
         "accessMessageInMemoryMaxRatio": Key("memory_percent", keyfile.integer),
         "maxMsgsNumBatch": Key("max_query_count", keyfile.integer),
+        "maxSinkPartitions": Key("max_sink_partitions", keyfile.integer),
+        "sinkExpireDays": Key("sink_expire_days", keyfile.integer),
         "offsetCheckInSlave": Key("offset_check_in_slave", keyfile.flag),
         "queueEndsMayBeUnknown": Key("ends_may_be_unknown", keyfile.flag),
     },

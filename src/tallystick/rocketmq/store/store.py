@@ -29,6 +29,7 @@ from tallystick.rocketmq.store.units import UNIT
 from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.rocketmq.store.values import Arrival, GetResult, PutRequest, PutResult, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Buffer, Disk
@@ -61,6 +62,7 @@ class MessageStore:
             disk, directory=directory, settings=settings, events=events, parts=parts, borders=self._borders
         )
         self.replicated = ReplicatedQueues(parts, self._appender, self._upkeep, events)
+        self.sinks = parts.sinks
         self._slave = False  # see ``take_role``
 
     @classmethod
@@ -88,6 +90,7 @@ class MessageStore:
         """From now on: a slave dispatches all it has, ends its queues where its last messages are, and leaves the
         offsets of its readers alone. A slave's store is ``promote``d before it is a master's."""
         self._slave = slave
+        self._reput.sinks = self.sinks if slave else None
         if slave:
             self.replicated.retreat()
         self._appender.not_before(self._reput.last_ms)
@@ -174,11 +177,22 @@ class MessageStore:
 
     # Writing.
 
-    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
-        """Append all messages of a tick at once. Returns a result for each request; a flush makes them durable."""
+    def put(self, put_requests: Sequence[PutRequest], sink: SinkIdentity | None = None) -> list[PutResult]:
+        """Append all messages of a tick at once. Returns a result for each request; a flush makes them durable.
+
+        ``sink`` is the identity of the last message, where it is one of a sink.
+        """
         if not self.writeable:
             return [PutResult(PutStatus.SERVICE_NOT_AVAILABLE) for _ in put_requests]
-        return self._appender.put(put_requests, self._clock.wall_ms())
+        if sink is None:
+            return self._appender.put(put_requests, self._clock.wall_ms())
+        with self.sinks.lock:
+            puts = self._appender.put(put_requests, self._clock.wall_ms())
+            if (put := puts[-1]).status is PutStatus.PUT_OK:
+                last = put_requests[-1]
+                place = last.queue_id, put.queue_offset + len(put.offsets) - 1, put.end
+                self.sinks.put(last.topic, sink, place, put.store_timestamp)
+        return puts
 
     def append_raw(self, offset: int, data: Buffer) -> int:
         """As a slave: bytes of the master's log, exactly at the end; an empty store begins anywhere. The new end.
@@ -325,6 +339,7 @@ class MessageStore:
         Raises StorageError when the disk fails; a full one is no failure.
         """
         try:
+            self.sinks.expire(now_ms)
             self._upkeep.save()
             self._log.prepare_next()
         except DiskFull as error:

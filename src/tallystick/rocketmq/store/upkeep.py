@@ -77,6 +77,7 @@ class Upkeep:
                 alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
                 if parts.has_told_ends:
                     fields.setdefault("ends", [])
+                fields |= self._sink_fields(flushed_end)
                 self._append(
                     dispatched=dispatched,
                     log_first=self._log_first,
@@ -93,6 +94,17 @@ class Upkeep:
             self._mark(queues, files)
             raise
         self._note_log(dispatched, last_ms, flushed_end, index_ms)
+
+    def _sink_fields(self, flushed_end: int) -> dict[str, object]:
+        """What is to be noted of sinks, if it is durable. A slave's table has what was dispatched, a master's what was
+        appended."""
+        parts = self._parts
+        with parts.sinks.lock:
+            end = parts.log.end if parts.reput.sinks is None else parts.reput.offset
+            changes = parts.sinks.changes(end, flushed_end)
+        if changes is None:
+            return {}
+        return {"sinks": changes.rows, "removed_sinks": changes.removed_keys, "sinks_end": changes.end}
 
     def note(self, **fields: object) -> None:
         """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""

@@ -358,6 +358,26 @@ class TablePageResponse(Header, frozen=True, kw_only=True):
     next: Int64 | None = None
 
 
+class SinkStateHeader(Header, frozen=True, kw_only=True):
+    """Of GET_SINK_STATE, ours alone: how far an application has come in a topic. ``application`` is as
+    ``SinkIdentity`` has it."""
+
+    topic: str
+    application: str
+    partition: Int32
+
+
+class SinkStateResponse(Header, frozen=True, kw_only=True):
+    """The newest batch of the application, and the last message of the partition in it; None where there is none."""
+
+    query: str | None = None
+    batch: Int64 | None = None
+    partitions: Int64 | None = None
+    brokers: str | None = None
+    sequence: Int64 | None = None
+    queue_id: Int32 | None = None
+
+
 class ConfigResponse(Header, frozen=True):
     """To GET_BROKER_CONFIG."""
 

@@ -112,7 +112,9 @@ class RequestCode(enum.IntEnum):
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
     GET_BROKER_HA_STATUS = 907
-    GET_TABLE_PAGE = 31_001  # ours alone; binary headers have two bytes for a code
+    GET_TABLE_PAGE = 31_001  # ours alone, as what follows; binary headers have two bytes for a code
+    SEND_SINK_BATCH = 31_002
+    GET_SINK_STATE = 31_003
 
 
 class ResponseCode(enum.IntEnum):
@@ -139,6 +141,12 @@ class ResponseCode(enum.IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     GO_AWAY = 1500
+    # Ours alone, to what a sink of ours sends:
+    SINK_GAP = 31_101  # messages before this one are missing
+    SINK_DIFFERS = 31_102  # another message has this number
+    SINK_PARTITIONS = 31_103  # the batch was begun with another number of partitions
+    SINK_QUERY = 31_104  # another query, or a later batch, is recorded
+    SINK_FULL = 31_105  # the broker has as many sinks as it may
 
 
 class PutStatus(enum.Enum):

@@ -17,12 +17,14 @@ from tallystick.rocketmq.broker.saves import OnSaved, SendCommand
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
 from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.sendback import ExistingCopy, SendBack
+from tallystick.rocketmq.broker.sink_checks import SinkChecks
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import PutRequest, PutResult
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.rocketmq.wire.values import PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
@@ -53,7 +55,7 @@ class FakeLog:
         self.statuses: list[PutStatus] = []
         self.at_once: PutStatus | None = None
 
-    def put(self, put_requests: Sequence[PutRequest]) -> list[PutResult]:
+    def put(self, put_requests: Sequence[PutRequest], sink: SinkIdentity | None = None) -> list[PutResult]:
         self.puts.append(len(put_requests))
         statuses = self.statuses or [PutStatus.PUT_OK] * len(put_requests)
         return [PutResult(status, [100 * i], 100 * i + 100, i, 1) for i, status in enumerate(statuses)]
@@ -113,6 +115,7 @@ class Desk:
             self.log,
             send_checks=cast("SendChecks", FakeSendChecks()),
             send_back=cast("SendBack", FakeSendBack()),
+            sink_checks=cast("SinkChecks", None),
             saves=self.saves,
             counts=self.counts,
             events=Events(self.told.append),
@@ -174,14 +177,14 @@ def test_the_answer_to_the_largest_batch_fits_a_header(monkeypatch: pytest.Monke
     desk = Desk(host=host)
     monkeypatch.setattr(FakeSendChecks, "key", "\x01" * MAX_PROPERTIES_BYTES)
     offsets = [2**62] * MAX_BATCH
-    monkeypatch.setattr(desk.log, "put", lambda put_requests: [PutResult(PutStatus.PUT_OK, offsets, 100, 0, 1)])
+    monkeypatch.setattr(desk.log, "put", lambda put_requests, sink: [PutResult(PutStatus.PUT_OK, offsets, 100, 0, 1)])
     desk.handle(b"now")
     assert len(encode(desk.link.sent[0])) > 33 * MAX_BATCH and desk.link.codes == [0]
 
 
 def test_a_bug_in_an_append_answers_those_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
-    monkeypatch.setattr(desk.log, "put", lambda put_requests: 1 / 0)
+    monkeypatch.setattr(desk.log, "put", lambda put_requests, sink: 1 / 0)
     desk.handle(b"a", b"b")
     assert desk.link.codes == [1, 1] and [event.kind for event in desk.told] == ["request failed"]
     monkeypatch.undo()
@@ -210,7 +213,7 @@ def test_a_bug_behind_an_append_answers_nobody_twice(monkeypatch: pytest.MonkeyP
 def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     batch, refused = PutResult(PutStatus.PUT_OK, [0, 40], 100, 0, 2), PutResult(PutStatus.UNKNOWN_ERROR, [], 0, 0, 0)
-    monkeypatch.setattr(desk.log, "put", lambda put_requests: [batch, refused, batch])
+    monkeypatch.setattr(desk.log, "put", lambda put_requests, sink: [batch, refused, batch])
     for _ in range(2):
         desk.handle(b"a", b"b", b"c")
     counts = desk.counts

@@ -1,0 +1,112 @@
+"""The checks of what a sink of ours sends (SEND_SINK_BATCH, ours alone): each message is stored once, in its order.
+
+The request is a batch whose messages have identities (``SinkIdentity``) that follow each other. What is stored already
+is passed over; a batch of such messages alone waits for disk and slaves as if it were stored now. A message behind a
+gap is refused: those before it are under way, or lost, and would be taken for stored. An original answers the code with
+"not supported".
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from tallystick.codec.records import Content
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker.refusals import Refusal
+from tallystick.rocketmq.broker.send_checks import CheckedSend
+from tallystick.rocketmq.store.sink_table import SinkPartition, SinkState
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.wire.headers import SendResponse
+from tallystick.rocketmq.wire.record import UNIQ_KEY, IndexType, decode_message, decode_properties
+from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity, identity_of
+from tallystick.rocketmq.wire.values import ResponseCode
+
+_STEPS = 16  # of a search for a message that is stored already: it is done in one turn of the loop
+_EVER_MS = (1 << 62) - 1
+
+
+class SinkSend(NamedTuple):
+    """A batch, or the rest of one, that is to be stored at once. ``last`` is the identity of its last message."""
+
+    checked_send: CheckedSend
+    last: SinkIdentity
+
+
+class RepeatedSend(NamedTuple):
+    """A batch that is stored already, before the physical offset ``end``: the response waits for that."""
+
+    topic: str
+    end: int
+    fields: dict[str, str]
+
+
+class SinkChecks:
+    """Checks one request at a time, by all that is stored before it."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def check(self, checked_send: CheckedSend) -> SinkSend | RepeatedSend | Refusal:
+        """Check a batch that may be stored otherwise. Raises RemoteProtocolError for messages that are none of a
+        sink."""
+        put_request = checked_send.put_request
+        messages = put_request.messages
+        first, last = _identity(messages[0]), _identity(messages[-1])
+        if first[:5] != last[:5] or last.sequence - first.sequence != len(messages) - 1:
+            raise RemoteProtocolError("the messages of a sink do not follow each other", first=first, last=last)
+        sinks, topic = self._store.sinks, put_request.topic
+        state = sinks.find(topic, first.application)
+        newest: SinkPartition | None = None
+        if state is not None:
+            refusal = objection(state, first)
+            if refusal is not None:
+                return refusal
+            if state.batch == first.batch:
+                newest = state.partitions.get(first.partition)
+        expected = 0 if newest is None else newest.sequence + 1
+        if first.sequence > expected:
+            return Refusal(ResponseCode.SINK_GAP, f"message {expected} of the partition comes next: {first.text}")
+        repeated_count = expected - first.sequence
+        if newest is not None and 0 < repeated_count <= len(messages):
+            again = _identity(messages[repeated_count - 1])
+            if again.crc != newest.crc:
+                return Refusal(ResponseCode.SINK_DIFFERS, f"another message is stored under this number: {again.text}")
+        if newest is not None and repeated_count >= len(messages):
+            return RepeatedSend(
+                topic, newest.end, self._fields(topic, put_request.queue_id, messages[0], first, newest)
+            )
+        if newest is None and not sinks.room:
+            return Refusal(ResponseCode.SINK_FULL, "this broker has all the sinks that it may (maxSinkPartitions)")
+        put_request.messages = messages[repeated_count:]
+        return SinkSend(checked_send, last)
+
+    def _fields(
+        self, topic: str, queue_id: int, message: Content, first: SinkIdentity, newest: SinkPartition
+    ) -> dict[str, str]:
+        """Returns the fields of a response. The offset is that of the first message, or -1 if it is not found soon."""
+        queue_offset = newest.queue_offset if first.sequence == newest.sequence else -1
+        key = decode_properties(message[2]).get(UNIQ_KEY)
+        if queue_offset < 0 and key is not None:
+            records = self._store.look_for(topic, key, 1, 0, _EVER_MS, IndexType.UNIQUE)
+            for record in filter(None, islice(records, _STEPS)):
+                queue_offset = decode_message(record).queue_offset
+                break
+        return SendResponse(msg_id="", queue_id=queue_id, queue_offset=queue_offset).to_fields()
+
+
+def objection(state: SinkState, identity: SinkIdentity) -> Refusal | None:
+    """Returns why an application whose newest batch is ``state`` cannot send this message; None if it may."""
+    recorded = f"query {state.query} with batch {state.batch} in {state.partition_count} partitions is recorded"
+    if state.query != identity.query or identity.batch < state.batch:
+        return Refusal(ResponseCode.SINK_QUERY, f"{recorded}: {identity.text}")
+    if identity.batch == state.batch and identity.partitions != state.partition_count:
+        return Refusal(ResponseCode.SINK_PARTITIONS, f"{recorded}: {identity.text}")
+    return None
+
+
+def _identity(message: Content) -> SinkIdentity:
+    identity = identity_of(message[2])
+    if identity is None:
+        raise RemoteProtocolError(f"a message of a sink lacks the property {SINK}")
+    return identity

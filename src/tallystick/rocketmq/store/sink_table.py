@@ -1,0 +1,236 @@
+"""How far the sinks have come that send to this store, each message once: by topic and application the newest batch,
+and the last message of each partition of it.
+
+It is made of the log alone: what a record says of its sink holds when the record is in the log (on a master when it is
+appended, on a slave when it is dispatched, and behind the last checkpoint when the store is opened). So a message is
+never taken for stored that a kill, a power loss or a takeover cost. A checkpoint notes the rows that changed, and up to
+which offset of the log they count (``end``), only when the log is durable up to there.
+
+An application has one batch here, the newest. Of a batch that was complete before that began nothing is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tallystick.codec.records import RecordRun
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.wire.sink_identity import SINK_MARK, SinkIdentity, identity_of
+
+_DAY_MS = 24 * 3600 * 1000
+_LOOK_MS = 60_000  # between two looks for what has expired
+# A copy of a message that a consumer gave back has its properties, and is none of the sink's.
+_COPIES = (b"%RETRY%", b"%DLQ%")
+
+Key = tuple[str, str]  # topic, application
+
+
+class SinkPartition(msgspec.Struct, array_like=True, frozen=True):
+    """The last message of one partition of a batch."""
+
+    partition: int
+    sequence: int
+    crc: int
+    queue_id: int
+    queue_offset: int
+    end: int  # the physical offset behind it
+    stored_ms: int
+
+
+class SinkBatch(msgspec.Struct, array_like=True, frozen=True):
+    """The newest batch of an application in one topic; names are as ``SinkIdentity`` has them."""
+
+    topic: str
+    application: str
+    query: str
+    batch: int
+    partition_count: int
+    brokers: str
+    partitions: list[SinkPartition]
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.application
+
+
+@dataclass
+class SinkState:
+    """The same, as it changes."""
+
+    query: str
+    batch: int
+    partition_count: int
+    brokers: str
+    partitions: dict[int, SinkPartition] = field(default_factory=dict)
+    end: int = 0  # the physical offset behind the newest message
+    stored_ms: int = 0
+
+    def row(self, key: Key) -> SinkBatch:
+        partitions = list(self.partitions.values())
+        return SinkBatch(*key, self.query, self.batch, self.partition_count, self.brokers, partitions)
+
+
+@dataclass(frozen=True)
+class SinkChanges:
+    """What a checkpoint is to note: rows that changed or went before ``end``, an offset of the log."""
+
+    rows: list[SinkBatch]
+    removed_keys: list[Key]
+    end: int
+
+
+class SinkTable:
+    """``lock`` is held while a master appends what a sink sent: until the table has it, no checkpoint looks at it."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.most, self._expire_ms = settings.max_sink_partitions, settings.sink_expire_days * _DAY_MS
+        self.lock = threading.RLock()
+        self._states: dict[Key, SinkState] = {}
+        self._changed: set[Key] = set()
+        self._pending: SinkChanges | None = None  # waits for the log to be durable
+        self._partition_count = 0  # of partitions
+        self._looked_ms = 0
+        self.removals = 0  # of rows, in this process
+
+    def find(self, topic: str, application: str) -> SinkState | None:
+        return self._states.get((topic, application))
+
+    @property
+    def count(self) -> int:
+        """Returns how many applications there are."""
+        return len(self._states)
+
+    @property
+    def room(self) -> int:
+        """Returns how many more partitions may be made."""
+        return max(0, self.most - self._partition_count)
+
+    def rows(self) -> list[SinkBatch]:
+        """Returns a copy of all, in the order in which the applications came."""
+        with self.lock:
+            return [state.row(key) for key, state in self._states.items()]
+
+    # What the log has
+
+    def put(self, topic: str, identity: SinkIdentity, place: tuple[int, int, int], stored_ms: int) -> None:
+        """A message is in the log. ``place``: its queue, its offset there, and the physical offset behind it.
+
+        The order of the calls does not matter: what is further behind in the log is newer.
+        """
+        queue_id, queue_offset, end = place
+        key = topic, identity.application
+        with self.lock:
+            state = self._states.get(key)
+            if state is None or (state.query, state.batch) != (identity.query, identity.batch):
+                if state is not None and end <= state.end:
+                    return
+                self._remove(key)
+                state = self._states[key] = SinkState(
+                    identity.query, identity.batch, identity.partitions, identity.brokers
+                )
+            last = state.partitions.get(identity.partition)
+            if last is not None and last.end >= end:
+                return
+            self._partition_count += last is None
+            state.partitions[identity.partition] = SinkPartition(
+                identity.partition, identity.sequence, identity.crc, queue_id, queue_offset, end, stored_ms
+            )
+            if end > state.end:
+                state.end, state.brokers = end, identity.brokers
+            state.stored_ms = max(state.stored_ms, stored_ms)
+            self._changed.add(key)
+
+    def dispatched(self, run: RecordRun, base: int) -> None:
+        """Some records of the log, which begin at ``base``."""
+        if SINK_MARK not in b"".join(run.properties):
+            return
+        for number, properties in enumerate(run.properties):
+            if SINK_MARK not in properties or run.topics[number].startswith(_COPIES):
+                continue
+            try:
+                identity = identity_of(properties)
+            except RemoteProtocolError:  # an original stores whatever it is sent
+                continue
+            if identity is not None:
+                place = (
+                    run.queue_ids[number],
+                    run.queue_offsets[number],
+                    base + run.positions[number] + run.sizes[number],
+                )
+                self.put(run.topics[number].decode("utf-8", "replace"), identity, place, run.store_timestamps[number])
+
+    def learn(self, rows: Iterable[SinkBatch], end: int) -> None:
+        """Take over what a master's table says of messages before the physical offset ``end``, up to which its log is
+        here, or was before it begins here."""
+        for row in rows:
+            for last in row.partitions:
+                if last.end <= end:
+                    identity = SinkIdentity(
+                        row.application,
+                        row.query,
+                        row.batch,
+                        row.partition_count,
+                        last.partition,
+                        last.sequence,
+                        last.crc,
+                        row.brokers,
+                    )
+                    self.put(row.topic, identity, (last.queue_id, last.queue_offset, last.end), last.stored_ms)
+
+    # What goes
+
+    def forget(self, deletions: Mapping[str, int]) -> None:
+        """Topics were deleted, each at its physical offset."""
+        with self.lock:
+            for key in [key for key, state in self._states.items() if state.end <= deletions.get(key[0], -1)]:
+                self._remove(key)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget applications that sent nothing for long."""
+        if 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        with self.lock:
+            for key in [key for key, state in self._states.items() if state.stored_ms + self._expire_ms < now_ms]:
+                self._remove(key)
+
+    def _remove(self, key: Key) -> None:
+        state = self._states.pop(key, None)
+        if state is not None:
+            self._partition_count -= len(state.partitions)
+            self._changed.add(key)
+            self.removals += 1
+
+    # What is noted
+
+    def load(self, rows: Iterable[SinkBatch], log_end: int) -> bool:
+        """Take what a checkpoint noted. Returns whether all of it is of a log that ends at ``log_end``."""
+        rows = list(rows)
+        if any(last.end > log_end for row in rows for last in row.partitions):
+            return False
+        self.learn(rows, log_end)
+        self._changed.clear()
+        return True
+
+    def changes(self, end: int, durable_end: int) -> SinkChanges | None:
+        """Returns what a checkpoint is to note; it must not be called with ``lock`` held by who appends.
+
+        ``end``: all messages before are in the table. ``durable_end``: the log is durable up to there. What is not
+        durable yet waits for another checkpoint.
+        """
+        with self.lock:
+            if self._pending is None:
+                rows = [state.row(key) for key in sorted(self._changed) if (state := self._states.get(key))]
+                gone = [key for key in sorted(self._changed) if key not in self._states]
+                self._pending, self._changed = SinkChanges(rows, gone, end), set()
+            pending = self._pending
+            # A row may have messages behind ``end``, which came while a slave's records were dispatched.
+            if max(pending.end, *(last.end for row in pending.rows for last in row.partitions), 0) > durable_end:
+                return None
+            self._pending = None
+            return pending

@@ -1,0 +1,183 @@
+"""How far sinks have come, by all that may happen to the log that says so."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from support.message_stores import SMALL, Shelf
+from support.sinks import identities, is_stored, newest_in, newest_of, put_sink
+from tallystick.rocketmq.store.queue_state import QueueStateFile, read_queue_state
+
+ROOT = "/store"
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_table_says_what_the_log_says_whatever_happens_to_it(seed: int) -> None:
+    """A message that is taken for stored and is not in the log is lost; one that is there and is not known is stored
+    twice."""
+    chance, shelf = random.Random(seed), Shelf(seed=seed)
+    sent: dict[int, int] = {}  # by partition
+    batch = 0
+    for _ in range(150):
+        match chance.choice(["sink"] * 6 + ["other"] * 3 + ["batch", "flush", "reput", "maintain", "end", "settle"]):
+            case "sink":
+                partition, count = chance.randrange(3), chance.randrange(1, 4)
+                some = identities(sent.get(partition, -1) + 1, count, batch=batch, partition=partition, partitions=3)
+                if is_stored(put_sink(shelf, some)):
+                    sent[partition] = some[-1].sequence
+            case "other":
+                shelf.send(b"x" * chance.randrange(200), topic=chance.choice(["Topic", "Other"]))
+            case "batch":
+                batch, sent = batch + 1, {}
+            case "flush":
+                shelf.store.flush()
+            case "reput":
+                shelf.store.reput()
+            case "maintain":
+                shelf.store.maintain(shelf.clock.ms)
+            case "settle":
+                shelf.settle()
+            case _:
+                end = chance.choice(["kill", "power", "stop"])
+                if end == "stop":
+                    shelf.store.close()
+                else:
+                    shelf.disk.kill() if end == "kill" else shelf.disk.power_loss()
+                shelf.open()
+                state = read_queue_state(shelf.disk, ROOT)
+                assert 0 <= state.sinks_end <= shelf.store.end, "nothing is noted that the log may lack"
+                _, batch, sent = newest_of(shelf.store.sinks).get(("Topic", "app"), ("", batch, {}))
+        assert newest_of(shelf.store.sinks) == newest_in(shelf)
+
+
+def test_what_power_loss_took_is_not_taken_for_stored() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 3))
+    shelf.settle()
+    put_sink(shelf, identities(3, 3))
+    shelf.store.reput()
+    for _ in range(3):
+        shelf.store.maintain(shelf.clock.ms)  # the log is not synced: no checkpoint may speak of it
+    durable = shelf.store.flushed
+    shelf.disk.power_loss()
+    shelf.open()
+    assert durable <= shelf.store.end
+    assert newest_of(shelf.store.sinks) == newest_in(shelf)
+
+
+def test_a_table_that_knows_more_than_the_log_is_made_again_from_the_log() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 3))
+    shelf.settle()
+    shelf.store.close()
+    state_file = QueueStateFile(shelf.disk, ROOT)
+    assert state_file.state is not None
+    (row,) = state_file.state.sinks.values()
+    (last,) = row.partitions
+    ahead = msgspec.structs.replace(last, sequence=9, end=last.end + 100)
+    state_file.append(state_file.state.change(sinks=[msgspec.structs.replace(row, partitions=[ahead])]))
+    state_file.close()
+    shelf.open()
+    assert newest_of(shelf.store.sinks) == newest_in(shelf)
+
+
+def test_a_table_that_is_lost_is_made_again_from_the_log() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 3))
+    shelf.settle()
+    shelf.store.close()
+    shelf.disk.unlink(f"{ROOT}/tally-queues")
+    shelf.open()
+    assert newest_of(shelf.store.sinks) == newest_in(shelf)
+
+
+def test_a_slave_learns_of_what_it_copies_and_knows_it_as_a_master() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 5))
+    put_sink(master, identities(0, 2, partition=1))
+    master.send(b"other", topic="%RETRY%G", TALLY_SINK=identities(9, 1)[0].text)  # given back by a consumer
+    data = bytes(master.store.slice(0, 1 << 20))
+    slave.store.append_raw(0, data[:-3])
+    slave.settle()
+    assert newest_of(slave.store.sinks) == newest_of(master.store.sinks)
+    slave.store.promote()
+    slave.store.take_role(slave=False)
+    assert newest_of(slave.store.sinks) == newest_in(slave)
+    put_sink(slave, identities(5, 1))
+    slave.disk.kill()
+    slave.open(slave=False)
+    assert newest_of(slave.store.sinks) == newest_in(slave)
+
+
+def test_a_slave_that_lacks_the_end_does_not_take_it_for_stored() -> None:
+    """The master's table has it, and is copied; the log of the slave does not."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2))
+    copied = master.store.end
+    put_sink(master, identities(2, 2))
+    slave.store.append_raw(0, bytes(master.store.slice(0, copied)))
+    slave.settle()
+    slave.store.replicated.learn_sinks(master.store.sinks.rows())
+    assert newest_of(slave.store.sinks)["Topic", "app"][2] == {0: 1}
+
+
+def test_a_slave_that_lacks_the_beginning_is_told_of_it() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2, partition=1))
+    master.send(*[b"x" * 900] * 6)
+    put_sink(master, identities(0, 2))
+    begin = 4096
+    slave.store.append_raw(begin, bytes(master.store.slice(begin, master.store.end - begin)))
+    slave.settle()
+    assert newest_of(slave.store.sinks)["Topic", "app"][2] == {0: 1}
+    slave.store.replicated.learn_sinks(master.store.sinks.rows())
+    assert newest_of(slave.store.sinks) == newest_of(master.store.sinks)
+    slave.settle()
+    slave.disk.kill()
+    slave.open()
+    assert newest_of(slave.store.sinks) == newest_of(master.store.sinks)
+
+
+def test_a_topic_that_is_deleted_takes_its_sinks_along() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 2))
+    put_sink(shelf, identities(0, 2), topic="Other")
+    shelf.settle()
+    shelf.store.delete_topics(["Topic"]).run()
+    assert list(newest_of(shelf.store.sinks)) == [("Other", "app")]
+    shelf.disk.kill()
+    shelf.open()
+    assert list(newest_of(shelf.store.sinks)) == [("Other", "app")]
+    put_sink(shelf, identities(0, 1))
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.open()
+    assert newest_of(shelf.store.sinks)["Topic", "app"][2] == {0: 0}
+
+
+def test_a_sink_that_sends_nothing_for_long_is_forgotten_for_good() -> None:
+    shelf = Shelf(replace(SMALL, sink_expire_days=2, file_reserved_hours=1000))
+    put_sink(shelf, identities(0, 2))
+    shelf.settle()
+    shelf.clock.ms += 3 * DAY_MS
+    shelf.settle()
+    assert not shelf.store.sinks.count and shelf.store.sinks.room == SMALL.max_sink_partitions
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.open()
+    assert not shelf.store.sinks.count
+
+
+def test_another_query_or_a_later_batch_replaces_what_there_was() -> None:
+    shelf = Shelf()
+    for some in (identities(0, 2), identities(0, 2, partition=1), identities(0, 1, batch=1)):
+        put_sink(shelf, some)
+    assert newest_of(shelf.store.sinks)["Topic", "app"] == ("q", 1, {0: 0})
+    assert shelf.store.sinks.room == SMALL.max_sink_partitions - 1
+    put_sink(shelf, identities(0, 3, query="r"))
+    assert newest_of(shelf.store.sinks)["Topic", "app"] == ("r", 0, {0: 2})
