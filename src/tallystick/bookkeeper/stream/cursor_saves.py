@@ -74,14 +74,16 @@ class CursorSaves:
         """
         if self._store is None or self._refusal is not None:
             return
+        while self._save is not None:  # who waited for one may have begun the next
+            await self._save.done.wait()
+        if self._refusal is not None:
+            return
+        self._refusal = refusal  # what is acknowledged from now on may come too late for the last state
         changes = self._core.changes
         try:
-            if self._save is not None:
-                await self._save.done.wait()
             await self._store.close(self._core, is_saved=self._saved == changes)
             self._saved = changes
         finally:
-            self._refusal = refusal
             self._store.abort()
 
     def abort(self, refusal: TallyError) -> None:

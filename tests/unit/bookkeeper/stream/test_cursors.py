@@ -10,6 +10,7 @@ import pytest
 from support.cursors import cursors_of, drain
 from support.listed_streams import NAME, ListedStream, pulsar_entry
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.stream import cursor_places
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.ledger_list import StreamList
@@ -19,6 +20,7 @@ from tallystick.errors import (
     NoSuchCursor,
     NoSuchPosition,
     NoSuchStream,
+    StreamClosed,
     StreamFenced,
     StreamOwned,
     UsageError,
@@ -214,3 +216,33 @@ async def test_deleting(cluster: SmallCluster, stream: Stream, cursors: Cursors)
         await cursors.delete("tenant/ns/persistent/other", "billing")
     with pytest.raises(NoSuchStream):
         await cursors.open("tenant/ns/persistent/other", "billing")
+
+
+@pytest.mark.parametrize("turns", range(14, 28))
+async def test_what_is_acknowledged_while_it_is_closed_is_stored_or_refused(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """Very many are acknowledged in several turns of the loop, and the state that a close stores may lie between."""
+    monkeypatch.setattr(cursor_places, "TURN_PLACES", 2)
+    bk = cluster.client(2)
+    async with bk.open_stream(NAME) as stream:
+        positions = [await future for future in [stream.append_nowait(b"x") for _ in range(16)]]
+        cursor = await bk.cursor(NAME, "billing")
+        await cursor.read(len(positions))
+        await cursor.ack(positions[1])  # which makes the cursor ledger
+        store = bk.stream_context.catalog.store
+        change = store.change
+
+        async def slow_change(*changes: Any) -> None:
+            await asyncio.sleep(0.01)
+            await change(*changes)
+
+        monkeypatch.setattr(store, "change", slow_change)
+        acks = asyncio.create_task(cursor.ack_batch(positions[4:]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await cursor.close()
+        (outcome,) = await asyncio.gather(acks, return_exceptions=True)
+        async with bk.cursor(NAME, "billing") as again:
+            left = {message.position for message in await again.read(len(positions), wait=False)}
+        assert isinstance(outcome, StreamClosed) or left == {positions[0], *positions[2:4]}
