@@ -75,7 +75,7 @@ SINK_MUTANTS = (
     _planted(
         "a commit does not say how far the application is (K1)",
         "commit_core.py",
-        "replace(before, batch=batch.number)",
+        "replace(before, batch=batch.number, offsets=batch.offsets)",
         "replace(before, batch=max(before.batch, 0))",
         "K1",
     ),

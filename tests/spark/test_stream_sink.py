@@ -169,6 +169,23 @@ def test_an_older_copy_of_the_checkpoint_is_refused(
     assert read(bk, name) == [b"%d" % number for number in range(80)]
 
 
+def test_a_copy_of_the_checkpoint_that_is_one_batch_old_is_refused(
+    bk: sync.BookKeeper, copy: Start, name: str, tmp_path: Path
+) -> None:
+    """Its next batch has the number of the last one that is stored, and more rows."""
+    with bk.open_stream(f"{name}-in", settings=FEW) as stream:
+        stream.append(b"0")
+        copy(f"{name}-in", name)
+        shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
+        stream.append(b"1")
+        copy(f"{name}-in", name)
+        stream.append(b"2")
+    text = failure_of(lambda: copy(f"{name}-in", name, "older"))
+    assert "[TALLY-CHECKPOINT-LOST]" in text and "an older copy" in text
+    copy(f"{name}-in", name)
+    assert read(bk, name) == [b"0", b"1", b"2"]
+
+
 def test_mistakes_are_named(spark: SparkSession, bk: sync.BookKeeper, uri: str, name: str) -> None:
     frame = numbers(spark, 1)
     assert "txnAppId and txnVersion" in failure_of(

@@ -44,15 +44,20 @@ class StreamSink:
         """Write a part of a batch from here."""
         return SinkAttempt(self._loop, self._loop.call(lambda: self._sink.attempt(batch, partition, attempt)))
 
-    def commit(self, batch: int, ledgers: Iterable[WrittenLedger | None] = ()) -> Committed:
+    def commit(
+        self, batch: int, ledgers: Iterable[WrittenLedger | None] = (), *, offsets: int | None = None
+    ) -> Committed:
         """Store a batch: what ``SinkAttempt.close`` returned for each of its parts. One that is stored stays as it is.
 
-        Raises StreamFenced if another run of the application goes on, CheckpointLost if another query does;
+        ``offsets``: a digest of where the batch ends in its source. If the last batch comes again with another one, it
+        has other rows, and nobody else would store them: CheckpointLost.
+
+        Raises StreamFenced if another run of the application goes on, CheckpointLost also if another query does;
         StreamOwned if an owner or a broker writes the stream by now, LedgerError if a ledger is not what its attempt
         said, UsageError for a list that is too long to be stored, NoSuchStream, Unavailable, MetadataError. After any
         of these nothing of the batch is in the stream, or all of it: commit it again.
         """
-        return self._loop.run(self._sink.commit(batch, ledgers))
+        return self._loop.run(self._sink.commit(batch, ledgers, offsets=offsets))
 
     def sweep(self) -> list[LedgerId]:
         """Delete what no commit can list any more, of whatever application. Returns it. Raises as ``commit``."""

@@ -22,11 +22,12 @@ from pyspark.sql.types import StructType
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.opening import read_or_create
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
-from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger
+from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger, older_copy
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.errors import CheckpointLost, UsageError
+from tallystick.errors import UsageError
+from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.sink_options import SinkOptions
@@ -86,7 +87,17 @@ class _SinkWriter:
         if len(parts) < len(messages):
             raise UsageError("a task said nothing of what it wrote", batch=batch, tasks=len(messages), parts=len(parts))
         if parts:
-            worker(WriteCluster(self.options.uri)).ask(lambda bk: _committed(bk, self.options, parts, batch, follows))
+            options, offsets = self.options, self._offsets(batch) if follows else None
+            worker(WriteCluster(options.uri)).ask(lambda bk: _committed(bk, options, parts, batch, follows, offsets))
+
+    def _offsets(self, batch: int) -> int | None:
+        """Where the batch ends in its source; None if nobody can tell it here."""
+        if self.options.checkpoint is None:
+            return None
+        try:
+            return batch_offsets(self.options.checkpoint, batch)
+        except (OSError, ValueError, NotImplementedError):  # a file system that only the JVM can read
+            return None
 
 
 class _Part:
@@ -142,28 +153,20 @@ async def _aborted(attempt: SinkAttempt) -> None:
 
 
 async def _committed(
-    bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int, follows: bool
+    bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int, follows: bool, offsets: int | None
 ) -> None:
     """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone."""
     ticket = parts[0].ticket
     sink = await _begun(bk, options, ticket)
     if follows and batch < sink.batch:
-        raise CheckpointLost(
-            f"batch {batch} of application {ticket.application} comes again, and batch {sink.batch} is committed: its "
-            "checkpoint is an older copy, whose next batches may have other rows than those that are stored. Restore "
-            "the newest checkpoint, or give the query the name of another application",
-            stream=ticket.stream,
-            application=ticket.application,
-            query=ticket.query,
-            batch=sink.batch,
-        )
+        raise older_copy(ticket.application, ticket.query, batch, sink.batch, ticket.stream)
     ledgers = [part.ledger for part in parts]
     if sink.batch < batch and any(part.rows for part in parts):
         async with sink.attempt(batch) as attempt:
             for part in parts:
                 await attempt.append_batch(part.rows)
             ledgers.append(await attempt.close())
-    if (await sink.commit(batch, ledgers)).was_stored and not follows:
+    if (await sink.commit(batch, ledgers, offsets=offsets)).was_stored and not follows:
         note(
             "tally-stream",
             f"txnVersion {batch} of {ticket.application} is left out, with all its rows: the last one that "

@@ -50,6 +50,7 @@ class SinkOptions:
     version: int | None
     settings: StreamSettings
     switch: bool = False
+    checkpoint: str | None = None  # where a streaming query has its own, as far as it is known here
 
     @classmethod
     def parse(
@@ -77,6 +78,7 @@ class SinkOptions:
             version=None if follows else values.integer("txnVersion", 0),
             settings=_settings(values),
             switch=values.choice("switch", ("false", "true")) == "true",
+            checkpoint=values.text("checkpointLocation") or None,
         )
 
 

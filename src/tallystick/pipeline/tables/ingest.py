@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.checkpoint import query_of
 from tallystick.pipeline.codes import error_of
-from tallystick.pipeline.tables.checkpoint import query_of
 from tallystick.pipeline.tables.delta import DeltaTarget
 from tallystick.pipeline.tables.iceberg import IcebergTarget
 from tallystick.pipeline.tables.parquet import ParquetFolder

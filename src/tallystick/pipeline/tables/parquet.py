@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from tallystick.errors import CorruptRecord, UsageError
-from tallystick.pipeline.tables.checkpoint import folder_uri, last_batch
+from tallystick.pipeline.checkpoint import folder_uri, last_batch
 from tallystick.pipeline.tables.record import TableRecord, is_committed, require_same_query
 
 RECORD = "_tallystick.json"  # readers of Parquet pass over what begins with an underscore

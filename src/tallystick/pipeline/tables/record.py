@@ -8,7 +8,6 @@ was put back from a copy: its batches reach to where the source is now, and to s
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from dataclasses import dataclass
@@ -70,12 +69,6 @@ def require_same_query(record: TableRecord, query: str | None, application: str,
             query=record.query,
             batch=record.batch,
         )
-
-
-def offsets_digest(text: str) -> int:
-    """Returns 63 bits of what Spark's log of offsets has of a batch, without the lines of its version and its time."""
-    lines = text.split("\n")[2:]
-    return int.from_bytes(hashlib.sha256("\n".join(lines).encode()).digest()[:8], "big") >> 1
 
 
 def query_halves(query: str) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystick.errors import MetadataConflict, TallyError
+from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.tables.arrow_types import added_columns, check_partitions
-from tallystick.pipeline.tables.checkpoint import batch_offsets
 from tallystick.pipeline.tables.files import SPARK_SCHEMA, FilesTask, WrittenFile
 from tallystick.pipeline.tables.names import FileName
 from tallystick.pipeline.tables.record import TableRecord, is_committed

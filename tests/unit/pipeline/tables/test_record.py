@@ -9,7 +9,6 @@ from tallystick.pipeline.tables.record import (
     TableRecord,
     application_name,
     is_committed,
-    offsets_digest,
     query_halves,
     query_of_halves,
     require_same_query,
@@ -36,12 +35,6 @@ def test_the_last_batch_comes_again_with_the_offsets_that_it_had() -> None:
 def test_a_checkpoint_from_an_older_copy_loses_no_rows(written: TableRecord) -> None:
     with pytest.raises(CheckpointLost, match="of an older checkpoint, with other rows"):
         is_committed(TableRecord(ONE, 5, 77), written, "a", "t")
-
-
-def test_a_digest_is_of_the_offsets_alone() -> None:
-    log = 'v1\n{"batchTimestampMs":%d}\n{"v":1}\n{"v":%d}'
-    assert 0 <= offsets_digest(log % (1, 2)) == offsets_digest(log % (9, 2)) < 1 << 63
-    assert offsets_digest(log % (1, 2)) != offsets_digest(log % (1, 3))
 
 
 @pytest.mark.parametrize("batch", [0, 9])

@@ -33,6 +33,7 @@ class Batch:
     run: str
     number: int
     ledgers: tuple[WrittenLedger, ...]
+    offsets: int | None = None  # a digest of where it ends in its source
 
 
 def require_sink(info: StreamInfo, stream: str) -> None:
@@ -87,10 +88,30 @@ def is_stored(info: StreamInfo, batch: Batch, stream: str) -> bool:
         )
     require_same_query(record, batch.query, batch.application, stream)
     if batch.number <= record.batch:
+        _require_same_offsets(record, batch, stream)
         return True
     require_same_run(record, batch.run, batch.application, stream)
     require_sink(info, stream)
     return False
+
+
+def _require_same_offsets(record: SinkRecord, batch: Batch, stream: str) -> None:
+    """Raises CheckpointLost if the last batch comes again with another end, where both ends are known."""
+    if batch.number == record.batch and None not in (batch.offsets, record.offsets) and batch.offsets != record.offsets:
+        raise older_copy(batch.application, batch.query, batch.number, record.batch, stream)
+
+
+def older_copy(application: str, query: str, number: int, stored: int, stream: str) -> CheckpointLost:
+    """Returns the error for a batch whose number is stored, and which has other rows."""
+    return CheckpointLost(
+        f"batch {number} of application {application} comes again, and batch {stored} is committed: its checkpoint is "
+        "an older copy, whose next batches may have other rows than those that are stored. Restore the newest "
+        "checkpoint, or give the query the name of another application",
+        stream=stream,
+        application=application,
+        query=query,
+        batch=stored,
+    )
 
 
 def to_copy(info: StreamInfo, ledgers: Sequence[WrittenLedger]) -> list[WrittenLedger]:
@@ -106,4 +127,4 @@ def spliced(info: StreamInfo, batch: Batch, now_ms: int) -> StreamInfo:
     before = record_of(info, batch.application)
     assert before is not None, "it has begun"
     listed = replace(info, ledgers=(*info.ledgers, *added))
-    return with_record(listed, batch.application, replace(before, batch=batch.number))
+    return with_record(listed, batch.application, replace(before, batch=batch.number, offsets=batch.offsets))

@@ -3,7 +3,8 @@
 ::
 
     tallystick/writer              "sink": no owner appends; without it the stream has an owner
-    tallystick/sink/APPLICATION    {"v": 1, "query": "…", "batch": 41, "run": "…", "before": ["…"]}
+    tallystick/sink/APPLICATION    {"v": 1, "query": "…", "batch": 41, "run": "…", "before": ["…"],
+                                   "offsets": 5}
 
 An *application* is a name that is kept for good. Its *query* is who it says that it is: one that comes back without its
 memory is another. Each start of it is a *run*, which ends those before, and it commits *batches*, from 0 on.
@@ -37,18 +38,20 @@ class SinkRecord:
     run: str
     batch: int = NO_BATCH
     before: tuple[str, ...] = ()  # the last runs before this one
+    offsets: int | None = None  # a digest of where the last batch ends in its source, where that is known
 
     def begun(self, run: str) -> SinkRecord:
         """Returns the record where that run goes on."""
         return self if run == self.run else replace(self, run=run, before=(*self.before, self.run)[-RUNS_BEFORE:])
 
 
-class _Written(msgspec.Struct):
+class _Written(msgspec.Struct, omit_defaults=True):
     v: int
     query: str
     batch: int
     run: str
     before: tuple[str, ...]
+    offsets: int | None = None
 
 
 def application_name(name: object) -> str:
@@ -93,12 +96,13 @@ def record_of(info: StreamInfo, application: str) -> SinkRecord | None:
         raise MetadataError(f"what the stream says of an application is no record: {error}", record=written) from error
     if fields.v != _VERSION:
         raise MetadataError("what the stream says of an application was written by a newer version", record=written)
-    return SinkRecord(fields.query, fields.run, fields.batch, fields.before)
+    return SinkRecord(fields.query, fields.run, fields.batch, fields.before, fields.offsets)
 
 
 def with_record(info: StreamInfo, application: str, record: SinkRecord) -> StreamInfo:
     """Returns the list that says so of an application."""
-    written = msgspec.json.encode(_Written(_VERSION, record.query, record.batch, record.run, record.before)).decode()
+    fields = _Written(_VERSION, record.query, record.batch, record.run, record.before, record.offsets)
+    written = msgspec.json.encode(fields).decode()
     return replace(info, properties={**info.properties, _RECORD_KEY + application: written})
 
 

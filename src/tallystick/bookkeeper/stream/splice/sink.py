@@ -25,7 +25,7 @@ from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import LedgerClosed, LedgerError, MetadataUncertain, NoSuchLedger, StreamFenced, UsageError
-from tallystick.runtime.arguments import whole
+from tallystick.runtime.arguments import optional, whole
 
 _COPIED = -1  # the partition of a copy
 _COPY_BYTES = 4 * 1024 * 1024  # that are read and not yet stored
@@ -71,10 +71,15 @@ class StreamSink:
         """Write a part of a batch from here."""
         return open_attempt(self._context, self.ticket, batch, partition, attempt)
 
-    async def commit(self, batch: int, ledgers: Iterable[WrittenLedger | None] = ()) -> Committed:
+    async def commit(
+        self, batch: int, ledgers: Iterable[WrittenLedger | None] = (), *, offsets: int | None = None
+    ) -> Committed:
         """Store a batch: what ``SinkAttempt.close`` returned for each of its parts. One that is stored stays as it is.
 
-        Raises StreamFenced if another run of the application goes on, CheckpointLost if another query does;
+        ``offsets``: a digest of where the batch ends in its source. If the last batch comes again with another one, it
+        has other rows, and nobody else would store them: CheckpointLost.
+
+        Raises StreamFenced if another run of the application goes on, CheckpointLost also if another query does;
         StreamOwned if an owner or a broker writes the stream by now, LedgerError if a ledger is not what its attempt
         said, UsageError for a list that is too long to be stored, NoSuchStream, Unavailable, MetadataError. After any
         of these nothing of the batch is in the stream, or all of it: commit it again.
@@ -84,7 +89,7 @@ class StreamSink:
         if len({each.ledger for each in written}) < len(written):
             raise UsageError("a ledger is committed twice in one batch", stream=self.stream, ledgers=written)
         ticket = self.ticket
-        wanted = Batch(ticket.application, ticket.query, ticket.run, number, written)
+        wanted = Batch(ticket.application, ticket.query, ticket.run, number, written, optional(offsets, int, "offsets"))
         while True:
             stored = await self._read()
             if is_stored(stored.value, wanted, self.stream):

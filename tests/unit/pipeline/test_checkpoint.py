@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.pipeline.tables.checkpoint import batch_offsets, folder_uri, last_batch, query_of
+from tallystick.pipeline.checkpoint import batch_offsets, folder_uri, last_batch, offsets_digest, query_of
 
 
 def test_a_checkpoint_tells_query_and_offsets(tmp_path: Path) -> None:
@@ -24,3 +24,9 @@ def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text("mine")
     with pytest.raises(UsageError, match="no query: give another folder"):
         query_of(str(tmp_path))
+
+
+def test_a_digest_is_of_the_offsets_alone() -> None:
+    log = 'v1\n{"batchTimestampMs":%d}\n{"v":1}\n{"v":%d}'
+    assert 0 <= offsets_digest(log % (1, 2)) == offsets_digest(log % (9, 2)) < 1 << 63
+    assert offsets_digest(log % (1, 2)) != offsets_digest(log % (1, 3))
