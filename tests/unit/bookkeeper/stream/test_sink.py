@@ -224,6 +224,21 @@ async def test_owners_and_sinks_do_not_write_the_same_stream(cluster: SmallClust
     assert await notes(cluster) == []
 
 
+async def test_a_stream_that_is_switched_keeps_nothing_of_owners_that_died(cluster: SmallCluster) -> None:
+    """One with an open ledger without entries, and one before it had listed its ledger."""
+    dead, bk = cluster.client(1), cluster.client(2)
+    catalog = bk.stream_context.catalog
+    async with dead.open_stream(NAME, settings=RAW) as stream:
+        await stream.append(b"a")
+    await dead.open_stream(NAME, settings=RAW)
+    await dead.close()
+    unlisted = await bk.create_ledger(beside=lambda ledger: [catalog.note(NAME, ledger)])
+    assert await ledgers(cluster) == [0, 1, unlisted.id]
+    await opened(bk, switch=True)
+    await bk.stream_context.deletions.done()
+    assert await listed(cluster) == await ledgers(cluster) == [0] and await notes(cluster) == []
+
+
 async def test_a_stream_whose_newest_ledger_is_a_brokers_is_refused(cluster: SmallCluster) -> None:
     bk = cluster.client()
     sink = await opened(bk)
@@ -309,13 +324,13 @@ async def test_messages_whose_keys_or_properties_are_long_share_no_entry_that_is
     properties = [OutMessage(b"", properties={"name": "v" * 10_000})] * 1000
     long_behind_short = [OutMessage(bytes(100_000)), OutMessage(bytes(5_200_000))]
     async with sink.attempt(0) as attempt:
-        await attempt.append_batch([*keys, *properties, *long_behind_short])
+        await attempt.append_batch([*long_behind_short, *keys, *properties])
         written = await attempt.close()
     assert written is not None
     await sink.commit(0, [written])
     async with bk.read_stream(NAME) as reader:
         sizes = [len(message.key or b"") + len(message.data) async for message in reader.read()]
-    assert sizes == [10_000] * 1000 + [0] * 1000 + [100_000, 5_200_000]
+    assert sizes == [100_000, 5_200_000] + [10_000] * 1000 + [0] * 1000
 
 
 async def test_others_have_turns_while_very_many_empty_rows_are_appended(cluster: SmallCluster) -> None:
@@ -351,6 +366,21 @@ async def test_an_application_that_makes_the_list_too_long_is_refused_and_the_ot
     assert not await committed(bk, sink, 0), "the others commit"
     await opened(bk)  # and begin again
     assert len((await read_list(cluster)).properties) == records
+
+
+async def test_a_commit_that_makes_the_list_too_long_stores_nothing_until_retention_has_made_room(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is stored and too long is one that nobody can change any more: no owner, no trim, no broker."""
+    bk = cluster.client()
+    sink = await bk.open_sink(NAME, "app", "q", settings=replace(RAW, retention_bytes=0))
+    monkeypatch.setattr(list_size, "MOST_LIST_BYTES", 400)
+    with pytest.raises(UsageError, match="let retention delete what is old"):
+        for number in range(100):
+            await committed(bk, sink, number, [b"a"])
+    assert await listed(cluster) == list(range(sink.batch + 1)), "nothing of the last one"
+    assert len(await sink.trim()) == sink.batch
+    assert not await committed(bk, sink, sink.batch + 1, [b"a"])
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
-from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, with_record
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
 from tallystick.errors import (
     CheckpointLost,
     LedgerFenced,
+    MetadataError,
     MetadataUncertain,
     NotEnoughBookies,
     StreamFenced,
@@ -188,11 +191,39 @@ async def test_an_attempt_that_is_closed_or_raw_takes_no_more_than_it_can(cluste
     attempt = sink.attempt(0)
     with pytest.raises(UsageError, match="raw"):
         await attempt.append(b"a", key="k")
+    with pytest.raises(UsageError, match="raw"):
+        await attempt.append_batch([OutMessage(b"a", event_time_ms=5)])
     assert await attempt.close() is None
     with pytest.raises(UsageError, match="closed"):
         await attempt.append(b"a")
     with pytest.raises(UsageError, match="batch"):
         sink.attempt(-1)
+
+
+def test_a_record_of_a_newer_version_is_not_read_as_one_of_this() -> None:
+    """What it means by its batch nobody here knows."""
+    info = with_record(as_sink(StreamInfo()), "app", SinkRecord("q", "r", 7))
+    [(key, written)] = [(key, value) for key, value in info.properties.items() if "sink/" in key]
+    newer = replace(info, properties={**info.properties, key: written.replace('"v":1', '"v":2')})
+    assert record_of(info, "app") == SinkRecord("q", "r", 7) and newer != info
+    with pytest.raises(MetadataError, match="newer version"):
+        record_of(newer, "app")
+
+
+async def test_a_trim_gives_way_to_the_commit_of_another_application(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch before it is stored: nothing has failed, and the next one trims."""
+    bk, other = cluster.client(1), cluster.client(2)
+    sink = await bk.open_sink(NAME, "app", "q", settings=replace(RAW, retention_bytes=0))
+    for number in range(3):
+        async with sink.attempt(number) as attempt:
+            await attempt.append(b"a")
+            await sink.commit(number, [await attempt.close()])
+    another = await other.open_sink(NAME, "another", "q", settings=RAW)
+    just_before(monkeypatch, bk, "begin", lambda: another.commit(0))
+    assert await sink.trim() == []
+    assert await sink.trim() == [0, 1]
 
 
 def test_ledgers_are_listed_by_their_ids_and_the_record_decides() -> None:
