@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
+from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.pipeline.bookies import BookieAddresses
-from tallystick.pipeline.worker import AHEAD, TaskWorker
+from tallystick.pipeline.worker import AHEAD, TaskWorker, worker
 
 
 @pytest.fixture
@@ -73,3 +74,14 @@ def test_a_task_that_stops_early_stops_the_fetching(one: TaskWorker[BookieClient
     assert next(items) == 1
     items.close()
     assert closed.wait(10)
+
+
+def test_peers_that_moved_are_reached_by_another_client_and_the_one_before_is_closed() -> None:
+    """A worker process lives as long as its executor: each plan after a bookie moved would leave a thread there."""
+    before = worker(BookieAddresses({"bookie-1": ("127.0.0.1", 1)}))
+    assert worker(BookieAddresses({"bookie-1": ("127.0.0.1", 1)})) is before
+    try:
+        assert worker(BookieAddresses({"bookie-1": ("127.0.0.1", 2)})) is not before
+        assert not before._thread.is_alive()
+    finally:
+        close_workers()
