@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_plus
 
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.marks import before_in, owner_in
-from tallystick.bookkeeper.stream.names import stream_name
+from tallystick.bookkeeper.stream.names import decoded, stream_name
 from tallystick.bookkeeper.stream.state import (
     CursorCounts,
     Stored,
@@ -193,7 +192,7 @@ async def _cursors(bk: BookKeeper, name: str, info: StreamInfo, last: Position |
             return None  # it was deleted meanwhile
         node = await catalog.store.get(catalog.paths.owner(stream, cursor))
         lease = None if node is None else Owning.of(node.data)
-        return CursorStatus(unquote_plus(cursor), state, lease, None if last is None else _backlog(info, state, last))
+        return CursorStatus(decoded(cursor), state, lease, None if last is None else _backlog(info, state, last))
 
     looks = await together((look(cursor) for cursor in sorted(await catalog.cursors(stream))), CURSORS_AT_ONCE)
     return [look for look in looks if look is not None]

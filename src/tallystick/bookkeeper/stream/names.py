@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from tallystick.bookkeeper.metadata.store import parent_of
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -39,7 +39,7 @@ def stream_name(name: str) -> str:
     if name.startswith("persistent://"):
         tenant, _, rest = name.removeprefix("persistent://").partition("/")
         namespace, _, topic = rest.partition("/")
-        parts = [tenant, namespace, "persistent", quote_plus(topic)]
+        parts = [tenant, namespace, "persistent", encoded(topic)]
     else:
         parts = name.split("/")
     if len(parts) != 4 or parts[2] != "persistent" or not all(map(_is_part, parts)):
@@ -53,18 +53,26 @@ def stream_name(name: str) -> str:
 
 
 def broker_stream_name(name: str) -> str:
-    """Returns the name as ``stream_name`` does. Raises UsageError also where Pulsar refuses the tenant or namespace."""
+    """Returns the name as ``stream_name`` does. Raises UsageError also where Pulsar refuses the tenant or namespace, or
+    looks for the topic elsewhere."""
     written = stream_name(name)
-    if not all(map(_BROKER_PART.fullmatch, written.split("/")[:2])):
+    tenant, namespace, _, topic = written.split("/")
+    if not (_BROKER_PART.fullmatch(tenant) and _BROKER_PART.fullmatch(namespace)):
         raise UsageError(
             "a Pulsar broker takes tenants and namespaces of ASCII letters, digits and any of _ - = : . only", name=name
+        )
+    if encoded(decoded(topic)) != topic:
+        raise UsageError(
+            "a Pulsar broker finds no stream of this name: its topics are written as in a URL",
+            name=name,
+            would_be=f"{tenant}/{namespace}/persistent/{encoded(decoded(topic))}",
         )
     return written
 
 
 def cursor_name(name: str) -> str:
     """Returns the name as it is in the metadata: Pulsar's subscription, written as in a URL. Raises UsageError."""
-    written = quote_plus(text(name, "the name of a cursor"))
+    written = encoded(text(name, "the name of a cursor"))
     if not _is_part(written):
         raise UsageError(
             f"the name of a cursor is not empty, '.' or '..', and has at most {LONGEST_PART} characters as it is "
@@ -72,6 +80,16 @@ def cursor_name(name: str) -> str:
             name=name,
         )
     return written
+
+
+def encoded(part: str) -> str:
+    """Returns a topic or a subscription as Pulsar has it in paths, which is as ``java.net.URLEncoder`` writes it."""
+    return quote_plus(part, safe="*").replace("~", "%7E")
+
+
+def decoded(part: str) -> str:
+    """Returns a topic or a subscription as programs name it, of a part of a path."""
+    return unquote_plus(part)
 
 
 def _is_part(part: str) -> bool:

@@ -89,6 +89,20 @@ async def test_a_name_that_no_broker_takes_is_refused(cluster: SmallCluster, bk:
         await bk.hand_over(name, force=True)
 
 
+@pytest.mark.parametrize("topic", ["\u00e9", "a b", "100%", "a:b", "%c3%a9", "a~b"])
+async def test_a_topic_that_a_broker_looks_for_elsewhere_is_refused(
+    cluster: SmallCluster, bk: BookKeeper, topic: str
+) -> None:
+    name = f"t/n/persistent/{topic}"
+    with pytest.raises(UsageError, match=r"written as in a URL.*would_be=t/n/persistent/[\w%+]+"):
+        await bk.create_for_pulsar(name)
+    assert await cluster.store.children("/admin/policies") in (None, [])
+    async with bk.open_stream(name):
+        pass
+    with pytest.raises(UsageError, match="written as in a URL"):
+        await bk.hand_over(name, force=True)
+
+
 async def test_a_name_with_all_signs_that_a_broker_takes(bk: BookKeeper) -> None:
     assert len(await bk.create_for_pulsar("persistent://A-z_0=/n:1.x/any thing, at all")) == 3
 
