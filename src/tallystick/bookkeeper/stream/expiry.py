@@ -14,6 +14,7 @@ from __future__ import annotations
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.expired import expired_in, last_before, with_expired
+from tallystick.bookkeeper.stream.names import decoded
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.trim import GiveWay, cursor_marks
@@ -61,7 +62,7 @@ async def pass_over(
     for cursor in behind:
         await give_way()
         try:
-            async with cursors.open(stream, cursor, create=False, entry_format=settings.entry_format):
+            async with cursors.open(stream, decoded(cursor), create=False, entry_format=settings.entry_format):
                 pass  # which moves it
         except (StreamOwned, StreamFenced, NoSuchCursor):
             continue  # who has it moves it

@@ -14,6 +14,7 @@ from tallystick.bookkeeper.stream.append_flow import AppendFlow
 from tallystick.bookkeeper.stream.backlog import backlog_bytes, last_beyond
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.expiry import pass_over
+from tallystick.bookkeeper.stream.names import decoded
 from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.trim import GiveWay, cursor_marks
@@ -96,7 +97,7 @@ class BacklogQuota:
         else:
             is_new, slowest = flow.full is None, min(marks, key=lambda cursor: marks[cursor])
             flow.full = BacklogFull(
-                stream=self._stream, cursor=slowest, bytes=backlog, quota_bytes=settings.backlog_quota_bytes
+                stream=self._stream, cursor=decoded(slowest), bytes=backlog, quota_bytes=settings.backlog_quota_bytes
             )
             if is_new:
                 self._emit("backlog exceeds its quota", bytes=backlog, cursor=slowest, policy=settings.backlog_policy)

@@ -54,6 +54,20 @@ async def test_a_cursor_that_nobody_has_is_moved_by_the_owner_of_the_stream(clus
     assert cluster.kinds().count("cursor messages expired") == cluster.kinds().count("stream messages expired")
 
 
+@pytest.mark.parametrize("name", ["shop:eu", "a/b", "late ones", "f\u00fcr~*"])
+async def test_so_is_one_whose_name_is_written_as_in_a_url(cluster: SmallCluster, name: str) -> None:
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=TTL) as stream:
+        await (await bk.cursor(NAME, name)).close()
+        await fill(stream, "abcdef")
+        await asyncio.sleep(TTL.ttl_s)
+        await stream.trim()
+        assert expired_in(await read_list(cluster)) == Position(1, 1)
+        async with bk.cursor(NAME, name, create=False) as cursor:
+            assert cursor.mark == Position(1, 1)
+    assert cluster.kinds().count("cursor opened") == 3, "to make it, to move it, to look"
+
+
 async def test_what_is_not_too_old_is_kept(cluster: SmallCluster) -> None:
     bk = cluster.client()
     async with bk.open_stream(NAME, settings=TTL) as stream:

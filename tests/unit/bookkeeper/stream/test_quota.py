@@ -80,6 +80,16 @@ async def test_the_cursor_is_named_that_is_slowest_now(cluster: SmallCluster) ->
     assert cluster.kinds().count("backlog exceeds its quota") == 1
 
 
+async def test_the_cursor_is_named_as_programs_name_it(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=REFUSES) as stream:
+        await (await cluster.client(7).cursor(NAME, "shop:eu", entry_format="raw")).close()
+        await fill(stream, 25)
+        await asyncio.sleep(2)
+        with pytest.raises(BacklogFull) as full:
+            stream.append_nowait(b"x")
+        assert full.value.cursor == "shop:eu"
+
+
 async def test_or_they_fail_at_once(cluster: SmallCluster) -> None:
     async with cluster.client().open_stream(NAME, settings=REFUSES) as stream:
         await over(cluster, stream)
