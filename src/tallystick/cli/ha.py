@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import NAME_SERVERS, Json, NameServersOption
+from tallystick.cli.options import NAME_SERVERS, NUMBER, Json, NameServersOption
 
 if TYPE_CHECKING:
     from tallystick.admin.ha import Replication
@@ -21,7 +21,7 @@ LONGEST_S = 86_400  # between two looks
 def status(
     *,
     watch: Annotated[bool, Parameter(help="Show it again and again, until interrupted.")] = False,
-    every: Annotated[float, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
+    every: Annotated[float, NUMBER, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
     expect: Annotated[
         tuple[str, ...], Parameter(help="A broker set (its brokerName) that has to be registered. Repeatable.")
     ] = (),

@@ -23,7 +23,16 @@ def _whole(type_: type[int], tokens: Sequence[Token]) -> int:
     return int(written)
 
 
+def _number(type_: type[float], tokens: Sequence[Token]) -> float:
+    """As for an int, in decimals or without; Python takes digits of any script. Raises ValueError."""
+    written = tokens[0].value
+    if not re.fullmatch(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})", written):
+        raise ValueError(f'"{written}" is no number.')
+    return float(written)
+
+
 WHOLE = Parameter(converter=_whole)  # of each option or argument that is an int
+NUMBER = Parameter(converter=_number)  # of each that is a float
 
 
 def filled(option: str, value: str | None) -> str | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import WHOLE
+from tallystick.cli.options import NUMBER, WHOLE
 
 if TYPE_CHECKING:
     from tallystick.sim.series import Life
@@ -31,7 +31,9 @@ def run(
     seeds: Annotated[
         int | None, WHOLE, Parameter(help="How many lives of each kind; by default as the time allows.")
     ] = None,
-    seconds: Annotated[float, Parameter(help="Stop after this long; an equal part of it for each kind.")] = 60.0,
+    seconds: Annotated[
+        float, NUMBER, Parameter(help="Stop after this long; an equal part of it for each kind.")
+    ] = 60.0,
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, WHOLE, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tallystick.cli import stream_cursors, stream_messages
-from tallystick.cli.options import SERVICE, WHOLE, MetadataOption
+from tallystick.cli.options import NUMBER, SERVICE, WHOLE, MetadataOption
 from tallystick.cli.stream_options import OWNER, OwnerOptions, StreamExplain, StreamJson, StreamName, Takeover, Yes
 
 app = App(name="stream", help="Append to streams, logs without an end, and read them.")
@@ -112,10 +112,12 @@ def trim(
     name: StreamName,
     /,
     *,
-    keep_s: Annotated[float | None, Parameter(help="Keep ledgers that were closed within so many seconds.")] = None,
+    keep_s: Annotated[
+        float | None, NUMBER, Parameter(help="Keep ledgers that were closed within so many seconds.")
+    ] = None,
     keep_bytes: Annotated[int | None, WHOLE, Parameter(help="Keep so many bytes of newest ledgers.")] = None,
     ttl_s: Annotated[
-        float | None, Parameter(help="Let cursors pass over messages that were published longer ago.")
+        float | None, NUMBER, Parameter(help="Let cursors pass over messages that were published longer ago.")
     ] = None,
     backlog_bytes: Annotated[
         int | None, WHOLE, Parameter(help="Let cursors that are further behind pass over the oldest messages.")

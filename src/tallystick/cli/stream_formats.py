@@ -76,6 +76,8 @@ def unescape(written: str, option: str) -> bytes:
 
 def compile_format(written: str, stream: str) -> list[bytes | Part]:
     """Returns the parts of a format. Raises UsageError for what it does not know."""
+    if not written:
+        raise UsageError("-f is empty: nothing would be printed")
     fields = {**_FIELDS, "t": lambda message: stream.encode()}
     parts: list[bytes | Part] = []
     for index, part in enumerate(re.split(r"(%.?)", written, flags=re.DOTALL)):

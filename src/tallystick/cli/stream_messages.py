@@ -76,7 +76,7 @@ def read(
 
     from tallystick.cli import following, stream_read
 
-    selection = stream_read.selection(reading, from_ or "beginning", to, follow=False)
+    selection = stream_read.selection(reading, "beginning" if from_ is None else from_, to, follow=False)
     stream_read.require_one_place(reading.cursor, from_, to)
     show = stream_read.printer(name, reading, json=json)
     work = stream_read.run(service.resolve(), name, reading, selection, show, explain=explain)
@@ -104,7 +104,7 @@ def tail(
 
     from tallystick.cli import following, stream_read
 
-    selection = stream_read.selection(reading, from_ or "-10", None, follow=True)
+    selection = stream_read.selection(reading, "-10" if from_ is None else from_, None, follow=True)
     stream_read.require_one_place(reading.cursor, from_, None)
     show = stream_read.printer(name, reading, json=json)
     work = stream_read.run(service.resolve(), name, reading, selection, show, explain=explain)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
 
-from tallystick.cli.options import WHOLE, Hex, require_quorums
+from tallystick.cli.options import NUMBER, WHOLE, Hex, require_quorums
 from tallystick.runtime import arguments
 
 
@@ -49,7 +49,7 @@ class OwnerOptions:
     """How a command becomes the stream's owner, and what its next ledger is like."""
 
     takeover: Takeover = False
-    wait_s: Annotated[float, Parameter(help="Wait so many seconds for its owner to give it back.")] = 0.0
+    wait_s: Annotated[float, NUMBER, Parameter(help="Wait so many seconds for its owner to give it back.")] = 0.0
     ensemble: Annotated[int, WHOLE, Parameter(help="How many bookies hold a new ledger.")] = 3
     write_quorum: Annotated[int, WHOLE, Parameter(help="How many of them hold each entry.")] = 2
     ack_quorum: Annotated[int, WHOLE, Parameter(help="How many must have stored an entry before it counts.")] = 2
@@ -67,7 +67,7 @@ class RollOver:
 
     max_entries: Annotated[int, WHOLE, Parameter(help="Entries of a ledger before the stream goes on.")] = 50_000
     max_bytes: Annotated[int, WHOLE, Parameter(help="The same in bytes.")] = 104_857_600
-    max_age_s: Annotated[float, Parameter(help="The same in seconds.")] = 14_400.0
+    max_age_s: Annotated[float, NUMBER, Parameter(help="The same in seconds.")] = 14_400.0
 
 
 @Parameter(name="*")

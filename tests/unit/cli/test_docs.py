@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.cli.app import app
-from tallystick.cli.options import WHOLE
+from tallystick.cli.options import NUMBER, WHOLE
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import keys as name_server_keys
@@ -81,6 +81,14 @@ def test_no_whole_number_is_rounded(command: str, found: App) -> None:
     for argument in found.assemble_argument_collection():
         if argument.hint in (int, int | None):
             assert argument.parameter.converter is WHOLE.converter, f"{argument.name} of: tally {command}"
+
+
+@pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
+def test_a_number_has_digits_of_ascii(command: str, found: App) -> None:
+    """Python reads those of any script, and 1_0 as 10."""
+    for argument in found.assemble_argument_collection():
+        if argument.hint in (float, float | None):
+            assert argument.parameter.converter is NUMBER.converter, f"{argument.name} of: tally {command}"
 
 
 def test_no_command_is_documented_that_is_not_there() -> None:

@@ -34,7 +34,6 @@ NULL = StreamMessage(Position(7, 43), b"", key=b"\xfe", publish_time=0, is_null=
         ("%s|%S|%k|%K|%d", NULL, b"|-1|\xfe|1|1970-01-01T00:00:00.000Z"),
         ("100%%%s", RAW, b"100%raw"),
         ("\\\\x41 \\x41\\t\\r\\xff", RAW, b"\\x41 A\t\r\xff"),
-        ("", RAW, b""),
         ("%%s", RAW, b"%s"),
     ],
 )
