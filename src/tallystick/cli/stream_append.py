@@ -69,11 +69,13 @@ class MessageTemplate:
             raise UsageError("--producer needs a name")
         if given.sequence is not None:
             arguments.whole(given.sequence, "--sequence", most=arguments.MAX_INT64)
+        properties = pairs("--property", "name=value", given.property_)
+        _require_fields(given, properties)
         return cls(
             given.key,
             None if given.key_delimiter is None else unescape(given.key_delimiter, "-K"),
             None if given.event_time is None else times.parse(given.event_time, "--event-time"),
-            pairs("--property", "name=value", given.property_) or None,
+            properties or None,
             given.producer,
             given.sequence,
         )
@@ -89,6 +91,20 @@ class MessageTemplate:
             return key.decode(), payload
         except UnicodeDecodeError:
             return key, payload
+
+
+def _require_fields(given: OutMessages, properties: dict[str, str]) -> None:
+    """Raises UsageError where no message could have these: before an owner is asked, or fenced, for nothing."""
+    fields = (given.key, given.key_delimiter, given.event_time, given.producer, properties or None)
+    if given.raw and any(field is not None for field in fields):
+        raise UsageError("raw entries have no key, times, properties, producer or sequence")
+    for option, values in (
+        ("--key", [given.key or ""]),
+        ("--producer", [given.producer or ""]),
+        ("--property", [*properties, *properties.values()]),
+    ):
+        for value in values:
+            arguments.text(value, option)
 
 
 class Appending:

@@ -15,9 +15,12 @@ def parse(written: str, option: str) -> int:
     if written.isdecimal() and written.isascii() and int(written) <= MOST_MS:
         return int(written)
     try:
-        return round(datetime.fromisoformat(written).timestamp() * 1000)  # a float, mostly a bit beside it
+        milliseconds = round(datetime.fromisoformat(written).timestamp() * 1000)  # a float, mostly a bit beside it
     except (ValueError, OverflowError):
         raise UsageError(f"{option} is a time as 2026-03-01T12:00, or ms since 1970", given=written) from None
+    if milliseconds < 0:
+        raise UsageError(f"{option} is a time from 1970 on", given=written)
+    return milliseconds
 
 
 def shown(milliseconds: int) -> str:

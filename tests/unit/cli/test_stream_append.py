@@ -76,6 +76,29 @@ async def test_positions_are_printed_and_the_sum_is_told(
     assert [data for _, _, data in await stored(cluster)] == [b"a", "é".encode(), b"\xff", b"b", b"c"]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (OutMessages(event_time="1969-01-01"), "--event-time is a time from 1970 on"),
+        (OutMessages(key="\udcff"), "--key is text that UTF-8 can carry"),
+        (OutMessages(property_=("a=\udcff",)), "--property is text that UTF-8 can carry"),
+        (OutMessages(producer="\udcff", sequence=1), "--producer is text that UTF-8 can carry"),
+        (OutMessages(raw=True, key="k"), "raw entries have no key"),
+        (OutMessages(raw=True, event_time="5"), "raw entries have no key"),
+        (OutMessages(raw=True, property_=("a=b",)), "raw entries have no key"),
+        (OutMessages(raw=True, producer="p", sequence=1), "raw entries have no key"),
+    ],
+)
+async def test_an_owner_is_not_fenced_for_messages_that_cannot_be(
+    cluster: SmallCluster, given: OutMessages, said: str
+) -> None:
+    async with cluster.client(7).open_stream(NAME) as stream:
+        with pytest.raises(UsageError, match=f"^{said}"):
+            await append(cluster, "x", takeover=True, given=given)
+        await stream.append(b"goes on")
+    assert [data for _, _, data in await stored(cluster)] == [b"goes on"]
+
+
 async def test_what_each_message_has_beside_its_payload(cluster: SmallCluster) -> None:
     given = OutMessages(key="k", property_=("a=b=c",), event_time="5", producer="p", sequence=7, compression="zlib")
     await append(cluster, "one", "two", given=given)

@@ -36,3 +36,9 @@ def test_each_time_that_is_shown_is_typed_as_the_same_one(milliseconds: int) -> 
 def test_what_is_no_time(written: str) -> None:
     with pytest.raises(UsageError, match="--since is a time as"):
         times.parse(written, "--since")
+
+
+def test_no_message_is_older_than_the_numbers_that_say_when() -> None:
+    assert times.parse("1970-01-01T00:00Z", "--since") == 0
+    with pytest.raises(UsageError, match=r"^--since is a time from 1970 on \(given=1969-12-31T23:59Z\)"):
+        times.parse("1969-12-31T23:59Z", "--since")
