@@ -106,6 +106,8 @@ async def _clusters(context: StreamContext, path: str) -> list[str]:
 async def _chosen_cluster(context: StreamContext, path: str, chosen: str | None) -> str:
     """Returns the cluster that was ``chosen``, unless there are others alone, or the only one that there is."""
     names = await _clusters(context, path)
+    if chosen == "":
+        raise UsageError("cluster is the name of Pulsar's, not an empty text: leave it out where there is one")
     if chosen is not None:
         if names and chosen not in names:
             raise UsageError("there is no such cluster of Pulsar here", cluster=chosen, clusters=names)

@@ -110,6 +110,8 @@ async def test_a_name_with_all_signs_that_a_broker_takes(bk: BookKeeper) -> None
 async def test_where_there_is_no_pulsar_it_says_so(cluster: SmallCluster, bk: BookKeeper) -> None:
     for name in await cluster.store.children("/admin/clusters") or []:
         await cluster.store.change(Delete(f"/admin/clusters/{name}"))
+    with pytest.raises(UsageError, match="not an empty text"):
+        await bk.create_for_pulsar(NAME, cluster="")
     with pytest.raises(NotFound, match=r"no Pulsar keeps its metadata here.*missing=/admin/clusters"):
         await bk.create_for_pulsar(NAME)
     await filled(bk)
