@@ -18,6 +18,7 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
+from tallystick.runtime.lasting import LastingTrouble
 from tallystick.runtime.turn_steps import in_turns
 from tallystick.runtime.worker import Worker
 
@@ -47,6 +48,7 @@ class BookieUpkeep:
         self._counts, self._events, self._press, self._moded = counts, events, press, moded
         self._deleted = deleted
         self._pressed_bytes = settings.memtable_bytes * _PRESSED_TABLES
+        self._full_disk = LastingTrouble()
         self._due = asyncio.Event()
         self._turn = asyncio.Lock()  # checkpoint or collection, one at a time
 
@@ -76,6 +78,7 @@ class BookieUpkeep:
         async with self._turn:
             await self._write(self._storage.checkpoints.begin())
         self._counts.checkpoints += 1
+        self._full_disk.ended()
         self._press(False)
         if self._guard.written("checkpoint"):
             self._moded()
@@ -84,7 +87,8 @@ class BookieUpkeep:
         if self._guard.filled("checkpoint"):
             self._moded()
         self._press(False)  # adds are refused now; reads go on
-        self._events.emit("checkpoint postponed", reason=str(error))
+        if self._full_disk.is_due(asyncio.get_running_loop().time()):
+            self._events.emit("checkpoint postponed", reason=str(error))
 
     async def _write(self, plan: CheckpointPlan) -> None:
         await self._worker.run(lambda: self._storage.checkpoints.write(plan))

@@ -34,6 +34,7 @@ from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Buffer, Disk
 from tallystick.runtime.events import Events
+from tallystick.runtime.lasting import LastingTrouble
 
 _REPUT_BYTES = 1024 * 1024
 _BORDER_STEP_BYTES = 1024 * 1024
@@ -63,6 +64,7 @@ class MessageStore:
         )
         self.replicated = ReplicatedQueues(parts, self._appender, self._upkeep, events)
         self.sinks = parts.sinks
+        self._full_disk = LastingTrouble()
         self._slave = False  # see ``take_role``
 
     @classmethod
@@ -342,8 +344,10 @@ class MessageStore:
             self.sinks.expire(now_ms)
             self._upkeep.save()
             self._log.prepare_next()
+            self._full_disk.ended()
         except DiskFull as error:
-            self._events.emit("disk full", reason=str(error))
+            if self._full_disk.is_due(now_ms / 1000):
+                self._events.emit("disk full", reason=str(error))
         self._parts.sidecar.settle()  # whatever became of the queues
         self._upkeep.clean(now_ms)
 

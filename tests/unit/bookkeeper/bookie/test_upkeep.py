@@ -13,6 +13,7 @@ from support.bookies import SMALL, Home, SpyDisk, adds, read, talking
 from support.stores import Store
 from support.waiting import until
 from tallystick.bookkeeper.bookie import checkpoints
+from tallystick.bookkeeper.bookie import upkeep as upkeep_module
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
@@ -56,6 +57,28 @@ async def test_connections_are_read_while_no_checkpoint_can_be_written(
             bookie.upkeep._due.set()
             await until(lambda: home.heard("checkpoint postponed"))
             assert not bookie.committer.congested
+
+
+async def test_a_checkpoint_that_waits_for_room_is_one_line_and_not_one_for_each_attempt(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = list[float]()
+
+    async def full() -> None:
+        attempts.append(0.0)
+        raise DiskFull("no space")
+
+    monkeypatch.setattr(upkeep_module, "_RETRY_S", 0.001)
+    async with home.running() as bookie:
+        for lines in (1, 2):
+            attempts.clear()
+            with monkeypatch.context() as filled:
+                filled.setattr(bookie.upkeep, "checkpoint", full)
+                bookie.upkeep._due.set()
+                await until(lambda: len(attempts) > 5)
+                assert len(home.heard("checkpoint postponed")) == lines
+            done = bookie.counts.checkpoints
+            await until(lambda done=done: bookie.counts.checkpoints > done)  # type: ignore[misc]  # of this round
 
 
 async def test_very_many_ledgers_are_deleted_over_many_turns_of_the_loop(

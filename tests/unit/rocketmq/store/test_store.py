@@ -135,6 +135,29 @@ def test_a_full_disk_refuses_messages_and_serves_reads() -> None:
     assert [event.kind for event in shelf.events].count("disk below its limit") == 1
 
 
+def test_a_full_disk_is_a_line_when_it_fills_up_and_one_in_ten_minutes() -> None:
+    """It was one each second."""
+    shelf = Shelf()
+
+    def full(operation: str, path: str) -> StorageError | None:
+        return DiskFull("no") if operation != "sync" and "commitlog" in path else None
+
+    def full_lines(seconds: int) -> int:
+        before = len(shelf.events)
+        for _ in range(seconds):
+            shelf.clock.ms += 1000
+            shelf.store.maintain(shelf.clock.ms)
+        return [event.kind for event in shelf.events[before:]].count("disk full")
+
+    shelf.disk.fault = full
+    assert (full_lines(599), full_lines(9)) == (1, 1)
+    shelf.disk.fault = None
+    assert full_lines(2) == 0
+    shelf.send(*[b"x" * 60] * 30)  # the next file is in use
+    shelf.disk.fault = full
+    assert full_lines(60) == 1
+
+
 def test_upkeep_has_the_next_file_ready() -> None:
     shelf = Shelf()
     shelf.send(b"x")
