@@ -319,6 +319,21 @@ async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypa
     assert response.code == 2
 
 
+async def test_the_long_requests_of_one_host_never_take_all_places(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.register(bench.client, 0, more=1000)
+    monkeypatch.setattr(server_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(bench.server._slices, "_most", 4)
+    clients = [bench.new_client() for _ in range(4)]
+    command = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    responses = await asyncio.gather(*(client.ask(bench.address, command, 30) for client in clients))
+    assert sorted(response.code for response in responses) == [0, 0, 0, 2]
+    for client in clients:
+        await client.close()
+
+
 async def test_others_are_answered_while_a_change_waits_for_the_disk(tmp_path: Path) -> None:
     worker = HeldWorker()
     outside = replace(this_machine(), workers=lambda _: worker)

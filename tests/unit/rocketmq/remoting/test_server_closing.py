@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from support.waiting import until
 from tallystick.rocketmq.remoting.settings import RemotingSettings
-from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.runtime.turn_steps import TurnSteps
 
 if TYPE_CHECKING:
@@ -91,3 +91,19 @@ async def test_very_many_that_take_nothing_are_closed_over_many_turns(bench: Ben
     for peer in peers:
         assert await peer.ended()
     assert bench.heard.closed_links == links
+
+
+async def test_a_peer_in_the_middle_of_its_next_request_is_none_that_never_asked(bench: Bench) -> None:
+    """Newcomers take the places of those."""
+    await bench.restart(RemotingSettings(max_connections=2))
+    peers = [await bench.peer() for _ in range(2)]
+    frame = encode(request(34))
+    for peer in peers:
+        peer.send(request(34))
+        await peer.answers(1)
+        peer.writer.write(frame[: len(frame) // 2])
+    await until(lambda: all(link._reader.buffered_bytes for link in bench.server._links))
+    assert await (await bench.peer()).ended(), "the newcomer goes"
+    for peer in peers:
+        peer.writer.write(frame[len(frame) // 2 :])
+        await peer.answers(1)
