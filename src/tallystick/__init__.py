@@ -17,10 +17,11 @@ are imported when they are first used, so that importing this package costs noth
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers take it for true, and ``typing`` need not be loaded
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tallystick.admin.dev_lookup import find_cluster
     from tallystick.bookkeeper.ledger.read import Entry
     from tallystick.bookkeeper.ledger.reader import LedgerReader
@@ -129,6 +130,8 @@ _MODULES = ("errors", "spark", "sync", "testing")
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")  # which also makes it an attribute
     if name == "__version__":

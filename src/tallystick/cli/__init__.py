@@ -9,7 +9,8 @@
     130  interrupted; 143 by SIGTERM, 129 by SIGHUP
     141  the reader of our output went away
 
-Imports are late on purpose: ``tally --help`` loads neither the event loop nor a wire format.
+Imports are late on purpose: ``tally --help`` loads neither the event loop nor a wire format, and what is loaded before
+``main`` runs is loaded before a Ctrl-C is caught.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
 
-from tallystick.cli.stop_signals import StopSignals
+TYPE_CHECKING = False  # type checkers take it for true, and ``typing`` need not be loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Commands that change what is stored; all others may be tried again without a thought.
 _CHANGES = frozenset(
@@ -40,11 +43,20 @@ _CHANGES = frozenset(
         "trim",
     )
 )
-FAILED, WRONG_USAGE, NOT_WELL, BROKEN_PIPE = 1, 2, 3, 141
+FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # before anything was begun
+        return INTERRUPTED
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    from tallystick.cli.stop_signals import StopSignals
+
     _open_streams()
     with StopSignals() as stopped:
         try:

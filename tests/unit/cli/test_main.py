@@ -3,6 +3,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -173,6 +174,28 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     raising(monkeypatch, KeyboardInterrupt())
     assert cli.main(["ledger", "list"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_while_the_command_is_being_loaded_is_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tallystick.cli.stop_signals", Interrupted("stop_signals"))
+    assert cli.main(["ledger", "list"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_next_to_nothing_is_loaded_where_an_interrupt_is_not_caught_yet() -> None:
+    """Ctrl-C in the first 70 ms showed a traceback."""
+    program = "import sys; import tallystick.cli; print(*sorted(sys.modules))"
+    environment = {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True)
+    loaded = done.stdout.split()
+    assert {name for name in loaded if name.startswith("tallystick")} == {"tallystick", "tallystick.cli"}
+    assert not {"collections", "enum", "re", "signal", "typing"} & set(loaded)
 
 
 @pytest.mark.parametrize("command", ["completion bash", "--help", "sim run --help", "topic list --help"])
