@@ -18,6 +18,7 @@ from tallystick.bookkeeper.stream.cursor_saves import CursorSaves
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.leases import Lease, Leases
 from tallystick.bookkeeper.stream.messages import StreamMessage
+from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import PositionTrimmed, StreamClosed, StreamFenced, TallyError, UsageError
 from tallystick.runtime.arguments import instance, items, whole
@@ -41,6 +42,7 @@ class Cursor:
         reading: CursorReading,
         saves: CursorSaves,
         *,
+        acks_turn: TurnWork,
         leases: Leases,
         lease: Lease | None,
         released: Callable[[Cursor], None],
@@ -48,7 +50,7 @@ class Cursor:
         """``released`` is called when it is closed. Without a lease it is not durable."""
         self.stream, self.name = cursor_list.stream, cursor_list.cursor
         self._core, self._list, self._places, self._reading, self._saves = core, cursor_list, places, reading, saves
-        self._leases, self._lease, self._released = leases, lease, released
+        self._acks_turn, self._leases, self._lease, self._released = acks_turn, leases, lease, released
         self._loop = asyncio.get_running_loop()
         self._refusal: TallyError | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -168,6 +170,8 @@ class Cursor:
         has the cursor; StreamFull when too many batches are acknowledged in part. Any other error may leave it stored
         or not: it is stored with the next one.
         """
+        if self._acks_turn.did(1):  # thousands may be acknowledged at once, each by itself
+            await self._acks_turn.wait()
         await self.ack_batch([what])
 
     async def ack_batch(self, what: Iterable[Position | str | StreamMessage]) -> None:
@@ -188,6 +192,8 @@ class Cursor:
     async def ack_up_to(self, what: Position | str | StreamMessage) -> None:
         """Acknowledge a message or an entry, and all before it; entry -1 is before the first of a ledger. Returns when
         that is stored. Raises as ``ack``."""
+        if self._acks_turn.did(1):
+            await self._acks_turn.wait()
         self._require_open()
         *_, last = await self._places.of([what])
         self._require_open()

@@ -214,6 +214,7 @@ class Cursors:
             CursorPlaces(core, cursor_list, is_raw=is_raw),
             CursorReading(core, cursor_list, new_decoder, self._readers.turn),
             CursorSaves(core, store, events, stream=stream, cursor=cursor),
+            acks_turn=self._readers.acks_turn,
             leases=self._context.leases,
             lease=lease,
             released=self._released,

@@ -44,6 +44,7 @@ class StreamReaders:
         self.ledgers = ledgers
         self.lists = StreamLists(catalog)
         self.turn = TurnWork()
+        self.acks_turn = TurnWork(part_work=1)
         self.decompressor = Decompressor(SideThread(workers, "decompress"))
 
     def open(self, name: str, *, entry_format: str = "pulsar") -> Opening[StreamReader]:

@@ -1,4 +1,4 @@
-"""How much all that read streams do in one turn of the loop together: a thousand may get something at once.
+"""How much all that read streams, or acknowledge, do in one turn of the loop together: a thousand may at once.
 
 Whoever did work says so, and waits when the turn has had enough; some of those that wait go on in each later turn.
 """
@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-MOST_WORK = 512  # messages, properties and pieces of 16 KiB: some ms
+MOST_WORK = 512  # messages, properties and pieces of 16 KiB, or acknowledgements: some ms
 PART_WORK = 64  # after so much one says what it did, at the latest
 
 
 class TurnWork:
     """See the module. One for each client."""
 
-    __slots__ = ("_is_counting", "_left", "_waiting")
+    __slots__ = ("_is_counting", "_left", "_most_woken", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, part_work: int = PART_WORK) -> None:
+        """``part_work``: what one that was woken does before it says so."""
+        self._most_woken = MOST_WORK // part_work
         self._left = MOST_WORK
         self._is_counting = False  # for this turn, which has an end
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -44,7 +46,7 @@ class TurnWork:
     def _end(self) -> None:
         self._left, self._is_counting = MOST_WORK, False
         woken = 0
-        while self._waiting and woken < MOST_WORK // PART_WORK:
+        while self._waiting and woken < self._most_woken:
             turn = self._waiting.popleft()
             if not turn.done():  # its reader may have been cancelled
                 turn.set_result(None)

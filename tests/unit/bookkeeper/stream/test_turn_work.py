@@ -91,6 +91,23 @@ async def test_others_have_turns_while_long_batches_are_read(
             assert waits >= 49
 
 
+async def test_of_very_many_that_are_acknowledged_at_once_each_turn_does_some(cluster: SmallCluster) -> None:
+    """5,000 were a turn of 75 ms."""
+    async with cluster.client(1).open_stream(NAME) as stream:
+        positions = await asyncio.gather(*[stream.append(b"x") for _ in range(4 * MOST_WORK)])
+        await asyncio.sleep(0.3)
+        async with cluster.client(2).cursor(NAME, "billing", durable=False) as cursor:
+            left = [await cursor.refresh()]
+            calls = (cursor.ack, cursor.ack_up_to)
+            acks = [asyncio.ensure_future(calls[number % 2](at)) for number, at in enumerate(positions)]
+            while left[-1]:
+                await asyncio.sleep(0)
+                left.append(cursor.backlog)
+            await asyncio.gather(*acks)
+            assert left[0] == len(positions)
+            assert max(before - after for before, after in itertools.pairwise(left)) <= MOST_WORK
+
+
 async def messages(bk: BookKeeper, number: int | None) -> AsyncIterator[object]:
     if number is None:
         async with bk.read_stream(NAME) as reader:
