@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,30 @@ def test_iceberg(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path
     assert {row["event_hour"] for row in rows if row["at"]} == {5}
     with pytest.raises(CheckpointLost):
         following.run(checkpoint="another", **settings)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_event_times_that_are_none_end_no_query(
+    spark: SparkSession, bk: sync.BookKeeper, uri: str, tmp_path: Path, kind: str
+) -> None:
+    """A producer counts in microseconds, say: its messages are in the table, on no day."""
+    stream = f"spark/tables/persistent/times-{kind}"
+    with bk.open_stream(stream) as owned:
+        for number, time in enumerate([1_700_000_000_000, 1_700_000_000_000_000, 253_402_300_800_000, 0]):
+            owned.append(b'{"n": %d}' % number, event_time=time)
+        owned.roll_over()
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    target = f"delta:{tmp_path}/t" if kind == "delta" else "iceberg:demo.times"
+    following = Following(spark, uri, stream, target, tmp_path, catalog)
+    assert following.run(partition_by="hour").rows == 4
+    if kind == "delta":
+        table = delta(tmp_path / "t").select(["n", "event_day"])
+    else:
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog(None, **catalog).load_table("demo.times").scan().to_arrow()
+    days = dict(zip(table.column("n").to_pylist(), table.column("event_day").to_pylist(), strict=True))
+    assert days == {0: date(2023, 11, 14), 1: None, 2: None, 3: date(1970, 1, 1)}
 
 
 def test_parquet(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:

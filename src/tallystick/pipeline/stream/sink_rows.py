@@ -6,7 +6,6 @@ Bytes and texts are taken for keys and values, a text in UTF-8. A key of bytes i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
@@ -52,22 +51,34 @@ def messages_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[Out
     """Returns the rows of an Arrow batch, in order. Raises UsageError for one without a value."""
     by_name = dict(zip(columns, batch.columns, strict=True))
     absent = [None] * batch.num_rows
-    parts = [by_name[name].to_pylist() if name in by_name else absent for name in COLUMNS]
+    parts = [_values(name, by_name[name]) if name in by_name else absent for name in COLUMNS]
     for number, (value, key, properties, event_time) in enumerate(zip(*parts, strict=True)):
         if value is None:
             raise UsageError("a row has no value: leave it out, or write an empty one", row_of_batch=number)
         yield OutMessage(
             value.encode() if isinstance(value, str) else value,
             key,
-            None if event_time is None else _ms(event_time),
+            None if event_time is None else _ms(event_time, number),
             NO_PROPERTIES if properties is None else _properties(properties),
         )
 
 
-def _ms(time: datetime) -> int:
-    ms = round(time.timestamp() * 1000)
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """Returns what each row has; of a time its microseconds since 1970, which Python may have no datetime for."""
+    if name == "eventTime":
+        import pyarrow as pa
+
+        column = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _ms(time_us: int, number: int) -> int:
+    ms = (time_us + 500) // 1000
     if ms < 0:
-        raise UsageError("an event time is not before 1970: messages count from there", eventTime=str(time))
+        raise UsageError(
+            "an event time is not before 1970: messages count from there", row_of_batch=number, eventTime_us=time_us
+        )
     return ms
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -24,9 +25,10 @@ def column_stats(metadata: Any) -> dict[str, dict[str, Any]]:
             nulls[name] = sum(each.null_count for each in stats)
         values = [each for each in stats if each.num_values]  # not of nulls alone
         if values and all(each.has_min_max for each in values):
-            low, high = min(each.min for each in values), max(each.max for each in values)
-            if _is_kept(low) and _is_kept(high):
-                least[name], largest[name] = _json(low, is_largest=False), _json(high, is_largest=True)
+            with contextlib.suppress(OverflowError):  # Python has no times before the year 1 and behind 9999
+                low, high = min(each.min for each in values), max(each.max for each in values)
+                if _is_kept(low) and _is_kept(high):
+                    least[name], largest[name] = _json(low, is_largest=False), _json(high, is_largest=True)
     return {"minValues": least, "maxValues": largest, "nullCount": nulls}
 
 
@@ -42,5 +44,5 @@ def _json(value: Any, *, is_largest: bool) -> Any:
     if isinstance(value, datetime):
         if is_largest and value.microsecond % 1000:
             value += timedelta(milliseconds=1)
-        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}{'' if value.tzinfo is None else 'Z'}"
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{'' if value.tzinfo is None else 'Z'}"
     return value.isoformat() if isinstance(value, date) else value

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # pyiceberg would bring a commit that lost onto the newer table by itself, and would not ask whose batch that has.
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
+# Without the least and the largest values of columns, for which pyiceberg makes times of Python's.
+_NO_BOUNDS = {"write.metadata.metrics.default": "counts"}
 
 
 class IcebergTarget:
@@ -72,11 +74,24 @@ class IcebergTarget:
             return
 
     def commit(self, files: Sequence[WrittenFile], new: pa.Schema, application: str, written: TableRecord) -> str:
+        try:
+            return self._commit(files, new, application, written, _NO_RETRIES)
+        except OverflowError:  # Python has no times before the year 1 and behind 9999
+            return self._commit(files, new, application, written, {**_NO_RETRIES, **_NO_BOUNDS})
+
+    def _commit(
+        self,
+        files: Sequence[WrittenFile],
+        new: pa.Schema,
+        application: str,
+        written: TableRecord,
+        properties: Mapping[str, str],
+    ) -> str:
         from pyiceberg.exceptions import CommitFailedException
 
         table = self._table
         assert table is not None
-        table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **_NO_RETRIES}})
+        table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **properties}})
         record = json.dumps(asdict(written))
         folder = f"{table.location().rstrip('/')}/data"
         try:

@@ -6,6 +6,7 @@ the table has, and those that the values of this batch have besides.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+_EPOCH = date(1970, 1, 1).toordinal()
+# Since then, of the years 1 to 9999: libraries of tables have no others.
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
 EVENT_TIMES = ("eventTime", "publishTime", "bornTimestamp", "storeTimestamp")  # the first that is not null
 
 
@@ -58,6 +62,8 @@ class BatchRows:
         micros = F.unix_micros(F.coalesce(*times))
         days = F.floor(micros / F.lit(86_400_000_000)).cast("int")
         hours = F.pmod(F.floor(micros / F.lit(3_600_000_000)), F.lit(24)).cast("int")
+        days = F.when(days.between(_FIRST_DAY, _LAST_DAY), days)  # those of a clock that counts otherwise have no day
+        hours = F.when(days.isNotNull(), hours)
         made = {"event_day": F.date_from_unix_date(days), "event_hour": hours}
         return rows.select("*", *(made[name].alias(name) for name in partitions))
 

@@ -81,3 +81,13 @@ def test_rows_that_cannot_be_stored_are_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"a"]), early], names=["value", "eventTime"])
     with pytest.raises(UsageError, match="not before 1970"):
         list(messages_of(batch, ("value", "eventTime")))
+
+
+def test_a_time_that_python_has_not_is_written() -> None:
+    """It may be what another producer sent."""
+    late = pa.array([253_402_300_800_000_499, (1 << 63) - 1], pa.timestamp("us", tz="UTC"))
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"]), late], names=["value", "eventTime"])
+    assert list(messages_of(batch, ("value", "eventTime"))) == [
+        OutMessage(b"a", None, 253_402_300_800_000),
+        OutMessage(b"b", None, 9_223_372_036_854_776),
+    ]

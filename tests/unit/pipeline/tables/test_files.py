@@ -118,3 +118,24 @@ def test_the_least_and_the_largest_values(tmp_path: Path) -> None:
     assert (stats["minValues"]["d"], stats["maxValues"]["d"]) == ("2026-01-01", "2026-01-02")
     assert stats["nullCount"]["none"] == 3
     assert not {"long", "none", "map", "nan"} & (stats["minValues"].keys() | stats["maxValues"].keys())
+
+
+@pytest.mark.parametrize(
+    ("micros", "bounds"),
+    [
+        (-62_135_596_800_000_000, ("0001-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000Z")),
+        (253_402_300_799_999_000, ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z")),
+        (253_402_300_799_999_999, None),  # rounded up it is in no year that Python has
+        (-62_135_596_800_000_001, None),
+        ((1 << 63) - 1, None),
+    ],
+)
+def test_times_at_the_ends_of_the_calendar_and_behind(
+    tmp_path: Path, micros: int, bounds: tuple[str, str] | None
+) -> None:
+    """A producer whose clock counts in other units sends them."""
+    rows = {"n": [1], "t": pa.array([micros], pa.timestamp("us", "UTC"))}
+    (file,) = run(task(tmp_path), [pa.RecordBatch.from_pydict(rows)])
+    assert file.stats["minValues"].get("t") == (bounds and bounds[0])
+    assert file.stats["maxValues"].get("t") == (bounds and bounds[1])
+    assert file.stats["nullCount"]["t"] == 0 and file.stats["maxValues"]["n"] == 1

@@ -185,3 +185,17 @@ def test_a_property_of_somebody_else_is_no_record(tmp_path: Path) -> None:
     target._table.transaction().set_properties({"tallystick.a": "mine"}).commit_transaction()
     with pytest.raises(CorruptRecord, match="is none of ours"):
         target.load("a")
+
+
+def test_times_that_python_has_not_are_committed(make: Make) -> None:
+    """In columns of the table, that is: no partition is of such a time."""
+    target = make()
+    target.load("a")
+    target.create(pa.schema([("n", pa.int64()), ("t", pa.timestamp("us", "UTC"))]), [])
+    for batch, micros in enumerate([253_402_300_800_000_000, -62_135_596_800_000_001, 0]):
+        task = FilesTask(loaded(target).folder, FileName("a", QUERY, batch).prefix, (), False, 1 << 20)
+        columns = {"n": pa.array([batch]), "t": pa.array([micros], pa.timestamp("us", "UTC"))}
+        (outcome,) = task([pa.RecordBatch.from_pydict(columns)])
+        files = [WrittenFile.parse(text) for text in outcome.column("file").to_pylist()]
+        target.commit(files, NONE, "a", record(batch))
+    assert loaded(make()).record == record(2) and rows(target) == [0, 1, 2]
