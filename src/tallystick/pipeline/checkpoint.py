@@ -11,8 +11,8 @@ from tallystick.errors import UsageError
 
 
 def folder_uri(place: str) -> str:
-    """Returns the URI of a folder that is named by one, or by a path."""
-    return place if "://" in place else Path(place).absolute().as_uri()
+    """Returns the URI of a folder that is named by one, by a path, or by ``file:`` and a path, as Spark writes them."""
+    return place if "://" in place else Path(place.removeprefix("file:")).absolute().as_uri()
 
 
 def query_of(checkpoint: str) -> str | None:
