@@ -17,6 +17,7 @@ CUTTING = {
     "maxBytesPerPartition": "about how much one task reads (default 134217728; a suffix k, m or g may be used)",
     "minPartitions": "make at least about this many partitions, to use more cores (default 1)",
 }
+_DIGITS = re.compile(r"\d{1,40}", re.ASCII)  # Python refuses thousands of them in words of its own
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -37,6 +38,11 @@ class OptionValues:
             hint = f" (did you mean {', '.join(near)}?)" if near else ""
             raise UsageError(f"unknown option: {', '.join(unknown)}{hint}; known: {', '.join(documented)}")
         self._values = {documented_names[name.lower()]: value for name, value in options.items()}
+        for name, value in self._values.items():
+            if (
+                not value.strip() and name != "password"
+            ):  # a variable that is not set must lead to no other place or row
+                raise UsageError(f"the option {name} is empty: give it a value, or leave it out")
 
     def with_path(self, name: str) -> OptionValues:
         """These values where ``load(path)`` stands for the option ``name``. Raises UsageError when both are given."""
@@ -55,14 +61,8 @@ class OptionValues:
         return self._values.get(name, default)
 
     def given_or(self, name: str, default: Callable[[], str]) -> str:
-        """Returns an option that says where something is; what ``default`` returns where it is not given. Raises
-        UsageError for an empty one: a variable that is not set must lead to no other place."""
-        if name not in self:
-            return default()
-        text = self.text(name)
-        if not text.strip():
-            raise UsageError(f"the option {name} is empty: give a place, or leave it out")
-        return text
+        """Returns an option that says where something is; what ``default`` returns where it is not given."""
+        return self.text(name) if name in self else default()
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Returns one of ``choices``, whatever its case in the option; the first one where the option is not given."""
@@ -75,17 +75,17 @@ class OptionValues:
         if name not in self:
             return default
         text = self.text(name).strip()
-        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= MAX_INTEGER:
+        if not _DIGITS.fullmatch(text) or not least <= int(text) <= MAX_INTEGER:
             raise UsageError(f"{name} is a whole number from {least}", value=text)
         return int(text)
 
     def size(self, name: str, default: int) -> int:
         """Bytes, as in 67108864 or 64m."""
-        text = self.text(name).strip().lower()
-        if not text:
+        if name not in self:
             return default
+        text = self.text(name).strip().lower()
         digits, unit = (text[:-1], _SUFFIXES[text[-1]]) if text[-1] in _SUFFIXES else (text, 1)
-        if not (digits.isascii() and digits.isdecimal()) or int(digits) < 1:
+        if not _DIGITS.fullmatch(digits) or int(digits) < 1:
             raise UsageError(f"{name} is a number of bytes, as in 67108864 or 64m", value=text)
         return int(digits) * unit
 

@@ -107,7 +107,7 @@ def test_topics_by_name_by_pattern_and_queue_by_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "A", "{}", '{"A": {}}', '{"A": {"b": 1}}', '{"A": {"b": ["0"]}}', '{"A": {"b": [-1]}}']
+    "text", ["A", "{}", '{"A": {}}', '{"A": {"b": 1}}', '{"A": {"b": ["0"]}}', '{"A": {"b": [-1]}}']
 )
 def test_what_assigns_no_queue_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="assign is JSON as in"):
