@@ -30,7 +30,10 @@ def test_what_the_pages_show_works(
         each for page in ("spark", "tables") for each in PROGRAM.findall((DOCS / f"{page}.md").read_text("utf-8"))
     ]
     assert len(programs) >= 4
-    check = "print('rows', spark.read.parquet('flights-table').count(), spark.read.parquet('flights').count() >= 1)"
+    check = (
+        "print('rows', spark.read.parquet('flights-table').count(), spark.read.parquet('flights').count() >= 1, "
+        "spark.read.parquet('entries-table').count() >= 1)"
+    )
     monkeypatch.setenv("TALLY_URI", uri)
     monkeypatch.setenv("TALLY_NAMESRV", name_server)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -38,5 +41,5 @@ def test_what_the_pages_show_works(
         [sys.executable, "-c", "\n".join([*programs, check])],
         capture_output=True, text=True, timeout=380, cwd=tmp_path,
     )  # fmt: skip
-    assert "rows 2 True" in done.stdout, done.stderr[-3000:]
+    assert "rows 2 True True" in done.stdout, done.stderr[-3000:]
     assert "IngestProgress(batch=0, batches=1, skipped=0, rows=2, dead_letters=2, files=" in done.stdout

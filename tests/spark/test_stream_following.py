@@ -240,7 +240,10 @@ def test_the_progress_says_how_far_the_streams_are(bk: sync.BookKeeper, query: Q
         running = query.run(name, maxOffsetsPerTrigger=4)
     first = running.recentProgress[0]["sources"][0]
     assert json.loads(first["endOffset"])["s"][name] == [last.ledger, 4]
-    assert json.loads(first["latestOffset"])["s"][name][0] > last.ledger
+    latest = json.loads(first["latestOffset"])
+    assert latest["s"][name][0] > last.ledger
+    assert latest["lag"]["rows"] == 6 and latest["lag"]["bytes"] > 6 * 20 and 0 <= latest["lag"]["seconds"] < 600
+    assert json.loads(running.recentProgress[-1]["sources"][0]["latestOffset"])["lag"]["rows"] == 0
 
 
 def test_a_cursor_is_moved_behind_the_query(bk: sync.BookKeeper, query: Query, name: str) -> None:

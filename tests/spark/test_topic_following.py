@@ -180,7 +180,11 @@ def test_a_group_shows_how_far_the_query_is(mq: sync.RocketMQ, name_server: str,
     assert asyncio.run(lags()) == [(10, 0)] * QUEUES
     source = running.recentProgress[0]["sources"][0]
     assert json.loads(source["endOffset"]) == {"v": 1, "q": {"shown": {BROKER: {"0": [3] * QUEUES}}}}
-    assert json.loads(source["latestOffset"]) == {"v": 1, "q": {"shown": {BROKER: {"0": [10] * QUEUES}}}}
+    latest = json.loads(source["latestOffset"])
+    lag = latest.pop("lag")
+    assert latest == {"v": 1, "q": {"shown": {BROKER: {"0": [10] * QUEUES}}}}
+    assert lag["rows"] == 21 and lag["bytes"] > 21 * 50 and 0 <= lag["seconds"] < 600
+    assert json.loads(running.recentProgress[-1]["sources"][0]["latestOffset"])["lag"]["rows"] == 0
 
 
 def test_mistakes_are_named(mq: sync.RocketMQ, name_server: str, query: Query, tmp_path: Path) -> None:
@@ -200,6 +204,10 @@ def test_mistakes_are_named(mq: sync.RocketMQ, name_server: str, query: Query, t
     assert "offset=99" in beyond
     log.write_text(text.replace('{"v": 1,', '{"v": 2,'))
     assert "the checkpoint has offsets of a newer tallystick" in failure_of(lambda: query.run(subscribe="mistaken"))
+    log.write_text("\n".join([*text.splitlines()[:-1], "rubbish"]))
+    undecoded = failure_of(lambda: query.run(subscribe="mistaken"))
+    assert "[TALLY-USAGE-ERROR] the checkpoint has an offset of tally-topic that is no JSON: restore" in undecoded
+    assert "offset=rubbish" in undecoded
 
 
 def begun(folder: Path) -> int:

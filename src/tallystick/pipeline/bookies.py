@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.events import Events
@@ -14,6 +15,12 @@ from tallystick.runtime.log import log_listener
 from tallystick.runtime.machine import this_machine
 
 Address = tuple[str, int]
+
+
+def addresses_of(bookies: RegisteredBookies) -> dict[BookieId, Address]:
+    """Returns where the registered bookies listen, as far as they say so."""
+    infos = {**bookies.read_only, **bookies.writable}
+    return {bookie: info.address for bookie, info in infos.items() if info.address is not None}
 
 
 def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -17,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.offsets import Offset
+from tallystick.pipeline.offsets import Offset, require_json
 from tallystick.pipeline.source import TaskPartition
 from tallystick.pipeline.trigger import TriggerLimits
 
@@ -36,6 +38,8 @@ OptionsT = TypeVar("OptionsT", bound=FollowingOptions)
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[OptionsT]):
     """Plans in one process for as long as the query runs, which follows the log; reads in the executors, with a copy
     that was made before."""
+
+    format_name: ClassVar[str]
 
     def __init__(self, options: OptionsT, schema: StructType) -> None:
         self.options, self.row_schema = options, schema
@@ -84,6 +88,16 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         with coded():
             self.planner.commit(end)
 
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, TaskPartition)
+        return self.rows(partition.partition)
+
+    @abstractmethod
+    def rows(self, partition: Any) -> Iterator[Any]:
+        """Returns the rows of a task, as Arrow batches."""
+
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
+        with coded():
+            require_json(sys.exception(), self.format_name)

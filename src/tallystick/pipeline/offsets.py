@@ -7,12 +7,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from tallystick.errors import UsageError
 
 VERSION = 1
+REMEDY = "restore the newest files of its folder offsets from a copy, or run the query with a checkpoint of its own"
 
 Offset = dict[str, Any]
 T = TypeVar("T")
@@ -24,7 +27,8 @@ def stamped(key: str, content: object) -> Offset:
 
 
 def content_of(offset: Any, key: str, format_name: str, decode: Callable[[Any], T]) -> T:
-    """Returns what ``decode`` makes of the content; it raises AttributeError, TypeError or ValueError for what is none.
+    """Returns what ``decode`` makes of the content; it raises AttributeError, LookupError, TypeError or ValueError for
+    what is none.
 
     Raises UsageError for an offset that this version of the format did not write.
     """
@@ -40,5 +44,19 @@ def content_of(offset: Any, key: str, format_name: str, decode: Callable[[Any], 
         if version != VERSION or set(offset) != {"v", key}:
             raise ValueError
         return decode(offset[key])
-    except (AttributeError, TypeError, ValueError):
-        raise UsageError(f"the checkpoint has no offsets of {format_name}", offset=offset) from None
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise UsageError(f"the checkpoint has no offsets of {format_name}: {REMEDY}", offset=offset) from None
+
+
+def require_json(error: BaseException | None, format_name: str) -> None:
+    """Raises UsageError if ``error``, by which a reader is stopped, says that an offset of the checkpoint is no JSON:
+    Spark decodes it before it calls a method of the reader."""
+    if isinstance(error, json.JSONDecodeError) and not _is_of(error, "tallystick"):
+        reason = f"the checkpoint has an offset of {format_name} that is no JSON: {REMEDY}"
+        raise UsageError(reason, offset=error.doc, at=error.pos) from None
+
+
+def _is_of(error: BaseException, package: str) -> bool:
+    """Whether an error went through a module of a package."""
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return any(name.partition(".")[0] == package for name in modules)

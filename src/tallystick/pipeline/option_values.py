@@ -17,10 +17,23 @@ CUTTING = {
     "maxBytesPerPartition": "about how much one task reads (default 134217728; a suffix k, m or g may be used)",
     "minPartitions": "make at least about this many partitions, to use more cores (default 1)",
 }
+# What only one kind of query has.
+BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+TRIGGERING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIGITS = re.compile(r"\d{1,40}", re.ASCII)  # Python refuses thousands of them in words of its own
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def triggering(items: str) -> dict[str, str]:
+    """Returns what the options say that limit a trigger, of a format whose items are ``items``."""
+    return {
+        "maxOffsetsPerTrigger": f"about the most {items} of a batch of a streaming query (default: any number)",
+        "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
+        "minOffsetsPerTrigger": f"of a streaming query: no batch before there are so many {items} (default 1)",
+        "maxTriggerDelay": "or the last batch was so long ago, as in 500ms, 10s, 15m or 2h (default 15m)",
+    }
 
 
 class OptionValues:
@@ -111,6 +124,29 @@ class OptionValues:
             for name in batch_only if follows else following_only:
                 if name in self:
                     raise UsageError(f"{name} is an option of spark.{'read' if follows else 'readStream'}")
+
+    def only_one(self, names: Sequence[str], what: str) -> str:
+        """Returns which of some options is given. Raises UsageError unless it is one."""
+        given = [name for name in names if name in self]
+        if len(given) != 1:
+            raise UsageError(f"give one of the options {', '.join(names[:-1])} and {names[-1]}: {what}")
+        return given[0]
+
+    def timestamps(self) -> tuple[int | None, int | None]:
+        """Returns what startingTimestamp and endingTimestamp say, in ms; None for one that is not given. Raises
+        UsageError for one that is given beside offsets, and for a start after the end."""
+        times: list[int | None] = []
+        for end in ("starting", "ending"):
+            if f"{end}Offsets" in self and f"{end}Timestamp" in self:
+                raise UsageError(f"{end}Offsets and {end}Timestamp are two answers to one question: give one")
+            times.append(self.integer(f"{end}Timestamp", 0) if f"{end}Timestamp" in self else None)
+        start_ms, end_ms = times
+        if start_ms is not None and end_ms is not None and start_ms > end_ms:
+            raise UsageError("startingTimestamp is after endingTimestamp", start_ms=start_ms, end_ms=end_ms)
+        return start_ms, end_ms
+
+    def is_true(self, name: str, *, default: bool) -> bool:
+        return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
 
     def pattern(self, name: str) -> re.Pattern[str]:
         text = self.text(name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from tallystick.errors import TallyError
+from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.offsets import Offset
 from tallystick.pipeline.trigger import TriggerLimits
 from tallystick.pipeline.worker import ClientT, Peers, TaskWorker
@@ -33,6 +35,10 @@ class Decisions(Protocol[ClientT_contra, PositionsT, PartitionT]):
         """Returns how far all reached when it was last looked; None before that."""
         ...
 
+    async def lag(self, client: ClientT_contra, /) -> Lag:
+        """Returns what the batch that was decided last leaves of what is reached. Raises as reading does."""
+        ...
+
 
 class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
     """Called from one thread, which waits for its loop's. ``close`` it."""
@@ -58,8 +64,15 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
         return self._to_offset(self._worker.ask(lambda client: self._decisions.latest(client, positions, limits)))
 
     def heads(self) -> Offset | None:
+        """Returns how far all reached, and the lag, unless that cannot be told now."""
         positions = self._decisions.reached()
-        return None if positions is None else self._to_offset(positions)
+        if positions is None:
+            return None
+        try:
+            lag = self._worker.ask(self._decisions.lag)
+        except TallyError:  # which whoever reads it will hear of
+            return self._to_offset(positions)
+        return {**self._to_offset(positions), "lag": lag.to_json()}
 
     def partitions(self, start: Offset, end: Offset) -> list[PartitionT]:
         starts, ends = self._from_offset(start), self._from_offset(end)

@@ -6,16 +6,29 @@ Spark's short planner processes, and reading them contacts nobody.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import Columns
+from tallystick.pipeline.source_options import options_of_read, to_store
 
 PlanT = TypeVar("PlanT")
+
+
+class SourceOptions(Protocol):
+    """The options of a format, checked."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+
+OptionsT = TypeVar("OptionsT", bound=SourceOptions)
 
 
 class TaskPartition(InputPartition, Generic[PlanT]):
@@ -25,17 +38,47 @@ class TaskPartition(InputPartition, Generic[PlanT]):
         self.partition = partition
 
 
-def check_schema(columns: Columns, option_columns: tuple[str, ...] | None, schema: StructType) -> None:
-    """``option_columns``: what the option ``columns`` says, if it is given. Raises UsageError."""
-    schema_columns = columns.of_schema(schema)
-    if option_columns is not None and option_columns != schema_columns:
-        raise UsageError("the option columns and the schema differ: give one", schema=",".join(schema_columns))
+class LogSource(DataSource, Generic[OptionsT]):
+    """A format that Spark reads as a finished table, and that streaming queries follow."""
+
+    columns: ClassVar[Columns]
+
+    @abstractmethod
+    def parse(self, options: Mapping[str, str], *, follows: bool | None) -> OptionsT:
+        """Returns the options of a streaming query, or of a batch; ``follows`` is None where that is not known yet.
+        Raises UsageError."""
+
+    @abstractmethod
+    def batch_reader(self, options: OptionsT, schema: StructType) -> DataSourceReader: ...
+
+    @abstractmethod
+    def following_reader(self, options: OptionsT, schema: StructType) -> DataSourceStreamReader: ...
+
+    def schema(self) -> StructType:
+        with coded():
+            names = self.parse(options_of_read(self.options), follows=None).columns
+            return self.columns.struct(names, to_store(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return self.batch_reader(self._checked(schema, follows=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return self.following_reader(self._checked(schema, follows=True), schema)
+
+    def _checked(self, schema: StructType, *, follows: bool) -> OptionsT:
+        with coded():
+            given = options_of_read(self.options, schema)
+            options = self.parse(given, follows=follows)
+            schema_columns = self.columns.of_schema(schema)
+            if "columns" in given and options.columns != schema_columns:
+                raise UsageError("the option columns and the schema differ: give one", schema=",".join(schema_columns))
+            return options
 
 
-class ReadOnlySource(DataSource):
+class ReadOnlySource(LogSource[OptionsT]):
     """A format that Spark reads and does not write."""
 
-    instead_of_writing: str
+    instead_of_writing: ClassVar[str]
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         with coded():
@@ -45,14 +88,30 @@ class ReadOnlySource(DataSource):
         return self.writer(schema, overwrite)
 
 
-class BatchSource(ReadOnlySource):
-    """A format that Spark reads as a finished table alone."""
+class BatchReader(DataSourceReader, Generic[OptionsT, PlanT]):
+    """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
 
-    instead_of_following: str
+    def __init__(self, options: OptionsT, schema: StructType) -> None:
+        self.options, self.row_schema = options, schema
 
-    def streamReader(self, schema: StructType) -> Any:
+    @abstractmethod
+    def plan(self) -> Sequence[PlanT]:
+        """Returns what each task reads. Raises what planning raises."""
+
+    @abstractmethod
+    def nothing(self) -> PlanT:
+        """Returns the part of a task that has nothing to read."""
+
+    def partitions(self) -> list[TaskPartition[PlanT]]:
         with coded():
-            raise UsageError(
-                f"{self.name()} cannot be followed by a streaming query: read it with spark.read, again when there is "
-                f"more. {self.instead_of_following}"
-            )
+            partitions = self.plan()
+        # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
+        return [TaskPartition(partition) for partition in partitions or [self.nothing()]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, TaskPartition)
+        return self.rows(partition.partition)
+
+    @abstractmethod
+    def rows(self, partition: PlanT) -> Iterator[Any]:
+        """Returns the rows of a task, as Arrow batches."""

@@ -12,10 +12,14 @@ from tallystick.bookkeeper.metadata.uri import require_shared
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.ledger.bounds import LedgerBound
 from tallystick.pipeline.ledger.schema import COLUMNS
 from tallystick.pipeline.ledger.selection import Selection
-from tallystick.pipeline.option_values import CUTTING, OptionValues
+from tallystick.pipeline.option_values import CUTTING, TRIGGERING, OptionValues, triggering
+from tallystick.pipeline.trigger import TriggerLimits
 
+BATCH_ONLY = ("firstEntry", "lastEntry")
+FOLLOWING_ONLY = ("startingOffsets", "failOnDataLoss", *TRIGGERING)
 PASSWORD_VARIABLE = "TALLY_PASSWORD"
 
 OPTIONS = {
@@ -24,11 +28,17 @@ OPTIONS = {
     "else the running development cluster)",
     "ledgers": 'which ledgers: "all" (the default) or ids and ranges such as "1,2,5-9"',
     "columns": "which columns, in which order (default: ledger,entry,lac,length,payload)",
-    "firstEntry": "the first entry of each ledger to read (default 0)",
-    "lastEntry": "the last entry of each ledger to read, inclusive (default: all up to the LAC)",
+    "firstEntry": "of a batch: the first entry of each ledger to read (default 0)",
+    "lastEntry": "of a batch: the last entry of each ledger to read, inclusive (default: all up to the LAC)",
     "password": "the password of the ledgers (default: the environment variable TALLY_PASSWORD, else none)",
     "passwords": 'passwords of single ledgers, as JSON: {"7": "secret"}; they win over password',
+    "startingOffsets": "of a streaming query: latest (the default), earliest, or the entry by ledger as JSON: "
+    '{"12": 345, "13": -2}',
+    "failOnDataLoss": "of a streaming query: true (the default): what was deleted before it was read is an error; "
+    "false: it is left out",
     **CUTTING,
+    "maxRecordsPerPartition": "the most entries that one task reads (default: any number)",
+    **triggering("entries"),
 }
 
 
@@ -39,22 +49,36 @@ class LedgerOptions:
     uri: str
     selection: Selection = field(default_factory=Selection)
     columns: tuple[str, ...] = COLUMNS.names
+    start: LedgerBound = field(default_factory=LedgerBound)
+    fail_on_data_loss: bool = True
     limits: Limits = field(default_factory=Limits)
+    trigger: TriggerLimits = field(default_factory=TriggerLimits)
     password: bytes = field(default=b"", repr=False)
     passwords: Mapping[LedgerId, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> LedgerOptions:
-        """From Spark's options. ``environment``: None is the process's. Raises UsageError."""
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        follows: bool | None = None,
+    ) -> LedgerOptions:
+        """From Spark's options. ``environment``: None is the process's. ``follows``: of a streaming query, or of a
+        batch; None where that is not known yet. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, OPTIONS).with_path("uri" if "://" in options.get("path", "") else "ledgers")
+        values.refuse_of_other_kind(BATCH_ONLY, FOLLOWING_ONLY, follows=follows)
         uri = require_shared(values.given_or("uri", lambda: find_uri(environment)))
         first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)
         return cls(
             uri=uri,
             selection=Selection.parse(values.text("ledgers", "all"), first, last),
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
+            start=LedgerBound.parse("startingOffsets", values.text("startingOffsets")),
+            fail_on_data_loss=values.is_true("failOnDataLoss", default=True),
             limits=values.limits(),
+            trigger=values.trigger_limits(),
             password=values.text("password", environment.get(PASSWORD_VARIABLE, "")).encode(),
             passwords=_passwords(values.text("passwords", "{}")),
         )

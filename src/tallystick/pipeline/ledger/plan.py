@@ -20,16 +20,18 @@ ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the
 
 
 class LedgerExtent(NamedTuple):
-    """A ledger as the planner sees it. ``last``: the last entry of a closed one, the LAC of an open one, -1 for none.
+    """Entries ``first`` … ``last`` of a ledger as the planner sees them: to the last entry of a closed one, the LAC of
+    an open one, -1 for none.
 
-    ``length``: payload bytes up to ``last``; only an estimate for the cuts, never a claim about the rows. ``metadata``:
-    where its entries are, and how they are checked; no end, since closed ledgers that are alike share it.
+    ``length``: their payload bytes; only an estimate for the cuts, never a claim about the rows. ``metadata``: where
+    the entries are, and how they are checked; no end, since closed ledgers that are alike share it.
     """
 
     ledger: LedgerId
     metadata: LedgerMetadata
     last: EntryId
     length: int
+    first: EntryId = 0
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class LedgerPartition:
 
     ranges: tuple[Range, ...]
     addresses: Mapping[BookieId, Address]
+    fail_on_data_loss: bool = True
 
     @property
     def count(self) -> int:
@@ -45,7 +48,12 @@ class LedgerPartition:
 
 
 def plan(
-    extents: Sequence[LedgerExtent], entries: IdSpan, addresses: Mapping[BookieId, Address], limits: Limits
+    extents: Sequence[LedgerExtent],
+    entries: IdSpan,
+    addresses: Mapping[BookieId, Address],
+    limits: Limits,
+    *,
+    fail_on_data_loss: bool = True,
 ) -> list[LedgerPartition]:
     """Partitions that hold each wanted entry exactly once, in the order of ``extents``; none without entries."""
     weighed = [(range_, _entry_bytes(extent)) for extent in extents for range_ in _ranges(extent, entries)]
@@ -54,6 +62,7 @@ def plan(
         LedgerPartition(
             tuple(_part(weighed[number][0], piece) for number, piece in pieces),
             addresses,
+            fail_on_data_loss,
         )
         for pieces in partitions
     ]
@@ -66,12 +75,12 @@ def _part(range_: Range, piece: Stretch) -> Range:
 
 
 def _entry_bytes(extent: LedgerExtent) -> int:
-    return ENTRY_COST_BYTES + -(-extent.length // (extent.last + 1)) if extent.last >= 0 else ENTRY_COST_BYTES
+    return ENTRY_COST_BYTES + -(-extent.length // max(extent.last - extent.first + 1, 1))
 
 
 def _ranges(extent: LedgerExtent, entries: IdSpan) -> list[Range]:
     """The wanted entries of one ledger by fragment. Only the keyed digest takes the password to the executors."""
-    first, last = max(0, entries.first), min(extent.last, entries.last)
+    first, last = max(extent.first, entries.first), min(extent.last, entries.last)
     if first > last:
         return []
     metadata = extent.metadata

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 
 from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.codec.reads import EntryRun
+from tallystick.errors import NoSuchEntry
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.ledger.plan import LedgerPartition
-from tallystick.pipeline.ledger.schema import COLUMNS
+from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
+from tallystick.pipeline.notes import note
 from tallystick.pipeline.worker import worker
 
 
@@ -28,9 +33,21 @@ def read_partition(partition: LedgerPartition, schema: pa.Schema) -> Iterator[pa
 
     async def fetch(client: BookieClient) -> AsyncGenerator[pa.RecordBatch, None]:
         batching = Batching(COLUMNS.checked(schema.names), BATCH_ROWS, BATCH_BYTES)
-        async with aclosing(batches_of(fetch_runs(client, partition.ranges), batching)) as batches:
+        runs = fetch_runs(client, partition.ranges) if partition.fail_on_data_loss else _runs_left(client, partition)
+        async with aclosing(batches_of(runs, batching)) as batches:
             async for batch in batches:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     with coded(), closing(worker(BookieAddresses(partition.addresses)).iterate(fetch)) as batches:
         yield from batches
+
+
+async def _runs_left(client: BookieClient, partition: LedgerPartition) -> AsyncGenerator[EntryRun, None]:
+    """What there is: of a ledger that was deleted after the query was planned the rest is left out."""
+    for ledger, ranges in groupby(partition.ranges, key=attrgetter("ledger")):
+        try:
+            async with aclosing(fetch_runs(client, tuple(ranges))) as runs:
+                async for run in runs:
+                    yield run
+        except NoSuchEntry as error:
+            note(FORMAT, f"the rest of a ledger is left out: ledger={ledger} {error}")

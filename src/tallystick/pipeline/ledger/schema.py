@@ -12,4 +12,5 @@ from __future__ import annotations
 
 from tallystick.pipeline.columns import Columns
 
+FORMAT = "tally-ledger"
 COLUMNS = Columns({"ledger": "bigint", "entry": "bigint", "lac": "bigint", "length": "bigint", "payload": "binary"})

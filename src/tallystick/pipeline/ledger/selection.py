@@ -59,8 +59,7 @@ class Selection:
         return cls(_merged(spans), entries, named_ledgers)
 
     def __contains__(self, ledger: LedgerId) -> bool:
-        at = bisect_right(self.ledgers, ledger, key=_first) - 1
-        return at >= 0 and ledger <= self.ledgers[at].last
+        return covers(self.ledgers, ledger)
 
     @property
     def has_all_ledgers(self) -> bool:
@@ -84,6 +83,12 @@ class Selection:
     def with_entries(self, span: IdSpan) -> Selection:
         """Returns the selection without the entries outside of ``span``."""
         return replace(self, entries=self.entries & span)
+
+
+def covers(spans: Sequence[IdSpan], number: int) -> bool:
+    """Whether an id is in one of some spans that ascend and do not overlap."""
+    at = bisect_right(spans, number, key=_first) - 1
+    return at >= 0 and number <= spans[at].last
 
 
 def _first(span: IdSpan) -> LedgerId:

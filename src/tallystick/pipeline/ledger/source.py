@@ -9,73 +9,81 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
-from tallystick.pipeline.codes import coded
+from tallystick.pipeline.following import FollowingReader
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition, plan
 from tallystick.pipeline.ledger.pushdown import push
-from tallystick.pipeline.ledger.schema import COLUMNS
+from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
 from tallystick.pipeline.notes import note
-from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
-from tallystick.pipeline.source_options import options_of_read, to_store
+from tallystick.pipeline.source import BatchReader, ReadOnlySource
 
-FORMAT = "tally-ledger"
+if TYPE_CHECKING:
+    from tallystick.pipeline.planner import QueryPlanner
 
 
-class LedgerDataSource(BatchSource):
-    instead_of_following = "Outside of Spark, LedgerReader.follow and tally ledger tail follow a ledger."
+class LedgerDataSource(ReadOnlySource[LedgerOptions]):
+    columns = COLUMNS
     instead_of_writing = "Write with tallystick.sync.connect(uri).create_ledger() in foreachPartition."
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> StructType:
-        with coded():
-            columns = LedgerOptions.parse(options_of_read(self.options)).columns
-            return COLUMNS.struct(columns, to_store(self.options))
+    def parse(self, options: Mapping[str, str], *, follows: bool | None) -> LedgerOptions:
+        return LedgerOptions.parse(options, follows=follows)
 
-    def reader(self, schema: StructType) -> LedgerSourceReader:
-        with coded():
-            options = options_of_read(self.options, schema)
-            ledger_options = LedgerOptions.parse(options)
-            check_schema(COLUMNS, ledger_options.columns if "columns" in options else None, schema)
-            return LedgerSourceReader(ledger_options, schema)
+    def batch_reader(self, options: LedgerOptions, schema: StructType) -> LedgerSourceReader:
+        return LedgerSourceReader(options, schema)
+
+    def following_reader(self, options: LedgerOptions, schema: StructType) -> LedgerFollowingReader:
+        return LedgerFollowingReader(options, schema)
 
 
-class LedgerSourceReader(DataSourceReader):
-    """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
-
-    def __init__(self, options: LedgerOptions, schema: StructType) -> None:
-        self.options, self.row_schema = options, schema
-
-    def partitions(self) -> list[TaskPartition[LedgerPartition]]:
+class LedgerSourceReader(BatchReader[LedgerOptions, LedgerPartition]):
+    def plan(self) -> Sequence[LedgerPartition]:
         from tallystick.pipeline.ledger.survey import survey
 
-        with coded(), _without_collections():
+        with _without_collections():
             ledger_survey = asyncio.run(survey(self.options, _report))
-            partitions = plan(
+            return plan(
                 ledger_survey.extents, self.options.selection.entries, ledger_survey.addresses, self.options.limits
             )
-        # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in partitions or [LedgerPartition((), {})]]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        from tallystick.bookkeeper.ledger.arrow import SCHEMA
-        from tallystick.pipeline.ledger.read import read_partition
+    def nothing(self) -> LedgerPartition:
+        return LedgerPartition((), {})
 
-        assert isinstance(partition, TaskPartition)
-        return read_partition(partition.partition, COLUMNS.arrow_schema(self.row_schema, SCHEMA))
+    def rows(self, partition: LedgerPartition) -> Iterator[Any]:
+        return _rows(partition, self.row_schema)
 
     @property
     def pushFilters(self) -> _Push:
         return _Push(self)
+
+
+class LedgerFollowingReader(FollowingReader[LedgerOptions]):
+    format_name = FORMAT
+
+    def connect(self) -> QueryPlanner[Any, Any, LedgerPartition]:
+        from tallystick.pipeline.ledger.planner import planner
+
+        return planner(self.options)
+
+    def rows(self, partition: LedgerPartition) -> Iterator[Any]:
+        return _rows(partition, self.row_schema)
+
+
+def _rows(partition: LedgerPartition, schema: StructType) -> Iterator[Any]:
+    from tallystick.bookkeeper.ledger.arrow import SCHEMA
+    from tallystick.pipeline.ledger.read import read_partition
+
+    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA))
 
 
 @contextlib.contextmanager

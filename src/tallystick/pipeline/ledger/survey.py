@@ -6,20 +6,20 @@ The only part of a query that opens the metadata. An open ledger costs a questio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.password import with_password
-from tallystick.bookkeeper.ledger.read import read_entries
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, Unauthorized
-from tallystick.pipeline.bookies import Address, bookie_client
+from tallystick.pipeline.bookies import Address, addresses_of, bookie_client
+from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
 from tallystick.pipeline.ledger.selection import Selection
@@ -62,15 +62,14 @@ async def survey(options: LedgerOptions, report: Report | None = None) -> Ledger
 async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report: Report | None = None) -> LedgerSurvey:
     """As ``survey``, over a driver that is open already."""
     await driver.instance_id()  # no cluster at all is an error, not an empty one
-    bookies = await driver.bookies()
-    infos = {**bookies.read_only, **bookies.writable}
-    addresses = {bookie: info.address for bookie, info in infos.items() if info.address is not None}
+    addresses = addresses_of(await driver.bookies())
     client = bookie_client(addresses)
     context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events(log_listener()))
     extents: list[LedgerExtent] = []
     progress = _Progress(context.clock, report)
     try:
-        ledgers = await _ledgers(driver, options.selection)
+        ledgers = await matching_ledgers(driver, options.selection)
+        _require_named(options.selection, ledgers)
         for at in range(0, len(ledgers), TOGETHER):
             extents += await _look(context, options, ledgers[at : at + TOGETHER])
             progress.reached(at + TOGETHER, len(ledgers))
@@ -92,17 +91,20 @@ class _Progress:
             self._report(count, total)
 
 
-async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerId]:
+async def matching_ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerId]:
+    """Returns the ledgers that a query reads, ascending; single ones are not looked for."""
     single = selection.single_ledgers
     if single is not None:
         return list(single)
     ledgers = [ledger async for ledger in driver.ledgers()]
-    if not selection.has_all_ledgers:
-        ledgers = [ledger for ledger in ledgers if ledger in selection]
+    return ledgers if selection.has_all_ledgers else [ledger for ledger in ledgers if ledger in selection]
+
+
+def _require_named(selection: Selection, ledgers: Collection[LedgerId]) -> None:
+    """Raises NoSuchLedger for one that the option names one by one and that is not among some ledgers."""
     missing_ledgers = sorted(set(selection.named_ledgers).difference(ledgers)) if selection.named_ledgers else []
     if missing_ledgers:
         raise NoSuchLedger("there is no such ledger", ledger=missing_ledgers[0])
-    return ledgers
 
 
 async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequence[LedgerId]) -> list[LedgerExtent]:
@@ -114,16 +116,11 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     extents: dict[LedgerId, LedgerExtent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
     for ledger, node in nodes.items():
-        password = options.password_of(ledger)
-        if (end := closed_end(node.data)) is not None:
-            extents[ledger] = LedgerExtent(ledger, _unlocked(ledger, end.common, password), end.last_entry, end.length)
-            continue
-        stored_metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
-        metadata = _unlocked(ledger, stored_metadata, password)
-        if metadata.is_closed:
-            extents[ledger] = LedgerExtent(ledger, metadata, metadata.last_entry, metadata.length)
+        known = known_of(options, ledger, node)
+        if isinstance(known, LedgerExtent):
+            extents[ledger] = known
         else:
-            still_open[ledger] = Versioned(metadata, node.version)
+            still_open[ledger] = known
     gate = asyncio.Semaphore(AT_ONCE)
     outcomes = await asyncio.gather(
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
@@ -134,6 +131,18 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named_ledgers:
             raise outcome
     return [extents[ledger] for ledger in ledgers if ledger in extents]
+
+
+def known_of(options: LedgerOptions, ledger: LedgerId, node: Znode) -> LedgerExtent | Versioned[LedgerMetadata]:
+    """Returns a closed ledger, or the metadata of an open one. Raises Unauthorized, MetadataError."""
+    password = options.password_of(ledger)
+    if (end := closed_end(node.data)) is not None:
+        return LedgerExtent(ledger, _unlocked(ledger, end.common, password), end.last_entry, end.length)
+    stored_metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
+    metadata = _unlocked(ledger, stored_metadata, password)
+    if metadata.is_closed:
+        return LedgerExtent(ledger, metadata, metadata.last_entry, metadata.length)
+    return Versioned(metadata, node.version)
 
 
 def _unlocked(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
@@ -155,9 +164,6 @@ async def _look_at_open(
 
 
 async def _length(context: LedgerContext, reader: LedgerReader) -> int:
-    """Payload bytes of an open ledger: its last readable entry has the sum."""
+    """Payload bytes of an open ledger, as far as it can be read."""
     last = reader.last_entry
-    if last == NO_ENTRY:
-        return 0
-    async with aclosing(read_entries(context.bookies, reader.metadata, reader.id, last, last)) as entries:
-        return (await anext(entries)).length
+    return 0 if last == NO_ENTRY else await size_of(context.bookies, reader.id, reader.metadata, 0, last)

@@ -94,6 +94,8 @@ class StreamBound:
                 return cls(option, word)
         try:
             named = json.loads(text)
+            # Streams that are not named are read from their first message, and to their last one.
+            default = "earliest" if option == "startingOffsets" else "latest"
             return cls(option, default, {stream_name(name): _position(value) for name, value in named.items()})
         except UsageError as error:
             raise UsageError(f"{option}: {error.message}", **error.fields) from None

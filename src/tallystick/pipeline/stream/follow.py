@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,22 +22,21 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
     DigestMismatch,
-    MetadataUnavailable,
     NoSuchEntry,
     NoSuchLedger,
     NoSuchStream,
     TallyError,
     Unavailable,
 )
+from tallystick.pipeline.entry_sizes import size_of
+from tallystick.pipeline.listing import Listing
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.progress import QueryCursors
 from tallystick.pipeline.stream.schema import FORMAT
-from tallystick.pipeline.stream.spans import size_of
 from tallystick.pipeline.stream.survey import AT_ONCE, matching_streams
 
-LIST_S = 1.0  # how often the streams of a pattern are looked for
 PATIENCE_S = 60.0  # a query goes on so long although too few bookies say how far a stream is confirmed
 
 
@@ -74,23 +72,11 @@ class StreamFollower:
         self.cursors = None if options.cursor is None else QueryCursors(bk, options.cursor, is_raw=options.is_raw)
         self._followed: dict[str, _Followed] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self._streams: Collection[str] = ()
-        self._list_at = bk.context.clock.now()
-        self._listed_at = -math.inf
+        self._listing = Listing(lambda: matching_streams(bk, options), bk.context.clock, FORMAT)
 
     async def streams(self) -> Collection[str]:
         """Returns the streams that the query reads: of a pattern as they were not long ago."""
-        now = self.bk.context.clock.now()
-        if now >= self._list_at:
-            try:
-                self._streams = await matching_streams(self.bk, self.options)
-                self._listed_at = now
-            except MetadataUnavailable as error:
-                if now > self._listed_at + PATIENCE_S:
-                    raise
-                note(FORMAT, f"streams of the pattern that are new are not looked for now: {error}")
-            self._list_at = now + LIST_S
-        return self._streams
+        return await self._listing.names()
 
     async def extents(self, positions: Mapping[str, Position], *, is_patient: bool) -> dict[str, StreamExtent]:
         """Returns how far each stream can be read, of those whose next positions are given. Streams that are deleted
@@ -197,7 +183,7 @@ class StreamFollower:
         first, entry_bytes = start.entry if start.ledger == end.ledger else 0, 0
         if self.options.trigger.bytes is not None and first < end.entry:
             with contextlib.suppress(NoSuchEntry, DigestMismatch):  # which whoever reads them will hear of
-                size = await size_of(self.bk, reader.id, reader.metadata, first, end.entry - 1)
+                size = await size_of(self.bk.context.bookies, reader.id, reader.metadata, first, end.entry - 1)
                 entry_bytes = size // (end.entry - first)
         return replace(extent, end=end, end_entry_bytes=entry_bytes)
 

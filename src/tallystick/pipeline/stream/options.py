@@ -13,14 +13,12 @@ from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS
 from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
-from tallystick.pipeline.option_values import CUTTING, OptionValues
+from tallystick.pipeline.option_values import BATCH_ONLY, CUTTING, TRIGGERING, OptionValues, triggering
 from tallystick.pipeline.stream.bounds import StreamBound, Word
 from tallystick.pipeline.stream.schema import COLUMNS
 from tallystick.pipeline.trigger import TriggerLimits
 
-# What only one kind of query has.
-BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "cursor")
+FOLLOWING_ONLY = (*TRIGGERING, "cursor")
 
 OPTIONS = {
     "path": "what load(path) says: the streams, as in subscribe",
@@ -41,10 +39,7 @@ OPTIONS = {
     **CUTTING,
     "maxRecordsPerPartition": "the most entries that one task reads, each with a message or a batch of them (default: "
     "any number)",
-    "maxOffsetsPerTrigger": "about the most entries of a batch of a streaming query (default: any number)",
-    "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
-    "minOffsetsPerTrigger": "of a streaming query: no batch before there are so many entries (default 1)",
-    "maxTriggerDelay": "or the last batch was so long ago, as in 500ms, 10s, 15m or 2h (default 15m)",
+    **triggering("entries"),
     "cursor": "the cursor of each stream that a streaming query moves behind itself (default: none)",
 }
 
@@ -79,12 +74,11 @@ class StreamSourceOptions:
         values = OptionValues(options, OPTIONS).with_path("subscribe")
         values.refuse_of_other_kind(BATCH_ONLY, FOLLOWING_ONLY, follows=follows)
         streams, pattern = _subscription(values)
-        start = _bound(values, "startingOffsets", "startingTimestamp", "latest" if follows else "earliest")
-        end = _bound(values, "endingOffsets", "endingTimestamp", "latest")
-        if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
-            raise UsageError("startingTimestamp is after endingTimestamp")
+        start_ms, end_ms = values.timestamps()
+        start = _bound(values, "starting", start_ms, "latest" if follows else "earliest")
+        end = _bound(values, "ending", end_ms, "latest")
         is_raw = values.choice("entryFormat", ENTRY_FORMATS) == "raw"
-        if is_raw and (start.timestamp_ms, end.timestamp_ms) != (None, None):
+        if is_raw and (start_ms, end_ms) != (None, None):
             raise UsageError("raw entries do not say when they were published: begin and end with offsets")
         if pattern is None:
             start.check(streams)
@@ -96,7 +90,7 @@ class StreamSourceOptions:
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
             start=start,
             end=end,
-            fail_on_data_loss=values.choice("failOnDataLoss", ("true", "false")) == "true",
+            fail_on_data_loss=values.is_true("failOnDataLoss", default=True),
             is_raw=is_raw,
             limits=values.limits(),
             trigger=values.trigger_limits(),
@@ -105,17 +99,13 @@ class StreamSourceOptions:
 
 
 def _subscription(values: OptionValues) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
-    if ("subscribe" in values) == ("subscribePattern" in values):
-        raise UsageError("give one of the options subscribe and subscribePattern: which streams are to be read")
-    if "subscribePattern" in values:
+    if values.only_one(("subscribe", "subscribePattern"), "which streams are to be read") == "subscribePattern":
         return (), values.pattern("subscribePattern")
     names = [name.strip() for name in values.text("subscribe").split(",")]
     return tuple(sorted({stream_name(name) for name in names})), None
 
 
-def _bound(values: OptionValues, offsets: str, timestamp: str, default: Word) -> StreamBound:
-    if offsets in values and timestamp in values:
-        raise UsageError(f"{offsets} and {timestamp} are two answers to one question: give one")
-    if timestamp in values:
-        return StreamBound(timestamp, default, timestamp_ms=values.integer(timestamp, 0))
-    return StreamBound.parse(offsets, values.text(offsets), default)
+def _bound(values: OptionValues, end: str, ms: int | None, default: Word) -> StreamBound:
+    if ms is not None:
+        return StreamBound(f"{end}Timestamp", default, timestamp_ms=ms)
+    return StreamBound.parse(f"{end}Offsets", values.text(f"{end}Offsets"), default)

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
+from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.planner import QueryPlanner
 from tallystick.pipeline.stream.admit import admit, entries_behind
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
+from tallystick.pipeline.stream.lag import lag_of
 from tallystick.pipeline.stream.offsets import Positions, from_offset, to_offset
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
@@ -36,12 +38,17 @@ class StreamDecisions:
     def __init__(self, options: StreamSourceOptions) -> None:
         self.options = options
         self.heads: Mapping[str, StreamExtent] | None = None
+        self._ends: Positions = {}  # where the batch ends that was decided last
         self._is_frozen = False
         self._delay = TriggerDelay()
 
     def reached(self) -> Positions | None:
         """Returns how far all streams reached when it was last looked; None before that."""
         return None if self.heads is None else {stream: extent.end for stream, extent in self.heads.items()}
+
+    async def lag(self, follower: StreamFollower) -> Lag:
+        """Returns what the batch that was decided last leaves. Raises MetadataError."""
+        return await lag_of(follower.bk, self._ends, self.heads or {}, is_raw=self.options.is_raw)
 
     async def freeze(self, follower: StreamFollower) -> None:
         """From now on nothing that comes is seen (Trigger.AvailableNow)."""
@@ -77,12 +84,14 @@ class StreamDecisions:
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
         now = follower.bk.context.clock.now()
         if not (new or self._is_frozen) and self._delay.waits(limits, entries_behind(starts, extents), now):
+            self._ends = starts
             return positions
         self._delay.batch_began(now)
         ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         if follower.cursors is not None:
             await follower.cursors.open(new)
-        return {**ends, **new}
+        self._ends = {**ends, **new}
+        return self._ends
 
     async def commit(self, follower: StreamFollower, positions: Positions) -> None:
         """All before the positions is read, and its rows are where they should be."""

@@ -8,23 +8,17 @@ order of their stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.following import FollowingReader
-from tallystick.pipeline.source import TaskPartition, check_schema
-from tallystick.pipeline.source_options import options_of_read, to_store
+from tallystick.pipeline.source import BatchReader, LogSource
+from tallystick.pipeline.source_options import options_of_read
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
@@ -34,21 +28,21 @@ if TYPE_CHECKING:
     from tallystick.pipeline.planner import QueryPlanner
 
 
-class StreamDataSource(DataSource):
+class StreamDataSource(LogSource[StreamSourceOptions]):
+    columns = COLUMNS
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> StructType:
-        with coded():
-            columns = StreamSourceOptions.parse(options_of_read(self.options)).columns
-            return COLUMNS.struct(columns, to_store(self.options))
+    def parse(self, options: Mapping[str, str], *, follows: bool | None) -> StreamSourceOptions:
+        return StreamSourceOptions.parse(options, follows=follows)
 
-    def reader(self, schema: StructType) -> StreamSourceReader:
-        return StreamSourceReader(self._options(schema, follows=False), schema)
+    def batch_reader(self, options: StreamSourceOptions, schema: StructType) -> StreamSourceReader:
+        return StreamSourceReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> StreamFollowingReader:
-        return StreamFollowingReader(self._options(schema, follows=True), schema)
+    def following_reader(self, options: StreamSourceOptions, schema: StructType) -> StreamFollowingReader:
+        return StreamFollowingReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tallystick.pipeline.stream.sink import StreamBatchWriter
@@ -64,13 +58,6 @@ class StreamDataSource(DataSource):
             _require_append(overwrite=overwrite)
             return StreamFollowingWriter(SinkOptions.parse(options_of_read(self.options), follows=True), schema)
 
-    def _options(self, schema: StructType, *, follows: bool) -> StreamSourceOptions:
-        with coded():
-            options = options_of_read(self.options, schema)
-            stream_options = StreamSourceOptions.parse(options, follows=follows)
-            check_schema(COLUMNS, stream_options.columns if "columns" in options else None, schema)
-            return stream_options
-
 
 def _require_append(*, overwrite: bool) -> None:
     if overwrite:
@@ -79,38 +66,33 @@ def _require_append(*, overwrite: bool) -> None:
         )
 
 
-class StreamSourceReader(DataSourceReader):
-    """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
-
-    def __init__(self, options: StreamSourceOptions, schema: StructType) -> None:
-        self.options, self.row_schema = options, schema
-
-    def partitions(self) -> list[TaskPartition[StreamPartition]]:
+class StreamSourceReader(BatchReader[StreamSourceOptions, StreamPartition]):
+    def plan(self) -> Sequence[StreamPartition]:
         from tallystick.pipeline.stream.survey import partitions_of, survey
 
-        with coded():
-            partitions = partitions_of(asyncio.run(survey(self.options)), self.options)
-        # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
-        return [TaskPartition(partition) for partition in partitions or [StreamPartition((), {})]]
+        return partitions_of(asyncio.run(survey(self.options)), self.options)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_rows(partition, self.row_schema)
+    def nothing(self) -> StreamPartition:
+        return StreamPartition((), {})
+
+    def rows(self, partition: StreamPartition) -> Iterator[Any]:
+        return _rows(partition, self.row_schema)
 
 
 class StreamFollowingReader(FollowingReader[StreamSourceOptions]):
+    format_name = FORMAT
+
     def connect(self) -> QueryPlanner[Any, Any, StreamPartition]:
         from tallystick.pipeline.stream.planner import planner
 
         return planner(self.options)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_rows(partition, self.row_schema)
+    def rows(self, partition: StreamPartition) -> Iterator[Any]:
+        return _rows(partition, self.row_schema)
 
 
-def read_rows(partition: InputPartition, schema: StructType) -> Iterator[Any]:
-    """The rows of one task, as Arrow batches."""
+def _rows(partition: StreamPartition, schema: StructType) -> Iterator[Any]:
     from tallystick.pipeline.stream.read import read_partition
     from tallystick.pipeline.stream.rows import SCHEMA
 
-    assert isinstance(partition, TaskPartition)
-    return read_partition(partition.partition, COLUMNS.arrow_schema(schema, SCHEMA))
+    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA))

@@ -8,10 +8,8 @@ told by the entries there, whatever has come behind them: so that a plan made ag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from typing import NamedTuple
 
-from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.ledger_list import count_of
@@ -19,6 +17,7 @@ from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unavailable
+from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.plan import LedgerSpan
@@ -56,7 +55,9 @@ class StreamSpan(NamedTuple):
         return self.extent.ledgers[first:index]
 
 
-class _Ledger(NamedTuple):
+class StoredLedger(NamedTuple):
+    """What the metadata say of a ledger."""
+
     metadata: LedgerMetadata
     last: EntryId | None  # of a closed one
     length: int
@@ -71,7 +72,7 @@ async def ledger_spans(
     wanted = {listed.ledger for span in not_empty for listed in span.ledgers}
     if with_before:
         wanted |= {listed.ledger for span in not_empty for first in span.ledgers[:1] for listed in span.before(first)}
-    ledgers = await _ledgers(bk, sorted(wanted))
+    ledgers = await stored_ledgers(bk, sorted(wanted))
     found: list[LedgerSpan] = []
     for span in not_empty:
         for listed in span.ledgers:
@@ -84,17 +85,18 @@ async def ledger_spans(
     return tuple(found)
 
 
-async def _ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[LedgerId, _Ledger]:
-    ledgers: dict[LedgerId, _Ledger] = {}
+async def stored_ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[LedgerId, StoredLedger]:
+    """Returns those of some ledgers that exist. Raises MetadataError."""
+    ledgers: dict[LedgerId, StoredLedger] = {}
     for at in range(0, len(wanted), TOGETHER):
         nodes = await bk.context.driver.read_ledgers(wanted[at : at + TOGETHER])
         for ledger, node in nodes.items():
             if (end := closed_end(node.data)) is not None:
-                ledgers[ledger] = _Ledger(end.common, end.last_entry, end.length)
+                ledgers[ledger] = StoredLedger(end.common, end.last_entry, end.length)
                 continue
             metadata = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
             last = metadata.last_entry if metadata.is_closed else None
-            ledgers[ledger] = _Ledger(metadata, last, metadata.length)
+            ledgers[ledger] = StoredLedger(metadata, last, metadata.length)
     return ledgers
 
 
@@ -102,7 +104,7 @@ async def _of_ledger(
     bk: BookKeeper,
     span: StreamSpan,
     listed: StreamLedger,
-    ledgers: Mapping[LedgerId, _Ledger],
+    ledgers: Mapping[LedgerId, StoredLedger],
     *,
     with_before: bool,
 ) -> list[LedgerSpan]:
@@ -121,12 +123,12 @@ async def _of_ledger(
         return []
     size = ledger.length
     if first or last != ledger.last:
-        size = await size_of(bk, listed.ledger, ledger.metadata, first, last)
+        size = await size_of(bk.context.bookies, listed.ledger, ledger.metadata, first, last)
     before = [range_ for each in span.before(listed) for range_ in _whole(each, ledgers)] if with_before else ()
     return [LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, tuple(before))]
 
 
-def _last(stream: str, listed: StreamLedger, ledger: _Ledger) -> EntryId:
+def _last(stream: str, listed: StreamLedger, ledger: StoredLedger) -> EntryId:
     """Returns the last entry of a ledger that has a successor."""
     if ledger.last is not None:
         return ledger.last
@@ -139,23 +141,9 @@ def _last(stream: str, listed: StreamLedger, ledger: _Ledger) -> EntryId:
     )
 
 
-def _whole(listed: StreamLedger, ledgers: Mapping[LedgerId, _Ledger]) -> tuple[Range, ...]:
+def _whole(listed: StreamLedger, ledgers: Mapping[LedgerId, StoredLedger]) -> tuple[Range, ...]:
     """Returns all entries of a ledger before; none of one that is deleted by now, or not closed."""
     ledger = ledgers.get(listed.ledger)
     if ledger is None or ledger.last is None or ledger.last < 0:
         return ()
     return tuple(ranges_of(listed.ledger, ledger.metadata, 0, ledger.last))
-
-
-async def size_of(bk: BookKeeper, ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> int:
-    """Returns the payload bytes of some entries: the first and the last one say how many the ledger has up to them."""
-    ends = ranges_of(ledger, metadata, first, first)
-    if last > first:
-        ends += ranges_of(ledger, metadata, last, last)
-    start = length = 0
-    async with aclosing(fetch_runs(bk.context.bookies, ends)) as runs:
-        async for run in runs:
-            if run.first == first:
-                start = run.lengths[0] - len(run.payloads[0])
-            length = run.lengths[-1]
-    return length - start

@@ -16,7 +16,7 @@ from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import NoSuchStream, TallyError, UsageError
-from tallystick.pipeline.bookies import Address
+from tallystick.pipeline.bookies import Address, addresses_of
 from tallystick.pipeline.stream.bounds import StreamBound, StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import LedgerSpan, StreamPartition, plan
@@ -66,7 +66,7 @@ async def survey_cluster(bk: BookKeeper, options: StreamSourceOptions) -> Stream
 async def survey_spans(bk: BookKeeper, options: StreamSourceOptions, spans: Sequence[StreamSpan]) -> StreamSurvey:
     """Returns what lies between positions that are decided."""
     ledgers = await ledger_spans(bk, spans, with_before=not options.is_raw, fail_on_data_loss=options.fail_on_data_loss)
-    return StreamSurvey(ledgers, await _bookie_addresses(bk) if ledgers else {})
+    return StreamSurvey(ledgers, addresses_of(await bk.bookies()) if ledgers else {})
 
 
 def partitions_of(found: StreamSurvey, options: StreamSourceOptions) -> list[StreamPartition]:
@@ -85,13 +85,6 @@ async def matching_streams(bk: BookKeeper, options: StreamSourceOptions) -> Sequ
     if options.pattern is None:
         return options.streams
     return sorted([name async for name in bk.streams() if options.pattern.fullmatch(name)])
-
-
-async def _bookie_addresses(bk: BookKeeper) -> dict[BookieId, Address]:
-    """Returns where the registered bookies listen."""
-    bookies = await bk.bookies()
-    infos = {**bookies.read_only, **bookies.writable}
-    return {bookie: info.address for bookie, info in infos.items() if info.address is not None}
 
 
 async def _stream_span(

@@ -11,7 +11,7 @@ from typing import Any
 from tallystick.admin.dev_lookup import find_name_server
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
-from tallystick.pipeline.option_values import CUTTING, OptionValues
+from tallystick.pipeline.option_values import BATCH_ONLY, CUTTING, TRIGGERING, OptionValues, triggering
 from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.pipeline.trigger import TriggerLimits
@@ -22,9 +22,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 # Every broker has this group from its start, so reading makes none. Nothing is ever committed for it.
 GROUP = "TOOLS_CONSUMER"
 
-# What only one kind of query has.
-BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-FOLLOWING_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
+FOLLOWING_ONLY = (*TRIGGERING, "groupId")
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 OPTIONS = {
@@ -46,10 +44,7 @@ OPTIONS = {
     "decode": "true (the default): bodies as they were sent; false: as they are stored, perhaps compressed",
     **CUTTING,
     "maxRecordsPerPartition": "the most messages that one task reads (default: any number)",
-    "maxOffsetsPerTrigger": "about the most messages of a batch of a streaming query (default: any number)",
-    "maxBytesPerTrigger": "about the most bytes of a batch of a streaming query, as in 256m (default: any number)",
-    "minOffsetsPerTrigger": "of a streaming query: no batch before there are so many messages (default 1)",
-    "maxTriggerDelay": "or the last batch was so long ago, as in 500ms, 10s, 15m or 2h (default 15m)",
+    **triggering("messages"),
     "groupId": "the consumer group whose offsets a streaming query moves behind itself (default: none)",
 }
 
@@ -87,12 +82,11 @@ class TopicOptions:
         values = OptionValues(options, OPTIONS).with_path("subscribe")
         values.refuse_of_other_kind(BATCH_ONLY, FOLLOWING_ONLY, follows=follows)
         topics, pattern, assigned = _subscription(values)
-        start = _bound(values, "startingOffsets", "startingTimestamp", LATEST if follows else EARLIEST)
-        end = _bound(values, "endingOffsets", "endingTimestamp", LATEST)
+        start_ms, end_ms = values.timestamps()
+        start = _bound(values, "starting", start_ms, LATEST if follows else EARLIEST)
+        end = _bound(values, "ending", end_ms, LATEST)
         if end.default == EARLIEST and end.timestamp_ms is None:
             raise UsageError("endingOffsets is latest or JSON: nothing ends at its beginning")
-        if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
-            raise UsageError("startingTimestamp is after endingTimestamp")
         return cls(
             name_servers=_name_servers(values.given_or("nameServer", lambda: find_name_server(environment))),
             topics=topics,
@@ -101,10 +95,10 @@ class TopicOptions:
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
             start=start,
             end=end,
-            fail_on_data_loss=values.choice("failOnDataLoss", ("true", "false")) == "true",
+            fail_on_data_loss=values.is_true("failOnDataLoss", default=True),
             slave_first=values.choice("readFrom", ("master", "slave")) == "slave",
             group=values.text("group", GROUP),
-            decode=values.choice("decode", ("true", "false")) == "true",
+            decode=values.is_true("decode", default=True),
             limits=values.limits(),
             trigger=values.trigger_limits(),
             group_id=check_group(values.text("groupId")) if "groupId" in values else None,
@@ -120,11 +114,10 @@ class TopicOptions:
 def _subscription(
     values: OptionValues,
 ) -> tuple[tuple[str, ...], re.Pattern[str] | None, frozenset[MessageQueue] | None]:
-    if sum(name in values for name in SUBSCRIPTIONS) != 1:
-        raise UsageError("give one of the options subscribe, subscribePattern and assign: which topics are to be read")
-    if "subscribePattern" in values:
+    given = values.only_one(SUBSCRIPTIONS, "which topics are to be read")
+    if given == "subscribePattern":
         return (), values.pattern("subscribePattern"), None
-    if "assign" in values:
+    if given == "assign":
         assigned = _assigned(values.text("assign"))
         return tuple(sorted({queue.topic for queue in assigned})), None, assigned
     topics = {name.strip() for name in values.text("subscribe").split(",")}
@@ -161,9 +154,7 @@ def _name_servers(text: str) -> tuple[str, ...]:
     return addresses
 
 
-def _bound(values: OptionValues, offsets: str, timestamp: str, default: int) -> Bound:
-    if offsets in values and timestamp in values:
-        raise UsageError(f"{offsets} and {timestamp} are two answers to one question: give one")
-    if timestamp in values:
-        return Bound(timestamp, timestamp_ms=values.integer(timestamp, 0))
-    return Bound.parse(offsets, values.text(offsets), default)
+def _bound(values: OptionValues, end: str, ms: int | None, default: int) -> Bound:
+    if ms is not None:
+        return Bound(f"{end}Timestamp", timestamp_ms=ms)
+    return Bound.parse(f"{end}Offsets", values.text(f"{end}Offsets"), default)

@@ -31,10 +31,6 @@ class QueueExtent:
     range: QueueRange
     message_bytes: int
 
-    @property
-    def size(self) -> int:
-        return self.range.count * self.message_bytes
-
 
 @dataclass(frozen=True)
 class BrokerSets:

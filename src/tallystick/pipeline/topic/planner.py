@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tallystick.errors import BrokerUnavailable, NoSuchMessage, NoSuchTopic, TallyError
+from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.planner import QueryPlanner
-from tallystick.pipeline.topic.admit import admit
 from tallystick.pipeline.topic.bounds import QueueLimits
 from tallystick.pipeline.topic.follow import FollowedTopics, TopicFollower
+from tallystick.pipeline.topic.lag import lag_of
 from tallystick.pipeline.topic.offsets import Positions, from_offset, to_offset
 from tallystick.pipeline.topic.options import TopicOptions
-from tallystick.pipeline.topic.plan import QueueExtent, QueueRange, TopicPartition
+from tallystick.pipeline.topic.plan import QueueRange, TopicPartition
 from tallystick.pipeline.topic.schema import FORMAT
 from tallystick.pipeline.topic.sizes import extents_of
 from tallystick.pipeline.topic.survey import partitions_of, require_assigned
-from tallystick.pipeline.trigger import TriggerDelay, TriggerLimits
+from tallystick.pipeline.trigger import Backlog, TriggerDelay, TriggerLimits, admit
 from tallystick.rocketmq.wire.values import MessageQueue
 
 PATIENCE_S = 60.0  # a query goes on so long although nobody tells of a queue
@@ -38,12 +39,18 @@ class TopicDecisions:
         self.options = options
         self._heads: Mapping[MessageQueue, QueueLimits] | None = None  # the queues as they were seen last
         self._seen_at: dict[MessageQueue, float] = {}
+        self._ends: Positions = {}  # where the batch ends that was decided last
         self._is_frozen = False
         self._delay = TriggerDelay()
 
     def reached(self) -> Positions | None:
         """Returns how far all queues reached when it was last looked; None before that."""
         return None if self._heads is None else {queue: limits.end for queue, limits in self._heads.items()}
+
+    async def lag(self, follower: TopicFollower) -> Lag:
+        """Returns what the batch that was decided last leaves."""
+        heads = self._heads or {}
+        return await lag_of(follower, _ranges(self._ends, heads))
 
     async def freeze(self, follower: TopicFollower) -> None:
         """From now on nothing that comes is seen (Trigger.AvailableNow)."""
@@ -76,13 +83,16 @@ class TopicDecisions:
         self._miss(follower, positions, heads, now)
         starts = {queue: self._resumed(queue, at, heads[queue]) for queue, at in positions.items() if queue in heads}
         new = {queue: each.first for queue, each in heads.items() if queue not in positions and each.is_sure}
-        backlogs = [QueueRange(queue, at, heads[queue].end) for queue, at in starts.items() if at < heads[queue].end]
-        count = sum(backlog.count for backlog in backlogs)
+        ranges = _ranges(starts, heads)
+        count = sum(range_.count for range_ in ranges)
         if not (new or self._is_frozen) and self._delay.waits(limits, count, now):
+            self._ends = starts
             return positions
         self._delay.batch_began(now)
-        ends = admit(await self._sized(follower, backlogs, limits), limits)
-        return {**positions, **starts, **ends, **new}
+        ends = admit(await self._backlogs(follower, ranges, limits), limits)
+        reached = dict(zip((range_.queue for range_ in ranges), ends, strict=True))
+        self._ends = {**positions, **starts, **reached, **new}
+        return self._ends
 
     async def commit(self, follower: TopicFollower, positions: Positions) -> None:
         """All before the positions is read, and its rows are where they should be."""
@@ -108,13 +118,14 @@ class TopicDecisions:
         self._seen_at.update(dict.fromkeys(self._heads, follower.clock.now()))
         return self._heads
 
-    async def _sized(
-        self, follower: TopicFollower, backlogs: list[QueueRange], limits: TriggerLimits
-    ) -> list[QueueExtent]:
-        """Returns the backlogs with the sizes of their messages, if these count."""
+    async def _backlogs(
+        self, follower: TopicFollower, ranges: list[QueueRange], limits: TriggerLimits
+    ) -> list[Backlog]:
+        """Returns what is not read, with the sizes of the messages, if these count."""
         if limits.bytes is None:
-            return [QueueExtent(backlog, 1) for backlog in backlogs]
-        return await extents_of(follower.client, backlogs, fail_on_data_loss=self.options.fail_on_data_loss)
+            return [Backlog(range_.first, range_.end, 1) for range_ in ranges]
+        extents = await extents_of(follower.client, ranges, fail_on_data_loss=self.options.fail_on_data_loss)
+        return [Backlog(each.range.first, each.range.end, each.message_bytes) for each in extents]
 
     def _require_named(
         self, follower: TopicFollower, heads: Mapping[MessageQueue, QueueLimits], positions: Positions
@@ -145,35 +156,31 @@ class TopicDecisions:
 
     def _resumed(self, queue: MessageQueue, position: int, limits: QueueLimits) -> int:
         """Returns where reading goes on in a queue."""
-        if position <= limits.end or not limits.is_sure:
-            return self._present(queue, position, limits)
-        self._lost(
-            NoSuchMessage(
-                "the queue does not reach to this offset any more",
-                queue=queue,
-                offset=position,
-                first=limits.first,
-                end=limits.end,
-            )
-        )
-        return limits.end
+        if position > limits.end and limits.is_sure:
+            self._lose("the queue does not reach to this offset any more", queue, position, limits)
+            return limits.end
+        return self._present(queue, position, limits)
 
     def _present(self, queue: MessageQueue, position: int, limits: QueueLimits) -> int:
         """Returns the first offset from ``position`` on that is not deleted."""
-        if position >= limits.first or not limits.is_sure:
-            return position
-        self._lost(
-            NoSuchMessage(
-                "what was at this offset is deleted",
-                queue=queue,
-                offset=position,
-                first=limits.first,
-                end=limits.end,
-            )
-        )
-        return limits.first
+        if position < limits.first and limits.is_sure:
+            self._lose("what was at this offset is deleted", queue, position, limits)
+            return limits.first
+        return position
+
+    def _lose(self, reason: str, queue: MessageQueue, offset: int, limits: QueueLimits) -> None:
+        self._lost(NoSuchMessage(reason, queue=queue, offset=offset, first=limits.first, end=limits.end))
 
     def _lost(self, error: TallyError) -> None:
         if self.options.fail_on_data_loss:
             raise type(error)(f"{error.message}: {GO_ON}", **error.fields)
         note(FORMAT, f"{error}; the query goes on with what is left")
+
+
+def _ranges(positions: Positions, heads: Mapping[MessageQueue, QueueLimits]) -> list[QueueRange]:
+    """Returns what there is to be read from some positions on."""
+    return [
+        QueueRange(queue, at, heads[queue].end)
+        for queue, at in positions.items()
+        if queue in heads and at < heads[queue].end
+    ]

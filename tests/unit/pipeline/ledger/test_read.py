@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -129,6 +130,20 @@ async def test_a_ledger_that_is_deleted_in_the_middle_of_a_task_is_an_error_and_
         bookie.clear()
     with pytest.raises(NoSuchEntry, match=r"^\[TALLY-NO-SUCH-ENTRY\]"):
         await asyncio.to_thread(list, batches)
+
+
+async def test_of_what_is_deleted_the_rest_is_left_out_if_it_is_to_be(
+    cluster: SmallCluster, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = ledger_of(3)
+    store(7, metadata, PAYLOADS[:50])
+    store(8, metadata, PAYLOADS[:10])
+    left = replace(partition_of(cluster, (7, metadata, 99), (8, metadata, 9)), fail_on_data_loss=False)
+    table = await read(left)
+    rows = [(row["ledger"], row["entry"]) for row in table.to_pylist()]
+    count = len(rows) - 10
+    assert 0 < count <= 50 and rows == [*((7, entry) for entry in range(count)), *((8, entry) for entry in range(10))]
+    assert "the rest of a ledger is left out: ledger=7" in capsys.readouterr().err
 
 
 async def test_a_missing_entry_is_an_error(cluster: SmallCluster, store: Store) -> None:

@@ -30,6 +30,9 @@ def test_streams_by_name_and_the_others_by_default() -> None:
     assert bound.named_positions == {S: Position(7, 1), "t/n/persistent/o": "latest"}
     assert bound.position(EXTENT, None) == Position(7, 1)
     assert bound.position(StreamExtent("t/n/persistent/x", LEDGERS, Position(9, 4)), None) == Position(5, 0)
+    assert parse('{"t/n/persistent/o": "7:1"}', "latest").position(EXTENT, None) == Position(5, 0)
+    end = StreamBound.parse("endingOffsets", '{"t/n/persistent/o": "7:1"}', "latest")
+    assert end.position(EXTENT, None) == Position(9, 4)
     with pytest.raises(UsageError, match="startingOffsets names a stream that the query does not read"):
         bound.check([S])
     bound.check([S, "t/n/persistent/o"])

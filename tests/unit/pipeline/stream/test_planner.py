@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.following_queries import FollowingQuery, entries, values
-from support.listed_streams import NAME, ListedStream
+from support.listed_streams import NAME, ListedStream, pulsar_entry
 from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -22,6 +22,8 @@ from tallystick.errors import (
     Unavailable,
     UsageError,
 )
+from tallystick.pipeline import listing
+from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.stream import follow
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
 from tallystick.pipeline.trigger import TriggerLimits
@@ -169,7 +171,7 @@ async def test_a_ledger_that_was_read_to_its_end_and_trimmed_before_the_next_tri
 async def test_streams_of_a_pattern_come_in_the_middle_of_a_query(
     owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
     following = query(subscribePattern="tenant/ns/.*", startingOffsets="latest")
     assert not await following.trigger() and following.at == {}
     await owner.create(entries(0))
@@ -214,7 +216,7 @@ async def test_a_stream_that_was_made_again_before_anybody_saw_it(owner: ListedS
 async def test_metadata_that_are_away_for_a_while_end_no_query_of_a_pattern(
     owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
     await owner.create(entries(0))
     following = query(subscribePattern="tenant/.*")
     assert await following.until_idle() == values(0)
@@ -224,7 +226,7 @@ async def test_metadata_that_are_away_for_a_while_end_no_query_of_a_pattern(
 
     monkeypatch.setattr(MemoryStore, "children", away)
     assert not await following.trigger()
-    monkeypatch.setattr(follow, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(listing, "PATIENCE_S", -1.0)
     with pytest.raises(MetadataUnavailable):
         await following.trigger()
 
@@ -282,7 +284,7 @@ async def test_an_end_that_others_knew_is_not_taken_back(
 async def test_bookies_that_are_down_when_a_stream_is_new(
     cluster: SmallCluster, owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "LIST_S", 0.0)
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
     following = query(subscribePattern="tenant/ns/.*")
     await following.trigger()
     await owner.create()
@@ -360,3 +362,37 @@ async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: Listed
     assert not await following.trigger()
     await following.decisions.freeze(following.follower)
     assert await following.until_idle() == values(0, 1, 2, 3, 4)
+
+
+async def test_the_lag_is_what_a_batch_leaves(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1), entries(2, 3))
+    await owner.append(*entries(4), pulsar_entry(b"5", b"6", time_ms=3))
+    await owner.tell_lac()
+    following = query(maxOffsetsPerTrigger="1")
+    size = len(entries(0)[0])
+    for left in (5, 4, 3, 2):
+        assert await following.trigger()
+        lag = await following.decisions.lag(following.follower)
+        assert lag.rows == left and size * left <= lag.bytes <= size * (left + 1)
+        now_s = following.follower.bk.context.clock.wall_ms() / 1000
+        assert lag.seconds == pytest.approx(now_s - (1000 + 6 - left), abs=5)
+    assert await following.trigger()
+    lag = await following.decisions.lag(following.follower)
+    assert lag.rows == 2  # a batch that is read next tells how many messages an entry has
+    await following.until_idle()
+    assert await following.decisions.lag(following.follower) == Lag()
+
+
+async def test_raw_entries_do_not_say_how_old_they_are(owner: ListedStream, query: Any) -> None:
+    await owner.create([b"no message", b"x" * 10])
+    following = query(entryFormat="raw", maxOffsetsPerTrigger="1")
+    assert await following.trigger()
+    assert await following.decisions.lag(following.follower) == Lag(1, 10, None)
+
+
+async def test_an_entry_that_cannot_be_read_says_nothing_of_the_lag(owner: ListedStream, query: Any) -> None:
+    await owner.create([*entries(0), b"no message"])
+    following = query(maxOffsetsPerTrigger="1")
+    assert await following.trigger()
+    lag = await following.decisions.lag(following.follower)
+    assert (lag.rows, lag.seconds) == (1, None)

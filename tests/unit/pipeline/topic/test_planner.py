@@ -9,6 +9,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.following_topics import FollowingTopics, fill, rows_of
 from tallystick.errors import BrokerUnavailable, NoSuchMessage, NoSuchTopic, UsageError
+from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.topic import follow, planner
 from tallystick.pipeline.topic.offsets import Positions
 from tallystick.pipeline.trigger import TriggerLimits
@@ -293,3 +294,19 @@ async def test_a_trigger_asks_each_broker_set_once(cluster: FakeCluster, query: 
     assert await following.trigger() and len(following.rows) == 1000
     sampled = broker.count(PULL) - 1000  # one a queue reads it
     assert sampled <= 32 and broker.count(STATS) == 4
+
+
+async def test_the_lag_is_what_a_batch_leaves(cluster: FakeCluster, query: Follow) -> None:
+    broker = await cluster.add()
+    fill(broker, 0, *range(8))
+    fill(broker, 1, 8, 9)
+    following = await query(maxOffsetsPerTrigger="5")
+    assert await following.trigger()
+    lag = await following.decisions.lag(following.follower)
+    assert lag.rows == 5 and lag.bytes > 5 * 50 and lag.seconds is not None and lag.seconds >= 0
+    await following.until_idle()
+    assert await following.decisions.lag(following.follower) == Lag()
+    fill(broker, 1, 10)
+    waiting = await query(minOffsetsPerTrigger="20")
+    assert not await waiting.trigger()
+    assert (await waiting.decisions.lag(waiting.follower)).rows == 11
