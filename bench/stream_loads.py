@@ -19,7 +19,6 @@ from machine import Meter, resident_mb
 
 import tallystick
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -218,12 +217,8 @@ async def _timed(
 async def long_list(uri: str, ledgers: int, rounds: int, count: int) -> LongList:
     """A stream whose list has so many closed ledgers: opened, appended to and rolled over several times."""
     name = f"{FOLDER}/list-{ledgers}"
-    ids = await _closed_ledgers(uri, ledgers)
     async with tallystick.connect(uri) as bk:
-        catalog = bk.stream_context.catalog
-        now_ms = int(time.time() * 1000)
-        info = StreamInfo(tuple([StreamLedger(each, 50_000, 100 << 20, now_ms) for each in sorted(ids)]))
-        await catalog.write(name, info, (await catalog.create(name)).version)
+        info = await list_closed(bk, name, ledgers)
         open_s, open_cpu, append_s, append_cpu, roll_cpu = [], [], [], [], []
         for _ in range(rounds):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -255,15 +250,22 @@ def middle(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-async def _closed_ledgers(uri: str, count: int) -> list[int]:
-    driver = await open_driver(uri)
-    try:
-        closed = LedgerMetadata(3, 2, 2, (Fragment(0, ("b1", "b2", "b3")),)).closed(49_999, 100 << 20)
-        ids: list[int] = []
-        while len(ids) < count:
-            some = min(OPENED_AT_ONCE, count - len(ids))
-            made = await asyncio.gather(*(driver.create_ledger(closed) for _ in range(some)))
-            ids += [each.value for each in made]
-        return ids
-    finally:
-        await driver.close()
+async def list_closed(bk: BookKeeper, name: str, ledgers: int) -> StreamInfo:
+    """Make a stream that lists so many closed ledgers, which have metadata alone."""
+    catalog = bk.stream_context.catalog
+    now_ms = int(time.time() * 1000)
+    ids = sorted(await _closed_ledgers(bk, ledgers))
+    info = StreamInfo(tuple([StreamLedger(each, 50_000, 100 << 20, now_ms) for each in ids]))
+    await catalog.write(name, info, (await catalog.create(name)).version)
+    return info
+
+
+async def _closed_ledgers(bk: BookKeeper, count: int) -> list[int]:
+    driver = bk.context.driver
+    closed = LedgerMetadata(3, 2, 2, (Fragment(0, ("b1", "b2", "b3")),)).closed(49_999, 100 << 20)
+    ids: list[int] = []
+    while len(ids) < count:
+        some = min(OPENED_AT_ONCE, count - len(ids))
+        made = await asyncio.gather(*(driver.create_ledger(closed) for _ in range(some)))
+        ids += [each.value for each in made]
+    return ids

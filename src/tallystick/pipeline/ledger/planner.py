@@ -7,7 +7,7 @@ is left alone from then on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import NoSuchEntry, NoSuchLedger
@@ -39,6 +39,7 @@ class LedgerDecisions:
         self.options = options
         self._heads: Mapping[LedgerId, LedgerEnd] | None = None  # the ledgers as they were seen last
         self._ends: Mapping[LedgerId, EntryId] = {}  # where the batch ends that was decided last
+        self._unread: tuple[Sequence[LedgerId], tuple[IdSpan, ...], Sequence[LedgerId]] | None = None
         self._is_frozen = False
         self._delay = TriggerDelay()
 
@@ -139,11 +140,18 @@ class LedgerDecisions:
     ) -> Mapping[LedgerId, LedgerEnd]:
         if self._is_frozen and self._heads is not None:
             return self._heads
-        there = {ledger for ledger in await follower.ledgers() if not positions.has_read(ledger)}
+        there = self._unread_of(await follower.ledgers(), positions)
         self._heads = await follower.ends(sorted({*there, *wanted}), is_patient=True)
         if self.options.fail_on_data_loss:
             self._require_named(self._heads, positions)
         return self._heads
+
+    def _unread_of(self, ledgers: Sequence[LedgerId], positions: LedgerPositions) -> Sequence[LedgerId]:
+        """Returns the ledgers that are not read to their end. They are looked for once a listing."""
+        if self._unread is None or self._unread[0] is not ledgers or self._unread[1] != positions.read:
+            unread = [ledger for ledger in ledgers if not positions.has_read(ledger)]
+            self._unread = (ledgers, positions.read, unread)
+        return self._unread[2]
 
     async def _all(self, follower: LedgerFollower) -> Mapping[LedgerId, LedgerEnd]:
         heads = await follower.ends(await follower.ledgers(), is_patient=False)
