@@ -62,7 +62,7 @@ def test_rows_are_the_messages_in_order(bk: sync.BookKeeper, read_stream: Read, 
         batch = stream.append_batch([b"x", OutMessage(b"y", b"\xff\0", 5, {"c": "3"}), b"z"])
         stream.roll_over()
         last = stream.append(b"last")
-    rows = read_stream(name, minPartitions=3).collect()
+    rows = read_stream(name, minPartitions=3, includeHeaders="true").collect()
     assert [bytes(row.value) for row in rows] == [b"first", b"x", b"y", b"z", b"last"]
     assert [row.position for row in rows] == [str(first), *map(str, batch), str(last)]
     assert [(row.ledger, row.entry, row.batchIndex) for row in rows] == [
@@ -70,6 +70,8 @@ def test_rows_are_the_messages_in_order(bk: sync.BookKeeper, read_stream: Read, 
     ]  # fmt: skip
     assert [row.key and bytes(row.key) for row in rows] == [b"k", None, b"\xff\0", None, None]
     assert [row.properties for row in rows] == [{"a": "1", "b": ""}, {}, {"c": "3"}, {}, {}]
+    headers = [row.headers and [(header.key, bytes(header.value)) for header in row.headers] for row in rows]
+    assert headers == [[("a", b"1"), ("b", b"")], None, [("c", b"3")], None, None]
     assert rows[0].eventTime.astimezone(UTC) == datetime.fromtimestamp(1_700_000_000.123, UTC)
     assert [row.eventTime is None for row in rows] == [False, True, False, True, True]
     assert [row.sequence for row in rows] == [0, 1, 2, 3, 4]

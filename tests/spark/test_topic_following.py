@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.spark_failures import failure_of
-from support.topics import BROKER, QUEUES, make_topic, send
+from support.topics import BROKER, QUEUES, make_topic, send, slave_serves
 from tallystick import sync
 from tallystick.admin.brokers import operator
 from tallystick.admin.dev import DevCluster
@@ -155,7 +155,7 @@ def test_h13_a_master_that_dies_in_the_middle_of_a_query(
     running = query.start(subscribe="bereaved", maxOffsetsPerTrigger=15)
     try:
         wait_until(lambda: len(query.bodies()) >= 30, running)
-        time.sleep(6)  # the slave copies its master's topics every few seconds (H12)
+        asyncio.run(slave_serves(brokers, "bereaved"))
         brokers.kill([BROKER])
         try:
             wait_until(lambda: len(query.bodies()) >= 300, running)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -13,15 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.spark_failures import failure_of
-from support.topics import BROKER, QUEUES, make_topic, send
+from support.topics import BROKER, QUEUES, make_topic, send, slave_serves
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
-from tallystick.admin.dev_nodes import DevState
-from tallystick.errors import BrokerError
-from tallystick.pipeline.topic.brokers import Brokers
-from tallystick.pipeline.topic.plan import BrokerSets
 from tallystick.rocketmq.wire.record import Message
-from tallystick.rocketmq.wire.values import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,28 +51,15 @@ def sent_by_queue(bodies: list[bytes]) -> dict[int, list[bytes]]:
     return {queue: bodies[queue::QUEUES] for queue in range(QUEUES)}
 
 
-async def slave_serves(brokers: DevCluster, topic: str) -> None:
-    """Wait until the slave has copied the topic's settings: a few seconds after its master got them (H12)."""
-    node = (brokers.load() or DevState("")).find(f"{BROKER}-s1")
-    assert node is not None
-    client = await Brokers(BrokerSets({BROKER: {1: f"127.0.0.1:{node.port}"}}, "TOOLS_CONSUMER")).connect()
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(BrokerError):
-                await client.pull(MessageQueue(topic, BROKER, 0), 0, 1)
-                break
-            await asyncio.sleep(0.1)
-    await client.close()
-
-
 def test_rows_are_the_messages_in_the_order_of_their_queues(read_topic: Read, topic: str) -> None:
-    rows = read_topic(topic, minPartitions=4).collect()
+    rows = read_topic(topic, minPartitions=4, includeHeaders="true").collect()
     assert [(row.queueId, row.queueOffset) for row in rows] == [(q, n) for q in range(QUEUES) for n in range(200)]
     for row in rows:
         number = row.queueOffset * QUEUES + row.queueId
         assert (bytes(row.body), row.keys, row.tags) == (BODIES[number], f"k{number}", f"t{number % 2}")
         assert (row.topic, row.brokerName) == (topic, BROKER)
         assert row.properties["KEYS"] == row.keys and row.properties["UNIQ_KEY"] == row.msgId
+        assert {header.key: header.value.decode() for header in row.headers} == row.properties
         assert row.transactionId is None and row.reconsumeTimes == 0
         assert row.bornTimestamp <= row.storeTimestamp
         assert row.bornHost.startswith("127.0.0.1:") and row.storeHost.startswith("127.0.0.1:")

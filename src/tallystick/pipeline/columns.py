@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 BATCH_ROWS = 4096
 BATCH_BYTES = 1024 * 1024
 
+HEADERS = "headers"  # the option includeHeaders asks for it
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
 
 @dataclass(frozen=True)
 class Columns:
-    """``types``: names to types as Spark's DDL has them, in the order of the whole row."""
+    """``types``: names to types as Spark's DDL has them, in the order of the whole row. ``headers``, if it is one of
+    them, comes for who asks for it."""
 
     types: Mapping[str, str]
     nullable: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.types)
+        """The columns of who asks for none."""
+        return tuple(name for name in self.types if name != HEADERS)
 
     def parse(self, text: str) -> tuple[str, ...]:
         """The option ``columns``: names parted by commas. Raises UsageError."""
@@ -49,6 +54,11 @@ class Columns:
         from pyspark.sql import types
 
         spark = {
+            HEADERS_TYPE: types.ArrayType(
+                types.StructType(
+                    [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
+                )
+            ),
             "bigint": types.LongType(),
             "binary": types.BinaryType(),
             "int": types.IntegerType(),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.columns import HEADERS, Columns
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.trigger import TriggerLimits
 
@@ -147,6 +148,12 @@ class OptionValues:
 
     def is_true(self, name: str, *, default: bool) -> bool:
         return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
+
+    def columns(self, columns: Columns) -> tuple[str, ...]:
+        """Returns the columns that a query wants, in its order."""
+        if "columns" in self:
+            return columns.parse(self.text("columns"))
+        return (*columns.names, HEADERS) if self.is_true("includeHeaders", default=False) else columns.names
 
     def pattern(self, name: str) -> re.Pattern[str]:
         text = self.text(name)

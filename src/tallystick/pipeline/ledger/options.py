@@ -74,7 +74,7 @@ class LedgerOptions:
         return cls(
             uri=uri,
             selection=Selection.parse(values.text("ledgers", "all"), first, last),
-            columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
+            columns=values.columns(COLUMNS),
             start=LedgerBound.parse("startingOffsets", values.text("startingOffsets")),
             fail_on_data_loss=values.is_true("failOnDataLoss", default=True),
             limits=values.limits(),

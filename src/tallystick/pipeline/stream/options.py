@@ -28,7 +28,8 @@ OPTIONS = {
     "persistent://tenant/namespace/topic",
     "subscribePattern": "instead of subscribe: a regular expression that whole names tenant/namespace/persistent/topic "
     "match",
-    "columns": "which columns, in which order (default: all)",
+    "columns": "which columns, in which order (default: all but headers)",
+    "includeHeaders": "true: the column headers, too, with the properties as Kafka's source has them (default false)",
     "startingOffsets": "earliest (the default of spark.read), latest (that of spark.readStream), or by stream as JSON: "
     '{"tenant/namespace/persistent/topic": "12:0"}',
     "endingOffsets": "latest (the default), or by stream as JSON; exclusive",
@@ -87,7 +88,7 @@ class StreamSourceOptions:
             uri=require_shared(values.given_or("uri", lambda: find_uri(environment))),
             streams=streams,
             pattern=pattern,
-            columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
+            columns=values.columns(COLUMNS),
             start=start,
             end=end,
             fail_on_data_loss=values.is_true("failOnDataLoss", default=True),

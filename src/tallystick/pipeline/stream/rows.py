@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from tallystick.bookkeeper.wire.pulsar_messages import Buffer, InMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
+from tallystick.pipeline import headers
+from tallystick.pipeline.columns import HEADERS
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {
@@ -30,6 +32,7 @@ _TYPES = {
     "ledger": pa.int64(),
     "entry": pa.int64(),
     "batchIndex": pa.int32(),
+    **headers.TYPES,
 }
 SCHEMA = pa.schema(list(_TYPES.items()))
 
@@ -157,4 +160,5 @@ _COLUMNS: dict[str, Callable[[Sequence[RowRun], Sequence[Row]], Any]] = {
     "ledger": _of_runs(lambda run: run.ledger, pa.int64()),
     "entry": _of_rows(_ENTRY, pa.int64()),
     "batchIndex": _of_rows(_INDEX, pa.int32()),
+    HEADERS: lambda runs, rows: headers.headers_of(_properties(runs, rows)),
 }

@@ -7,7 +7,7 @@ says that what was under its key is gone. ``position`` names an entry, and withi
 
 from __future__ import annotations
 
-from tallystick.pipeline.columns import Columns
+from tallystick.pipeline.columns import HEADERS, HEADERS_TYPE, Columns
 
 FORMAT = "tally-stream"
 COLUMNS = Columns(
@@ -24,6 +24,7 @@ COLUMNS = Columns(
         "ledger": "bigint",
         "entry": "bigint",
         "batchIndex": "int",
+        HEADERS: HEADERS_TYPE,
     },
-    nullable=frozenset(("key", "value", "publishTime", "eventTime", "producer", "sequence", "batchIndex")),
+    nullable=frozenset(("key", "value", "publishTime", "eventTime", "producer", "sequence", "batchIndex", HEADERS)),
 )

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline import headers
+from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS, HEADERS
 from tallystick.pipeline.topic.brokers import Pulled
 from tallystick.rocketmq.wire.message_ids import decode_host, encode_message_id
 from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, sent_body
@@ -42,6 +43,7 @@ _TYPES = {
     "storeHost": pa.string(),
     "physicalOffset": pa.int64(),
     "transactionId": pa.string(),
+    **headers.TYPES,
 }
 SCHEMA = pa.schema(list(_TYPES.items()))
 
@@ -201,4 +203,5 @@ _COLUMNS: dict[str, Callable[[_Rows], Any]] = {
     "storeHost": _hosts("store_hosts"),
     "physicalOffset": _integers("physical_offsets", pa.int64()),
     "transactionId": _transaction_ids,
+    HEADERS: lambda rows: headers.headers_of(rows.properties),
 }

@@ -32,7 +32,8 @@ OPTIONS = {
     "subscribe": "the topics to read, parted by commas",
     "subscribePattern": "instead of subscribe: a regular expression that whole names of topics match",
     "assign": 'instead of subscribe: single queues as JSON, {"topic": {"broker": [0, 1]}}',
-    "columns": "which columns, in which order (default: all)",
+    "columns": "which columns, in which order (default: all but headers)",
+    "includeHeaders": "true: the column headers, too, with the properties as Kafka's source has them (default false)",
     "startingOffsets": "earliest (the default of spark.read), latest (that of spark.readStream), or by queue as JSON: "
     '{"topic": {"broker": {"0": 12, "1": -2}}}',
     "endingOffsets": "latest (the default), or by queue as JSON; exclusive",
@@ -92,7 +93,7 @@ class TopicOptions:
             topics=topics,
             pattern=pattern,
             assigned=assigned,
-            columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
+            columns=values.columns(COLUMNS),
             start=start,
             end=end,
             fail_on_data_loss=values.is_true("failOnDataLoss", default=True),

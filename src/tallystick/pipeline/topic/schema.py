@@ -7,7 +7,7 @@ transactional message (``MessageClientExt``, ``MessageDecoder``).
 
 from __future__ import annotations
 
-from tallystick.pipeline.columns import Columns
+from tallystick.pipeline.columns import HEADERS, HEADERS_TYPE, Columns
 
 FORMAT = "tally-topic"
 COLUMNS = Columns(
@@ -30,6 +30,7 @@ COLUMNS = Columns(
         "storeHost": "string",
         "physicalOffset": "bigint",
         "transactionId": "string",
+        HEADERS: HEADERS_TYPE,
     },
-    nullable=frozenset(("keys", "tags", "transactionId")),
+    nullable=frozenset(("keys", "tags", "transactionId", HEADERS)),
 )

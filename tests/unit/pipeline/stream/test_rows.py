@@ -25,10 +25,10 @@ def column(name: str, *runs: RowRun) -> list[Any]:
 
 
 def test_columns_are_those_of_the_schema() -> None:
-    assert SCHEMA.names == list(COLUMNS.names)
+    assert SCHEMA.names == list(COLUMNS.types)
     run = run_of(message(0), message(1, position=Position(7, 1, 3)))
-    arrays = arrays_of([run, run_of(message(2), stream="t")], COLUMNS.names)
-    assert [len(array) for array in arrays] == [3] * 12
+    arrays = arrays_of([run, run_of(message(2), stream="t")], SCHEMA.names)
+    assert [len(array) for array in arrays] == [3] * len(COLUMNS.types)
     assert [array.type for array in arrays] == [field.type for field in SCHEMA]
 
 

@@ -15,7 +15,6 @@ from tallystick.errors import UsageError
 from tallystick.pipeline.columns import BATCH_ROWS
 from tallystick.pipeline.topic.arrow import SCHEMA, arrays_of, batches_of
 from tallystick.pipeline.topic.brokers import Pulled
-from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_properties, encode_properties
 from tallystick.rocketmq.wire.values import MessageQueue, SysFlag
@@ -37,7 +36,7 @@ def pulled(
 
 
 def table(*parts: Pulled, decode: bool = True) -> pa.Table:
-    return pa.Table.from_arrays(arrays_of(parts, COLUMNS.names, decode=decode), schema=SCHEMA)
+    return pa.Table.from_arrays(arrays_of(parts, SCHEMA.names, decode=decode), schema=SCHEMA)
 
 
 def test_a_message_by_columns() -> None:
@@ -49,12 +48,13 @@ def test_a_message_by_columns() -> None:
         "properties": list(properties.items()), "bornTimestamp": times[0], "storeTimestamp": times[1], "msgId": "U1",
         "flag": -7, "sysFlag": SysFlag.STORE_HOST_V6, "reconsumeTimes": 2, "bornHost": "10.0.0.1:77",
         "storeHost": "[::1]:10911", "physicalOffset": 4096, "transactionId": None,
+        "headers": [{"key": name, "value": value.encode()} for name, value in properties.items()],
     }  # fmt: skip
 
 
 def test_what_a_message_does_not_say() -> None:
     [row] = table(pulled()).to_pylist()
-    assert row["keys"] is row["tags"] is None and row["properties"] == []
+    assert row["keys"] is row["tags"] is None and row["properties"] == [] and row["headers"] is None
     assert row["msgId"] == (STORED + (4096).to_bytes(8, "big")).hex().upper()
 
 
