@@ -14,19 +14,22 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from examples.flights import data, page, verify
-from examples.flights.processes import Cluster, IngestProcess
-from examples.flights.story import Run, Stage
-from examples.flights.stream_story import StreamRun, StreamStory
+from examples.flights import data, page, report
+from examples.flights.driver import SparkDriver
+from examples.flights.processes import Cluster
+from examples.flights.report import DELTA_TABLE, STREAM_TABLE, TOPIC_TABLE
+from examples.flights.results import Derived, read_derived
+from examples.flights.story import Stage
+from examples.flights.stream_story import DELAYS, StreamRun, StreamStory
 from examples.flights.topic_story import QUEUES, TOPIC, TopicRun, TopicStory
 from examples.flights.writer import STREAM
 
 ALL_ROWS = 336_776
 BOOKIES, BROKERS = 4, "1+1"  # a master, and a slave for whom it waits
-STREAM_TABLE, TOPIC_TABLE = "stream.parquet", "topic.parquet"
 MARK = ".flights"  # in a folder that this program made and may empty
-# Two copies of each row in journals and entry logs, two in brokers' logs, two tables; files are made in large steps.
-ROW_BYTES, SPARE_BYTES = 3_500, 400_000_000
+# Two copies of each row and of its delay in journals and entry logs, two in brokers' logs, three tables, and what Spark
+# keeps of the batches; files are made in large steps.
+ROW_BYTES, SPARE_BYTES = 4_500, 500_000_000
 SECONDS = 20  # writers and senders are paced to take about this long, if their faults do not hold them longer
 
 
@@ -53,7 +56,7 @@ def check_space(folder: Path, rows: int) -> None:
 
 
 @contextlib.contextmanager
-def stage(cluster: Cluster, rows: int, console: Console, action: str) -> Iterator[Stage]:
+def stage(cluster: Cluster, spark: SparkDriver, rows: int, console: Console, action: str) -> Iterator[Stage]:
     """A stage with a live bar that is gone afterwards."""
     columns = (
         TextColumn(f"  {action}"),
@@ -66,6 +69,7 @@ def stage(cluster: Cluster, rows: int, console: Console, action: str) -> Iterato
         task = progress.add_task("rows", total=rows)
         yield Stage(
             cluster=cluster,
+            spark=spark,
             rows=rows,
             rate=rows / SECONDS,
             show=lambda done: progress.update(task, completed=done),
@@ -73,13 +77,24 @@ def stage(cluster: Cluster, rows: int, console: Console, action: str) -> Iterato
         )
 
 
-def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, TopicRun]:
-    """The cluster, both logs and their faults, with live progress; Spark starts meanwhile, and reads each log."""
+def catch_up(spark: SparkDriver, console: Console, name: str) -> None:
+    """Have the query read what is left."""
+    with console.status(f"  Spark catches up with {name}"):
+        spark.catch_up()
+    console.print(f"  Spark has caught up with {name}", highlight=False, soft_wrap=True)
+
+
+def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, TopicRun, Derived]:
+    """The cluster, both logs and their faults, with live progress. Spark starts meanwhile, follows each log, and reads
+    it as a whole at its end."""
     cluster, rows = Cluster(folder), len(source)
-    with cluster.running(BOOKIES, BROKERS) as (uri, name_server), IngestProcess(folder) as spark:
-        with stage(cluster, rows, console, "publishing") as first:
+    with cluster.running(BOOKIES, BROKERS) as (uri, name_server), SparkDriver(folder) as spark:
+        with stage(cluster, spark, rows, console, "publishing") as first:
             stream = StreamStory(first, uri, source).play()
+        catch_up(spark, console, "the stream")
+        derived = read_derived(uri, DELAYS)
         spark.order(
+            do="table",
             format="tally-stream",
             options={"uri": uri, "subscribe": STREAM},
             place=["ledger", "entry"],
@@ -90,9 +105,11 @@ def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, T
             spark.wait()
         console.print(f"  Spark has read the bookies into {folder / STREAM_TABLE}", highlight=False, soft_wrap=True)
         console.print(f"[bold]The same flights through a broker with a synchronous slave[/] (topic of {QUEUES} queues)")
-        with stage(cluster, rows, console, "sending") as second:
-            topic = TopicStory(second, name_server).play()
+        with stage(cluster, spark, rows, console, "sending") as second:
+            topic = TopicStory(second, name_server, folder / DELTA_TABLE).play()
+        catch_up(spark, console, f"the topic, from the slave: {folder / DELTA_TABLE}")
         spark.order(
+            do="table",
             format="tally-topic",
             options={"nameServer": name_server, "subscribe": TOPIC},
             place=["queueId", "queueOffset"],
@@ -103,45 +120,7 @@ def play(folder: Path, source: pa.Table, console: Console) -> tuple[StreamRun, T
             spark.wait()
         console.print(f"  Spark has read the slave into {folder / TOPIC_TABLE}", highlight=False, soft_wrap=True)
         spark.finish()
-    return stream, topic
-
-
-def findings(verdict: verify.Verdict, run: Run, order: str) -> list[tuple[str, str]]:
-    """What holds for either half."""
-    return [
-        ("rows in the table", f"{verdict.rows:,}"),
-        ("acknowledged rows lost", f"{verdict.lost:,} of {verdict.acknowledged:,}"),
-        ("rows doubled", f"{verdict.doubled:,}"),
-        ("source rows missing", f"{verdict.missing:,}"),
-        ("rows that differ from the source in any column", f"{verdict.different:,}"),
-        (order, f"{verdict.out_of_order:,}"),
-        ("write rate (paced, faults included)", f"{run.rate:,.0f} rows/s"),
-    ]
-
-
-def halves(folder: Path, source: pa.Table, stream: StreamRun, topic: TopicRun) -> list[page.Half]:
-    """Both tables against the source, and the end of the story in lines."""
-    of_stream = verify.compare(source, folder / STREAM_TABLE, verify.LEDGERS, stream.acked)
-    of_topic = verify.compare(source, folder / TOPIC_TABLE, verify.QUEUES, topic.acked)
-    stream_good = of_stream.good and stream.messages == len(source) and not stream.unlike
-    first = [
-        *findings(of_stream, stream, "rows out of order"),
-        ("messages read back from the stream", f"{stream.messages:,}"),
-        ("with another key, event time, number or bytes", f"{stream.unlike:,}"),
-        ("ledgers of the stream", ", ".join(map(str, stream.ledgers))),
-        ("ensemble changes", "; ".join(stream.ensemble_changes) or "none"),
-        ("without an owner that acknowledges", f"{stream.away_s:.2f} s, resumed at row {stream.resumed_at:,}"),
-        ("stored unacknowledged, then repeated", f"{stream.in_doubt:,} rows"),
-    ]
-    second = [
-        *findings(of_topic, topic, "rows out of order in their queue"),
-        ("slave alone, the first time", f"{topic.served:,} messages, resumed at row {topic.resumed_at:,}"),
-        ("slave when the master died for good", topic.behind),
-    ]
-    return [
-        page.Half("A stream on bookies", stream, first, stream_good, stream.steps),
-        page.Half("A topic on a master and its slave", topic, second, of_topic.good),
-    ]
+    return stream, topic, derived
 
 
 def main() -> int:
@@ -165,14 +144,16 @@ def main() -> int:
         "(ensemble 3, write quorum 2, ack quorum 2)",
         soft_wrap=True,
     )
-    stream, topic = play(folder, source, console)
-    console.print("[bold]Every row of both tables against the source[/]")
-    found = halves(folder, source, stream, topic)
-    page.write(folder / "flights.html", found, folder / TOPIC_TABLE)
-    for half in found:
-        console.print(f"  [bold]{half.title}[/]")
-        for name, value in half.lines:
+    stream, topic, derived = play(folder, source, console)
+    console.print("[bold]Every row of every result against the source[/]")
+    found = report.halves(folder, source, stream, topic, derived)
+    page.write(folder / "flights.html", found, derived.table)
+    for section in (section for half in found for section in half.sections):
+        console.print(f"  [bold]{section.title}[/]")
+        for name, value in section.lines:
             console.print(f"  {name:48}{value}", highlight=False, soft_wrap=True)
+        for fault in section.faults:
+            console.print(f"  [bold red]wrong[/] {fault}", highlight=False, soft_wrap=True)
     console.print(f"  page: {folder / 'flights.html'}", highlight=False, soft_wrap=True)
     good = all(half.good for half in found)
     console.print("[bold green]PASSED[/]" if good else "[bold red]FAILED[/]")

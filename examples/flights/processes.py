@@ -1,4 +1,5 @@
-"""The processes of the run: the cluster, writers and senders, Spark. Each ends with its context, whatever happens.
+"""The processes of the run: the cluster, writers and senders. Each ends with its context, whatever happens, and what
+does not get on is ended with a message that says so.
 
 They are in sessions of their own: a Ctrl-C in the terminal reaches the story alone, which then ends them.
 """
@@ -6,7 +7,6 @@ They are in sessions of their own: a Ctrl-C in the terminal reaches the story al
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,13 +17,31 @@ from pathlib import Path
 from typing import Self
 
 from examples.flights.acks import AckLogContent, read_log
-from examples.flights.ingest import DONE
 from examples.flights.sender import LOST_BROKER
 from tallystick.admin.dev_lookup import running_name_server, running_uri
 
 TALLY = (sys.executable, "-m", "tallystick")
 STOP_S = 10.0
 SEND_S = 30.0  # a send without answer is given up long before
+COMMAND_S = 180.0  # a command of `tally`
+STALL_S = 180.0  # a program that does nothing for so long hangs
+
+
+class Patience:
+    """Raises SystemExit once what it is told has not changed for ``seconds``. ``what``: what is waited for."""
+
+    def __init__(self, what: str, seconds: float = STALL_S) -> None:
+        self._what, self._seconds = what, seconds
+        self._last: object = None
+        self._since = time.monotonic()
+
+    def tell(self, state: object) -> None:
+        """Say how far it is."""
+        now = time.monotonic()
+        if state != self._last:
+            self._last, self._since = state, now
+        elif now - self._since > self._seconds:
+            raise SystemExit(f"{self._what} did not get on for {self._seconds:.0f} s: it is ended")
 
 
 class Cluster:
@@ -34,7 +52,17 @@ class Cluster:
 
     def tally(self, *words: str) -> str:
         environment = {**os.environ, "TALLY_DEV_DIR": str(self.folder)}
-        done = subprocess.run([*TALLY, *words], env=environment, capture_output=True, text=True, start_new_session=True)
+        try:
+            done = subprocess.run(
+                [*TALLY, *words],
+                env=environment,
+                capture_output=True,
+                text=True,
+                start_new_session=True,
+                timeout=COMMAND_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"`tally {' '.join(words)}` did not end in {COMMAND_S:.0f} s") from None
         if done.returncode:
             raise SystemExit(f"`tally {' '.join(words)}` failed: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
@@ -60,7 +88,7 @@ class Cluster:
             signal.signal(signal.SIGINT, before)
 
 
-class _Process:
+class Program:
     """A program of this example. ``log`` is what an error message names."""
 
     name = "program"
@@ -79,14 +107,18 @@ class _Process:
 
     def finish(self) -> None:
         """Wait for its end."""
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=STALL_S)
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"the {self.name} did not end in {STALL_S:.0f} s; its log: {self.log}") from None
         if self._process.returncode:
             raise SystemExit(f"the {self.name} failed with exit code {self._process.returncode}; its log: {self.log}")
 
     def kill(self) -> None:
+        """Kill it (kill -9), and what it has started."""
         if self._process.poll() is not None:
             raise SystemExit(f"the {self.name} was to be killed, and had ended; its log: {self.log}")
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         self._process.wait()
 
     def __enter__(self) -> Self:
@@ -110,7 +142,7 @@ class _Process:
             os.killpg(self._process.pid, number)
 
 
-class WritingProcess(_Process):
+class WritingProcess(Program):
     """A writer or sender as a process of its own, so that it can be killed like one. ``log``: what was acknowledged.
 
     It writes as far as ``allow`` has told it.
@@ -129,8 +161,10 @@ class WritingProcess(_Process):
 
     def wait_for_log(self, done: Callable[[AckLogContent], bool], tick: Callable[[AckLogContent], None]) -> None:
         """The same by all that its log has."""
+        patience = Patience(f"the {self.name} (its log: {self.log})")
         while not done(content := read_log(self.log)):
             tick(content)
+            patience.tell((content.rows, len(content.steps)))
             if self._process.poll() is not None and not done(read_log(self.log)):
                 raise SystemExit(f"the {self.name} ended early, with exit code {self._process.returncode}")
             time.sleep(0.05)
@@ -187,30 +221,11 @@ class SenderProcess(WritingProcess):
 
     def wait_until_lost(self) -> None:
         """It ends by itself when its broker is gone."""
-        if self._process.wait(SEND_S) != LOST_BROKER:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(SEND_S)
+        if self._process.returncode is None:
+            raise SystemExit(
+                f"the sender did not notice in {SEND_S:.0f} s that its broker is dead; its log: {self.log}"
+            )
+        if self._process.returncode != LOST_BROKER:
             raise SystemExit(f"the sender ended with exit code {self._process.returncode}; its log: {self.log}")
-
-
-class IngestProcess(_Process):
-    """Spark, which starts at once and waits for orders. ``log``: what it and Java say on stderr."""
-
-    name = "Spark program"
-
-    def __init__(self, folder: Path) -> None:
-        log = folder / "spark.log"
-        super().__init__(log, "examples.flights.ingest", folder / "spark", stderr=log)
-
-    def order(self, **order: object) -> None:
-        """Have a table written; see ``ingest``."""
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(json.dumps(order) + "\n")
-        stdin.flush()
-
-    def wait(self) -> None:
-        """Until the oldest open order is done."""
-        stdout = self._process.stdout
-        assert stdout is not None
-        if all(line.strip() != DONE for line in stdout):  # Java may print something too
-            self.finish()
-            raise SystemExit(f"the Spark program ended early; its log: {self.log}")

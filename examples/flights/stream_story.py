@@ -1,4 +1,5 @@
-"""The first half: rows go into a stream; a bookie dies and returns; the stream's owner dies, and another takes over."""
+"""The first half: rows go into a stream; a bookie dies and returns; the stream's owner dies, and another takes over;
+Spark derives a second stream from it meanwhile, and its driver dies."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ from examples.flights.acks import AckLogContent, read_log
 from examples.flights.data import flights
 from examples.flights.processes import WriterProcess
 from examples.flights.story import Run, Stage
+from examples.flights.verify import NAMED
 from examples.flights.writer import PRODUCER, STREAM
 
+DELAYS = "demo/nyc/persistent/delays"  # derived from it
 READ_ROWS = 1000  # compared at a time
+READ_S = 600.0
 
 
 @dataclass
@@ -27,6 +31,7 @@ class StreamRun(Run):
     ledgers: list[int] = field(default_factory=list)
     messages: int = 0  # that the stream has
     unlike: int = 0  # of them: those whose key, event time, number or bytes are not the source's
+    unlike_at: list[str] = field(default_factory=list)  # the first of these
 
 
 async def ensemble(uri: str, ledger: int) -> tuple[str, ...]:
@@ -43,7 +48,10 @@ async def read_back(client: tallystick.BookKeeper, source: pa.Table, run: Stream
         async for message in reader.read():
             found = message.data, message.key, message.event_time, message.producer, message.sequence
             flight = next(wanted, None)
-            run.unlike += flight is None or found != (*flight, PRODUCER, run.messages)
+            if flight is None or found != (*flight, PRODUCER, run.messages):
+                run.unlike += 1
+                if run.unlike <= NAMED:
+                    run.unlike_at.append(str(message.position))
             run.messages += 1
             ledgers[message.position.ledger] = None
     run.ledgers = list(ledgers)
@@ -76,6 +84,7 @@ class StreamStory:
         logs = [stage.cluster.folder / f"owner-{number}.log" for number in (1, 2)]
         with WriterProcess(self.uri, "owner-1", logs[0], None, stage.rows, stage.rate) as owner:
             stage.mark(run, f"owner-1 opens the stream {STREAM}")
+            self._start_query(owner)
             self._first_act(owner)
             with WriterProcess(self.uri, "owner-2", logs[1], logs[0], stage.rows, stage.rate) as successor:
                 successor.wait_for_log(lambda log: bool(log.steps), lambda log: None)
@@ -91,9 +100,15 @@ class StreamStory:
         stage.tell(f"the stream is read back: {run.messages:,} messages")
         return run
 
+    def _start_query(self, owner: WriterProcess) -> None:
+        stage = self.stage
+        owner.allow(stage.rows * 0.4)
+        owner.wait_for(lambda rows: rows > 0, stage.show)
+        checkpoint, place = stage.cluster.folder / "delays-checkpoint", {"source": STREAM, "target": DELAYS}
+        stage.spark.follow(checkpoint, do="derive", uri=self.uri, batch_rows=stage.batch_rows, **place)
+
     def _first_act(self, owner: WriterProcess) -> None:
         stage, run = self.stage, self.run
-        owner.allow(stage.rows * 0.4)
         owner.wait_for(lambda rows: rows >= stage.rows * 0.2, stage.show)
         victim = asyncio.run(ensemble(self.uri, read_log(owner.log).runs[-1].part))[0]
         stage.cluster.tally("dev", "kill", victim)
@@ -107,13 +122,17 @@ class StreamStory:
     def _second_act(self, successor: WriterProcess, acknowledged: int) -> None:
         """The next owner takes the stream over, and publishes the rest."""
         stage, run = self.stage, self.run
-        successor.allow(stage.rows)
+        rest = stage.rows - acknowledged
+        held_at = acknowledged + rest // 2  # until Spark's driver has died
+        successor.allow(held_at)
         successor.wait_for_log(lambda log: bool(log.runs), self._tell_steps)
         taken = read_log(successor.log)
         run.resumed_at, run.in_doubt = taken.resumed_at, taken.resumed_at - acknowledged
         run.away_s = taken.runs[0].time - self._killed
         stage.mark(run, f"owner-2 goes on at row {run.resumed_at:,}, {run.away_s:.2f} s after the kill")
-        rest = stage.rows - acknowledged
+        successor.wait_for(lambda rows: rows >= rest / 4, lambda rows: stage.show(acknowledged + rows))
+        stage.kill_driver(run, successor, held_at, acknowledged)
+        successor.allow(stage.rows)
         successor.wait_for(lambda rows: rows >= rest, lambda rows: stage.show(acknowledged + rows))
         successor.finish()
 
@@ -127,6 +146,6 @@ class StreamStory:
         self._told = len(log.steps)
 
     async def _survey(self) -> None:
-        async with tallystick.connect(self.uri) as client:
+        async with asyncio.timeout(READ_S), tallystick.connect(self.uri) as client:
             await read_back(client, self.source, self.run)
             self.run.ensemble_changes = await ensemble_changes(client, self.run.ledgers)

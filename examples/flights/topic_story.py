@@ -1,4 +1,5 @@
-"""The second half: the same rows go to a topic; its master waits for a slave, dies, returns, and dies for good.
+"""The second half: the same rows go to a topic; its master waits for a slave, dies, returns, and dies for good. Spark
+keeps a Delta table up to date with it meanwhile, and its driver dies, too.
 
 A dead master takes no messages, and its slave takes none in its place (H3): it serves what was acknowledged. So the
 sender ends with the master, and another one goes on when the master is back and the slave is in sync again.
@@ -10,6 +11,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import tallystick
 from examples.flights.acks import read_log
@@ -65,6 +67,7 @@ async def stored(name_server: str) -> tuple[int, int]:
 class TopicStory:
     stage: Stage
     name_server: str
+    table: Path  # of Delta
     run: TopicRun = field(default_factory=TopicRun)
 
     def play(self) -> TopicRun:
@@ -76,6 +79,9 @@ class TopicStory:
         in_sync(self.name_server, created)
         with SenderProcess(self.name_server, TOPIC, logs[0], 0, stage.rows, stage.rate) as sender:
             stage.mark(run, f"sender 1 starts: each batch is acknowledged when {SLAVE} has it too")
+            place = {"name_server": self.name_server, "source": TOPIC, "target": str(self.table)}
+            checkpoint = stage.cluster.folder / "delta-checkpoint"
+            stage.spark.follow(checkpoint, do="keep", batch_rows=stage.batch_rows, **place)
             sender.allow(stage.rows * 0.6)
             sender.wait_for(lambda rows: rows >= stage.rows * 0.4, stage.show)
             stage.cluster.tally("dev", "kill", MASTER)
@@ -86,8 +92,13 @@ class TopicStory:
         resumed = run.resumed_at
         with SenderProcess(self.name_server, TOPIC, logs[1], resumed, stage.rows, stage.rate) as successor:
             stage.mark(run, f"sender 2 resumes at row {resumed:,}")
+            rest = stage.rows - resumed
+            held_at = resumed + rest // 2  # until Spark's driver has died
+            successor.allow(held_at)
+            successor.wait_for(lambda rows: rows >= rest / 4, lambda rows: stage.show(resumed + rows))
+            stage.kill_driver(run, successor, held_at, resumed)
             successor.allow(stage.rows)
-            successor.wait_for(lambda rows: rows >= stage.rows - resumed, lambda rows: stage.show(resumed + rows))
+            successor.wait_for(lambda rows: rows >= rest, lambda rows: stage.show(resumed + rows))
             successor.finish()
         run.behind = f"{asyncio.run(replication(self.name_server)).behind_bytes} bytes behind"
         stage.cluster.tally("dev", "kill", MASTER)

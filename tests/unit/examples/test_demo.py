@@ -30,7 +30,7 @@ def test_a_folder_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
 def test_too_small_a_disk_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 10**9, 5 * 10**7))
-    with pytest.raises(SystemExit, match=r"needs 470 MB, and its disk has 50 MB left"):
+    with pytest.raises(SystemExit, match=r"needs 590 MB, and its disk has 50 MB left"):
         demo.check_space(tmp_path, 20_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 0, 10**9))
     demo.check_space(tmp_path, 20_000)
