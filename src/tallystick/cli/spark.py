@@ -63,8 +63,9 @@ def ingest(
     """
     from tallystick import spark as tally_spark
     from tallystick.cli import output
+    from tallystick.runtime.extras import require
 
-    options: dict[str, object] = {"path": source, **pairs("--option", "name=value", option)}
+    options: dict[str, str] = {"path": source, **pairs("--option", "name=value", option)}
     if uri is not None:
         options["uri"] = uri
     settings = tally_spark.IngestSettings(
@@ -76,6 +77,11 @@ def ingest(
         compact_every=compact_every,
         catalog=pairs("--catalog", "name=value", catalog),
     )
+    require("a table", *tally_spark.LIBRARIES)
+    from tallystick.pipeline.tables.ingest import check_arguments
+
+    check_arguments(target, application, checkpoint, settings)
+    _check_source(format_, options)
     started = tally_spark.ingest(
         _session(master, pairs("--conf", "name=value", conf)),
         options=options,
@@ -91,6 +97,17 @@ def ingest(
     finally:
         started.stop()
         _tell(started, json=json)
+
+
+def _check_source(format_: str, options: dict[str, str]) -> None:
+    """Raises UsageError before Spark is started, which takes seconds."""
+    from tallystick.pipeline.stream.options import StreamSourceOptions
+    from tallystick.pipeline.topic.options import TopicOptions
+
+    if format_ == "tally-stream":
+        StreamSourceOptions.parse(options, follows=True)
+    elif format_ == "tally-topic":
+        TopicOptions.parse(options, follows=True)
 
 
 def _session(master: str, conf: dict[str, str]) -> SparkSession:

@@ -18,6 +18,7 @@ from tallystick.pipeline.tables.rows import BatchRows
 from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.pipeline.tables.target import TableTarget, split_target
 from tallystick.pipeline.tables.writer import BatchWriter, IngestProgress
+from tallystick.runtime.arguments import text
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.extras import require
 from tallystick.runtime.log import log_listener
@@ -107,11 +108,10 @@ def ingest(
     """Start it. Raises UsageError, and CheckpointLost if the table has batches of the application that are not of this
     checkpoint."""
     settings = IngestSettings() if settings is None else settings
+    check_arguments(target, application, checkpoint, settings)
     kind, place = split_target(target)
-    require(f"a table of {kind}", *_LIBRARIES[kind])
     if getattr(spark, "_sc", None) is None:
         raise UsageError("a session of Spark Connect cannot do this: its driver is another process")
-    application_name(application)
     events = Events(log_listener(), *([] if listener is None else [listener]))
     with _own_errors():
         rows = _source(spark, format, options)
@@ -122,6 +122,21 @@ def ingest(
     writer = BatchWriter(table, application, checkpoint, settings, events)
     query = _started(rows.writeStream.foreachBatch(writer), f"{application}: {target}", checkpoint, settings)
     return Ingestion(query, writer, application, target)
+
+
+def check_arguments(target: str, application: str, checkpoint: str, settings: IngestSettings) -> None:
+    """Raises UsageError for what is wrong whatever Spark says: a session takes seconds to start."""
+    kind, place = split_target(target)
+    require(f"a table of {kind}", *_LIBRARIES[kind])
+    application_name(application)
+    if not text(checkpoint, "checkpoint").strip():
+        raise UsageError("checkpoint is the folder that has how far the query is: it cannot be empty")
+    if kind == "parquet" and settings.schema == "json" and not settings.value_schema:
+        raise UsageError(
+            "a folder of Parquet with the schema json needs a value_schema: Spark's files have the same columns from "
+            "first to last. Delta and Iceberg take new ones",
+            table=place,
+        )
 
 
 def _source(spark: SparkSession, format: str, options: Mapping[str, object]) -> DataFrame:
@@ -143,12 +158,6 @@ def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -
 def _to_folder(
     rows: DataFrame, folder: ParquetFolder, application: str, checkpoint: str, settings: IngestSettings
 ) -> Ingestion:
-    if settings.schema == "json" and not settings.value_schema:
-        raise UsageError(
-            "a folder of Parquet with the schema json needs a value_schema: Spark's files have the same columns from "
-            "first to last. Delta and Iceberg take new ones",
-            table=folder.name,
-        )
     query = query_of(checkpoint)
     folder.require(application, checkpoint, query)
     shaped = BatchRows(settings).shaped(rows, None)

@@ -1,0 +1,38 @@
+"""What is wrong on the command line is said before Spark is started, which takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.cli import main, spark
+
+STREAM = "t/n/persistent/s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([STREAM, "flights"], "delta:PATH"),
+        ([STREAM, "csv:flights"], "delta:PATH"),
+        ([STREAM, "delta:"], "delta:PATH"),
+        ([STREAM, "delta:flights", "--checkpoint", ""], "checkpoint is the folder"),
+        ([STREAM, "delta:flights", "--application", "a/b"], "application"),
+        ([STREAM, "parquet:flights"], "needs a value_schema"),
+        (["flights", "delta:flights"], "the name of a stream is"),
+        (["t/n/persistent/..", "delta:flights"], "the name of a stream is"),
+        ([STREAM, "delta:flights", "--option", "startingOffset=latest"], "did you mean startingOffsets"),
+        ([STREAM, "delta:flights", "--option", "endingOffsets=latest"], "endingOffsets is an option of spark.read"),
+        ([STREAM, "delta:flights", "--uri", ""], "the option uri is empty"),
+        (["Orders", "delta:flights", "--format", "tally-topic", "--option", "groupid="], "groupId is empty"),
+    ],
+)
+def test_no_session_is_made_for_wrong_arguments(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TALLY_URI", "sqlite:///x")
+    monkeypatch.setenv("TALLY_NAMESRV", "127.0.0.1:9")
+    monkeypatch.setattr(spark, "_session", lambda *given: pytest.fail("Spark is started"))
+    checkpoint = [] if "--checkpoint" in arguments else ["--checkpoint", "c"]
+    assert main(["spark", "ingest", *arguments, *checkpoint]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint and complaint.count("\n") == 1
