@@ -63,11 +63,14 @@ def ingest(
     """
     from tallystick import spark as tally_spark
     from tallystick.cli import output
+    from tallystick.errors import UsageError
     from tallystick.runtime.extras import require
 
-    options: dict[str, str] = {"path": source, **pairs("--option", "name=value", option)}
-    if uri is not None:
-        options["uri"] = uri
+    options: dict[str, str] = {"path": source} if uri is None else {"path": source, "uri": uri}
+    for name, value in pairs("--option", "name=value", option).items():
+        if name.lower() in options:
+            raise UsageError(f"SOURCE and --uri say this already: leave out --option {name}", given=value)
+        options[name] = value
     settings = tally_spark.IngestSettings(
         schema=schema,
         value_schema=value_schema,

@@ -23,6 +23,8 @@ STREAM = "t/n/persistent/s"
         ([STREAM, "delta:flights", "--option", "startingOffset=latest"], "did you mean startingOffsets"),
         ([STREAM, "delta:flights", "--option", "endingOffsets=latest"], "endingOffsets is an option of spark.read"),
         ([STREAM, "delta:flights", "--uri", ""], "the option uri is empty"),
+        ([STREAM, "delta:flights", "--option", "Path=t/n/persistent/other"], "leave out --option Path"),
+        ([STREAM, "delta:flights", "--uri", "sqlite:///y", "--option", "uri=sqlite:///x"], "leave out --option uri"),
         (["Orders", "delta:flights", "--format", "tally-topic", "--option", "groupid="], "groupId is empty"),
     ],
 )
