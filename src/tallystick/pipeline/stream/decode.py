@@ -160,8 +160,6 @@ def _windows(ranges: Sequence[Range], position: Position) -> Iterator[Range]:
     """Pieces of the entries before a position, the newest first."""
     count, left = FIRST_WINDOW, MOST_BEFORE
     for whole in reversed(ranges):
-        if whole.ledger > position.ledger:
-            continue
         last = min(whole.last, position.entry - 1) if whole.ledger == position.ledger else whole.last
         while last >= whole.first and left > 0:
             first = max(whole.first, last - count + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -12,9 +13,11 @@ from support.small_cluster import SmallCluster
 from support.stream_partitions import partitions_of, rows_of, wanted
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.errors import CorruptEntry, NoSuchEntry
-from tallystick.pipeline.columns import BATCH_ROWS
+from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.stream import decode
+from tallystick.pipeline.stream.read import read_partition
+from tallystick.pipeline.stream.rows import SCHEMA
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
 
 
@@ -85,6 +88,28 @@ async def test_a_message_whose_first_chunk_is_deleted_is_no_row(cluster: SmallCl
     await owner.create([first], [second, pulsar_entry(b"y"), third])
     await owner.trim(1)
     assert [row["value"] for row in await rows_of(await partitions_of(cluster.client(8), wanted()))] == [b"y"]
+
+
+async def test_the_first_chunk_is_looked_for_behind_what_is_no_message_and_not_for_ever(
+    cluster: SmallCluster, owner: ListedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "MOST_BEFORE", 20)
+    near, far = chunk_entries(b"abcdef", 3, uuid="near"), chunk_entries(b"ghijkl", 3, uuid="far")
+    between = [pulsar_entry(b"x")] * 200
+    await owner.create([far[0], *between, near[0], b"no message", near[1], far[1]])
+    start = f"{owner.info.ledgers[0].ledger}:{len(between) + 3}"
+    options = wanted(startingOffsets=f'{{"{NAME}": "{start}"}}')
+    assert [row["value"] for row in await rows_of(await partitions_of(cluster.client(8), options))] == [b"abcdef"]
+
+
+async def test_batches_of_raw_entries_are_bounded_by_their_bytes(cluster: SmallCluster, owner: ListedStream) -> None:
+    """4096 entries of some megabytes are more than Arrow's offsets reach, and than an executor has."""
+    entries = [bytes([number]) * 300_000 for number in range(20)]
+    await owner.create(entries)
+    [partition] = await partitions_of(cluster.client(8), wanted(entryFormat="raw"))
+    batches = await asyncio.to_thread(lambda: list(read_partition(partition, SCHEMA)))
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == entries
+    assert max(batch.nbytes for batch in batches) < 2 * BATCH_BYTES
 
 
 async def test_many_messages_come_in_batches_of_rows(cluster: SmallCluster, owner: ListedStream) -> None:
