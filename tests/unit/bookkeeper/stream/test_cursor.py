@@ -8,9 +8,8 @@ from typing import TypeGuard
 import pytest
 
 from support.cursors import drain, text
-from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry
+from support.listed_streams import NAME, ListedStream, pulsar_entry
 from support.small_cluster import SmallCluster
-from tallystick.bookkeeper.stream import chunks
 from tallystick.bookkeeper.stream.cursor_places import TURN_PLACES
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -174,67 +173,6 @@ async def test_several_are_acknowledged_by_a_list(stream: Stream, cursors: Curso
             await cursor.ack_batch(Position(0, 1))  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="a list of messages or positions"):
             await cursor.ack_batch("0:1")
-
-
-async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
-    raw = StreamSettings(entry_format="raw")
-    await stream.close()
-    parts = chunk_entries(b"0123456789", 4)
-    writer = cursors._context.ledgers
-    async with writer.open_stream(NAME, settings=raw) as owner:  # type: ignore[attr-defined]
-        first = await owner.append(parts[0])
-        plain = await owner.append(pulsar_entry(b"h"))
-        await owner.append(parts[1])
-        async with cursors.open(NAME, "billing", start=first) as cursor:
-            await asyncio.sleep(0.3)
-            assert await drain(cursor) == "h"
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await cursor.read()  # all is read again from the first chunk on, but not delivered
-            assert await drain(cursor) == ""
-            await cursor.ack(plain)
-            await owner.append(parts[2])
-            (message,) = await cursor.read()
-            assert message.data == b"0123456789" and len(message.chunks) == 2
-            await cursor.ack(message.position)
-            assert cursor.backlog == 0 and cursor.mark == message.position
-
-
-async def test_chunks_of_a_message_that_never_is_complete_hold_no_cursor(
-    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunks, "MOST_MESSAGES", 1)
-    await stream.close()
-    dead, whole = (chunk_entries(b"01234567", 4, uuid=uuid) for uuid in ("dead", "whole"))
-    writer = cursors._context.ledgers
-    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
-        first = await owner.append(dead[0])
-        for entry in (*whole, dead[1]):
-            last = await owner.append(entry)
-        await asyncio.sleep(0.3)  # the LAC
-        async with cursors.open(NAME, "billing", start=first) as cursor:
-            (message,) = await cursor.read()
-            assert message.data == b"01234567"
-            await cursor.ack(message)
-            assert await drain(cursor) == ""  # what is left of the one that was given up
-            assert cursor.backlog == 0 and cursor.mark == last
-
-
-async def test_a_message_that_was_not_delivered_is_read_from_its_first_chunk_again(
-    stream: Stream, cursors: Cursors
-) -> None:
-    await stream.close()
-    chunked = chunk_entries(b"01234567", 4)
-    writer = cursors._context.ledgers
-    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
-        first = await owner.append(chunked[0])
-        await owner.append(pulsar_entry(b"h"))
-        await owner.append(chunked[1])
-        await owner.append(b"\xff")
-        async with cursors.open(NAME, "billing", start=first) as cursor:
-            assert await drain(cursor, max_bytes=1) == "h"
-            await cursor._reading._begin_anew()
-            assert [each.data for each in await cursor.read(1)] == [b"01234567"]
 
 
 async def test_a_damaged_entry_is_told_until_it_is_acknowledged(cluster: SmallCluster, cursors: Cursors) -> None:

@@ -274,3 +274,24 @@ async def test_a_cursor_says_when_it_was_stored_last(stream: Stream, cursors: Cu
     async with cursors.open(NAME, "billing") as cursor:
         await acked(cursor, 0)
     assert (await node(cursors)).last_active_ms >= opened_ms + 60_000
+
+
+async def test_a_close_waits_for_the_save_that_is_under_way(
+    cluster: SmallCluster, stream: Stream, cursors: Cursors
+) -> None:
+    """The first one makes a ledger, and lets the node name it when that has its state: an older one than closing
+    stores."""
+    cursor = await cursors.open(NAME, "billing")
+    messages = await cursor.read()
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    acks = [asyncio.ensure_future(cursor.ack(messages[0]))]
+    await asyncio.sleep(0.1)
+    acks.append(asyncio.ensure_future(cursor.ack(messages[1])))
+    closing = asyncio.ensure_future(cursor.close())
+    await asyncio.sleep(0.1)
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    await asyncio.gather(closing, *acks)
+    async with cursors.open(NAME, "billing") as cursor:
+        assert cursor.mark == messages[1].position

@@ -51,6 +51,13 @@ async def test_where_a_cursor_begins(stream: Stream, cursors: Cursors) -> None:
         await cursors.open(NAME, "c", create=False)
 
 
+async def test_who_cannot_open_a_cursor_follows_no_list(stream: Stream, cursors: Cursors) -> None:
+    for more in ({"create": False}, {"start": Position(99, 0)}, {"start": Position(99, 0), "durable": False}):
+        with pytest.raises((NoSuchCursor, NoSuchPosition)):
+            await cursors.open(NAME, "billing", **more)
+    assert cursors._readers.lists._lists == {}
+
+
 async def test_seeking(stream: Stream, cursors: Cursors) -> None:
     async with cursors.open(NAME, "billing") as cursor:
         messages = await cursor.read(7)

@@ -1,0 +1,93 @@
+"""Cursors of streams with messages that came in chunks: all chunks are acknowledged with their message."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.cursors import drain
+from support.listed_streams import NAME, chunk_entries, pulsar_entry
+from tallystick.bookkeeper.stream import chunks
+from tallystick.bookkeeper.stream.cursors import Cursors
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.errors import CorruptEntry
+
+
+async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
+    raw = StreamSettings(entry_format="raw")
+    await stream.close()
+    parts = chunk_entries(b"0123456789", 4)
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=raw) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(parts[0])
+        plain = await owner.append(pulsar_entry(b"h"))
+        await owner.append(parts[1])
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            await asyncio.sleep(0.3)
+            assert await drain(cursor) == "h"
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await cursor.read()  # all is read again from the first chunk on, but not delivered
+            assert await drain(cursor) == ""
+            await cursor.ack(plain)
+            await owner.append(parts[2])
+            (message,) = await cursor.read()
+            assert message.data == b"0123456789" and len(message.chunks) == 2
+            await cursor.ack(message.position)
+            assert cursor.backlog == 0 and cursor.mark == message.position
+
+
+async def test_chunks_of_a_message_that_never_is_complete_hold_no_cursor(
+    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "MOST_MESSAGES", 1)
+    await stream.close()
+    dead, whole = (chunk_entries(b"01234567", 4, uuid=uuid) for uuid in ("dead", "whole"))
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(dead[0])
+        for entry in (*whole, dead[1]):
+            last = await owner.append(entry)
+        await asyncio.sleep(0.3)  # the LAC
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            (message,) = await cursor.read()
+            assert message.data == b"01234567"
+            await cursor.ack(message)
+            assert await drain(cursor) == ""  # what is left of the one that was given up
+            assert cursor.backlog == 0 and cursor.mark == last
+
+
+async def test_chunks_of_a_message_that_nobody_can_decompress_hold_no_cursor(stream: Stream, cursors: Cursors) -> None:
+    """The error tells of the last one: whoever acknowledges that is rid of all."""
+    await stream.close()
+    parts = chunk_entries(b"0123456789", 4, stored=b"no zlib data", compression=Compression.ZLIB)
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        positions = [await owner.append(part) for part in parts]
+        await asyncio.sleep(0.3)  # the LAC
+        async with cursors.open(NAME, "billing", start=positions[0]) as cursor:
+            with pytest.raises(CorruptEntry) as raised:
+                await cursor.read()
+            assert raised.value.position == positions[-1]
+            await cursor.ack(raised.value.position)
+            assert cursor.backlog == 0 and cursor.mark == positions[-1]
+
+
+async def test_a_message_that_was_not_delivered_is_read_from_its_first_chunk_again(
+    stream: Stream, cursors: Cursors
+) -> None:
+    await stream.close()
+    chunked = chunk_entries(b"01234567", 4)
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(chunked[0])
+        await owner.append(pulsar_entry(b"h"))
+        await owner.append(chunked[1])
+        await owner.append(b"\xff")
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            assert await drain(cursor, max_bytes=1) == "h"
+            await cursor._reading._begin_anew()
+            assert [each.data for each in await cursor.read(1)] == [b"01234567"]
