@@ -81,6 +81,38 @@ async def test_what_is_appended_in_one_tick_is_sent_together() -> None:
     assert (play.flow.added, len(play.flow), play.flow.last_confirmed) == (4, 0, Position(7, 3))
 
 
+async def test_what_is_left_behind_an_entry_that_is_stored_waits_from_then_on() -> None:
+    """As long as that is known, somebody looks whether it waits for too long."""
+    play = Play()
+    for entry in (b"0", b"1"):
+        play.flow.append(entry)
+        await turns()
+    assert play.flow.waits_since is not None
+    play.writer.futures[0].set_result(0)
+    await turns()
+    assert len(play.flow) == 1 and play.flow.waits_since is not None
+    play.writer.futures[1].set_result(1)
+    await turns()
+    assert len(play.flow) == 0 and play.flow.waits_since is None
+
+
+async def test_what_is_in_doubt_stays_so_when_more_fails() -> None:
+    """Nobody has read the entries behind the first of them yet."""
+    play = Play()
+    play.flow.append(b"0")
+    await turns()
+    play.flow.fail_all(StreamClosed())
+    assert play.flow.doubtful_from == EARLIEST
+    stored = play.flow.append(b"1")
+    await turns()
+    play.writer.futures[1].set_result(0)
+    await stored
+    play.flow.append(b"2")
+    await turns()
+    play.flow.fail_all(StreamClosed())
+    assert play.flow.doubtful_from == EARLIEST
+
+
 async def test_many_are_sent_in_parts() -> None:
     play = Play()
     for _ in range(MOST_TOGETHER + 5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -140,6 +141,21 @@ async def test_a_number_that_was_refused_for_good_is_new_again(cluster: SmallClu
             await stream.append(bytes(6 << 20), producer="p", sequence=1)
         assert (await stream.append(b"1", producer="p", sequence=1)).entry == 1
     assert await messages(bk) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+async def test_a_number_that_is_refused_while_it_waits_or_is_encoded_holds_up_no_other(
+    cluster: SmallCluster, compression: str | None
+) -> None:
+    """The first waits for the numbers to be read; or each is compressed beside the loop before its length is known. A
+    repeat of it is refused each time, so that who numbers on would wait for good."""
+    bk, long = cluster.client(), Random(0).randbytes(6 << 20)
+    async with bk.open_stream(NAME, settings=StreamSettings(compression=compression)) as stream:
+        for number in (0, 2):
+            with pytest.raises(UsageError, match="too long"):
+                await stream.append(long, producer="p", sequence=number)
+            await stream.append(b"%d" % number, producer="p", sequence=number + 1)
+    assert await messages(bk) == [b"0", b"2"]
 
 
 async def test_names_that_owners_give_themselves_are_no_producers(cluster: SmallCluster) -> None:

@@ -32,6 +32,7 @@ from tallystick.errors import (
     StreamFull,
     StreamTerminated,
     Unavailable,
+    UsageError,
 )
 
 pytestmark = pytest.mark.bookies(4)  # so that one that fails can be replaced
@@ -360,3 +361,17 @@ async def test_the_state_counts_a_ledger_that_has_ended_and_is_not_listed_so(clu
     await rolling
     assert (stream.state()["numberOfEntries"], stream.state()["totalSize"]) == (2, 8)
     await stream.close()
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_who_waited_for_room_and_is_refused_lets_the_next_one_in(cluster: SmallCluster, is_batch: bool) -> None:
+    """Nothing else is on its way that would wake it."""
+    async with cluster.client().open_stream(NAME, settings=StreamSettings(max_pending_bytes=1000)) as stream:
+        long = bytes(6 << 20)
+        stored = stream.append_nowait(bytes(1000))
+        refused = asyncio.ensure_future(stream.append_batch([long]) if is_batch else stream.append(long))
+        waits = asyncio.ensure_future(stream.append(b"next"))
+        with pytest.raises(UsageError, match="too long"):
+            await refused
+        async with asyncio.timeout(5):
+            assert await waits > await stored
