@@ -10,7 +10,8 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, RAW, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_list
-from tallystick.bookkeeper.metadata.store import Change, Delete, Update
+from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Update
+from tallystick.bookkeeper.stream import deletion
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -47,6 +48,19 @@ async def assert_gone(cluster: SmallCluster) -> None:
     assert await ledgers(cluster) == [] and await notes(cluster) == []
     assert await cluster.store.children("/tallystick/owners") == []
     assert await cluster.store.children("/tallystick/going") == []
+
+
+async def test_a_list_leaves_in_parts_that_the_metadata_takes(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a note of each ledger a change of a long list is more than ZooKeeper takes at once."""
+    await made(cluster)
+    bk = cluster.client()
+    faults = StoreFaults(bk, monkeypatch)
+    monkeypatch.setattr(deletion, "MOST_DROPPED", 2)
+    await bk.delete_stream(NAME)
+    assert max(sum(isinstance(each, Create) for each in changes) for changes in faults.changes) == 2
+    await assert_gone(cluster)
 
 
 async def test_nothing_is_left(cluster: SmallCluster) -> None:

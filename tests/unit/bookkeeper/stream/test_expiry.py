@@ -11,6 +11,8 @@ from support.cursors import text
 from support.small_cluster import SmallCluster
 from support.streams import NAME, REFUSE, StoreFaults, of_list, once, read_list
 from tallystick.bookkeeper.stream.expired import EXPIRED_KEY, expired_in, last_before, with_expired
+from tallystick.bookkeeper.stream.expiry import pass_over
+from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.stream.trim import stored_state
@@ -232,3 +234,23 @@ def test_up_to_where_messages_expired() -> None:
 def test_what_expires_leaves_the_other_properties_of_a_stream() -> None:
     info = StreamInfo(properties={"team": "billing", EXPIRED_KEY: "3:0"})
     assert with_expired(info, Position(3, 2)).properties == {"team": "billing", EXPIRED_KEY: "3:2"}
+
+
+async def test_a_cursor_that_is_deleted_before_it_is_moved_is_not_made_again(cluster: SmallCluster) -> None:
+    """Nobody would read by it, and it would keep all ledgers."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=TTL) as stream:
+        await fill(stream, "ab")
+        for cursor in ("gone", "there"):
+            await (await bk.cursor(NAME, cursor)).close()
+        catalog, looks = bk.stream_context.catalog, 0
+
+        async def give_way() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 3:  # both are known to be behind
+                await bk.delete_cursor(NAME, "gone")
+
+        stored_list = OwnedList(catalog, NAME, await catalog.read(NAME, synced=True))
+        await pass_over(bk.stream_context, NAME, stored_list, Position(0, 1), TTL, reason="ttl", give_way=give_way)
+        assert await catalog.cursors(NAME) == ["there"] and await stored_mark(cluster, "there") == Position(0, 1)

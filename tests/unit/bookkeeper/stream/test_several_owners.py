@@ -12,6 +12,8 @@ from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, REFUSE, StoreFaults, ledgers, notes, of_list, payloads, read_all
 from tallystick.bookkeeper.stream import leases
 from tallystick.bookkeeper.stream.owned_list import OwnedList
+from tallystick.bookkeeper.stream.owner import TRIM_EVERY_S
+from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
     StreamFenced,
@@ -243,3 +245,19 @@ async def test_owners_that_regained_their_leases_do_not_all_look_at_one_time(
     assert [name for name, _ in looks] == names and max(count for _, count in looks) == 2
     for stream in streams:
         await stream.close()
+
+
+async def test_an_owner_whose_upkeep_finds_another_one_takes_no_more(cluster: SmallCluster) -> None:
+    """It would append for hours, until its ledger is full, to a list that is another's by now."""
+    bk = cluster.client()
+    settings = StreamSettings(entry_format="raw", retention_s=TRIM_EVERY_S / 2)
+    async with bk.open_stream(NAME, settings=settings) as stream:
+        await stream.append(b"a")
+        await stream.roll_over()
+        await stream.append(b"b")
+        catalog = bk.stream_context.catalog
+        stored = await catalog.read(NAME)
+        await catalog.write(NAME, replace(stored.value, properties={"written": "by another"}), stored.version)
+        await asyncio.sleep(2 * TRIM_EVERY_S)
+        with pytest.raises(StreamFenced):
+            await stream.append(b"c")

@@ -10,11 +10,14 @@ import pytest
 from support.pulsar_entries import decode_entry
 from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, ledgers, notes, payloads, read_all
-from tallystick.bookkeeper.stream.client import ENDED_A_TURN
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.stream import client
+from tallystick.bookkeeper.stream.client import ENDED_A_TURN, connect
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import StreamClosed, StreamFenced, StreamOwned, UsageError
+from tallystick.errors import MetadataError, StreamClosed, StreamFenced, StreamOwned, UsageError
 
 
 async def test_append_roll_over_close_and_open_again(cluster: SmallCluster) -> None:
@@ -174,3 +177,21 @@ async def test_a_client_that_is_closed_ends_some_of_its_streams_in_a_turn(cluste
     await bk.close()
     await looking
     assert left[-1] == 0 and max(before - after for before, after in pairwise(left)) <= ENDED_A_TURN
+
+
+async def test_who_finds_no_cluster_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, calls = await open_driver("memory://nothing-here"), list[str]()
+    close = driver.close
+
+    async def closed() -> None:
+        calls.append("close")
+        await close()
+
+    async def opened(uri: str) -> MetadataDriver:
+        return driver
+
+    monkeypatch.setattr(driver, "close", closed)
+    monkeypatch.setattr(client, "open_driver", opened)
+    with pytest.raises(MetadataError):
+        await connect("memory://nothing-here")
+    assert calls == ["close"]
