@@ -31,6 +31,12 @@ def test_an_error_is_known_again_in_the_text_of_spark(kind: type[errors.TallyErr
     assert type(error) is kind and error.message == "unknown option: x (given=1)"
 
 
+def test_of_an_error_that_came_of_another_the_last_one_is_told() -> None:
+    text = "[TALLY-METADATA-ERROR] cause\n\nThe above exception …\n\n[TALLY-USAGE-ERROR] what it means\n\tat java"
+    error = error_of(text)
+    assert type(error) is errors.UsageError and error.message == "what it means"
+
+
 def test_other_texts_are_no_errors_of_ours() -> None:
     assert error_of("[UNSUPPORTED] no") is None
     assert type(error_of("[TALLY-OF-ANOTHER-VERSION] what")) is errors.TallyError

@@ -317,6 +317,55 @@ async def test_bookies_that_are_down_for_a_while_end_no_query(
     assert await following.until_idle() == values(0, 1)
 
 
+async def test_the_patience_with_bookies_begins_when_they_are_down_and_not_with_the_query(
+    cluster: SmallCluster, owner: ListedStream, query: Any
+) -> None:
+    await owner.create(entries(0))
+    following = query()
+    await following.until_idle()
+    following.follower._followed[NAME].seen_at -= 2 * follow.PATIENCE_S  # it runs for long
+    assert not await following.trigger()
+    await cluster.down("b0", "b1")
+    assert not await following.trigger()
+
+
+async def test_a_query_that_runs_for_long_has_one_ledger_of_a_stream_open(owner: ListedStream, query: Any) -> None:
+    await owner.create()
+    following = query()
+    for number in range(5):
+        await owner.append(*entries(number))
+        await owner.tell_lac()
+        assert await following.until_idle() == values(*range(number + 1))
+        await owner.roll()
+    assert len(following.follower._followed[NAME].walk._open_readers) == 1
+
+
+async def test_a_checkpoint_that_is_beyond_the_end_of_its_stream(owner: ListedStream, query: Any) -> None:
+    """As that of a stream whose newest entries were lost: those that take their places would not be read."""
+    await owner.create(entries(0, 1), entries(2))
+    following, lenient = query(), query(failOnDataLoss="false")
+    following.at = lenient.at = {NAME: Position(owner.info.ledgers[0].ledger, 7)}
+    with pytest.raises(NoSuchPosition, match="rows may be lost"):
+        await following.trigger()
+    await lenient.until_idle()
+    await owner.append(*entries(3))
+    await owner.roll()
+    assert await lenient.until_idle() == values(3)
+
+
+async def test_a_stream_that_is_deleted_before_its_batch_is_planned(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1))
+    strict, lenient = query(), query(failOnDataLoss="false")
+    start = await strict.decisions.initial(strict.follower)
+    end = await strict.decisions.latest(strict.follower, start, TriggerLimits())
+    await owner.delete()
+    for each in (strict, lenient):
+        assert await each.follower.extents({NAME: EARLIEST}, is_patient=False) == {}, "it is known by now"
+    with pytest.raises(NoSuchStream, match="rows may be lost"):
+        await strict.partitions(start, end)
+    assert await lenient.partitions(start, end) == []
+
+
 async def test_a_ledger_whose_end_the_list_does_not_say(owner: ListedStream, query: Any) -> None:
     await owner.create(entries(0))
     await owner.append(*entries(1, 2))
@@ -356,12 +405,15 @@ async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: Listed
     assert not await following.trigger()
     await asyncio.sleep(1.0)
     assert await following.trigger() and following.rows == values(0, 1, 2, 3)
-    following.restart()
     await owner.append(*entries(4))
+    await owner.tell_lac()
+    assert not await following.trigger(), "the time begins anew with each batch"
+    following.restart()
+    await owner.append(*entries(5))
     await owner.roll()
     assert not await following.trigger()
     await following.decisions.freeze(following.follower)
-    assert await following.until_idle() == values(0, 1, 2, 3, 4)
+    assert await following.until_idle() == values(0, 1, 2, 3, 4, 5)
 
 
 async def test_the_lag_is_what_a_batch_leaves(owner: ListedStream, query: Any) -> None:

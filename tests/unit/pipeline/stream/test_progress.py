@@ -141,6 +141,41 @@ async def test_a_ledger_that_the_query_had_read_is_no_loss_though_it_is_deleted_
         assert await Planner(cluster, 13).latest(end) == {NAME: kept._replace(entry=1)}
 
 
+async def test_what_was_deleted_while_its_cursor_was_not_there_is_lost(cluster: SmallCluster) -> None:
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        await stream.append(b"0")
+        await asyncio.sleep(0.3)
+        planner = Planner(cluster, 11)
+        end = await planner.latest(await planner.initial())
+        await planner.commit(end)
+        unread = await stream.append(b"1")
+        await stream.roll_over()
+        await stream.append(b"2")
+        await cluster.client(79).delete_cursor(NAME, "etl", takeover=True)
+        await until(lambda: trimmed(cluster, unread, stream))
+        with pytest.raises(PositionTrimmed, match="rows may be lost"):
+            await Planner(cluster, 12).latest(end)
+
+
+async def test_what_a_later_checkpoint_had_read_is_lost_to_an_older_copy_of_it(cluster: SmallCluster) -> None:
+    """Where its rows went may be an older copy, too."""
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        read = await stream.append(b"0")
+        planner = Planner(cluster, 11)
+        older = await planner.initial()
+        await stream.roll_over()
+        for number in range(1, 3):
+            last = await stream.append(b"%d" % number)
+        await asyncio.sleep(0.3)
+        await planner.commit(await planner.latest(older))
+        assert await mark_of(cluster) == last
+        await until(lambda: trimmed(cluster, read, stream))
+        with pytest.raises(PositionTrimmed, match="rows may be lost"):
+            await Planner(cluster, 12).latest(older)
+
+
 async def test_what_expired_before_the_query_had_read_it_is_lost(cluster: SmallCluster) -> None:
     ttl_s = 2.0
     settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0, ttl_s=ttl_s)
