@@ -8,7 +8,7 @@ import pytest
 
 from support.fake_brokers import FakeCluster
 from support.following_topics import FollowingTopics, fill, rows_of
-from tallystick.errors import BrokerUnavailable, NoSuchMessage, NoSuchTopic, UsageError
+from tallystick.errors import BrokerUnavailable, NoSuchMessage, NoSuchTopic, Unavailable, UsageError
 from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.topic import follow, planner
 from tallystick.pipeline.topic.offsets import Positions
@@ -209,6 +209,8 @@ async def test_messages_that_go_between_the_plan_and_the_task(cluster: FakeClust
     planned = await following.partitions(start, end)
     broker.first[("T", 0)] = 47
     assert await rows_of(planned) == values(47, 48, 49)
+    del broker.queues[("T", 0)][49:]  # as a slave's are that lacked the end, and took its master's place
+    assert await rows_of(planned) == values(47, 48)
     broker.unknown_topics.add("T")
     broker.queues.clear()
     assert await rows_of(planned) == []
@@ -232,6 +234,53 @@ async def test_h13_a_dead_master_is_stood_in_for_by_its_slave(cluster: FakeClust
     await following.restart()
     fill(slave, 0, 3, 4, 5)
     assert await following.until_idle() == values(*range(6))
+
+
+@pytest.mark.rule("H3", "H13")
+async def test_h13_what_a_slave_lacks_of_the_beginning_is_no_loss_while_the_master_may_come_back(
+    cluster: FakeCluster, query: Follow
+) -> None:
+    master, slave = await cluster.add("b", 0), await cluster.add("b", 1)
+    fill(master, 0, *range(5))
+    fill(slave, 0, *range(5))
+    slave.first[("T", 0)] = 2
+    following = await query()
+    following.at = {queue(0): 1, queue(1): 0}
+    await master.stop()
+    with pytest.raises(Unavailable, match="a broker does not answer, and the others do not have it"):
+        await following.trigger()
+
+
+@pytest.mark.rule("H13")
+async def test_h13_a_queue_that_is_new_begins_where_its_master_says_and_not_where_a_slave_does(
+    cluster: FakeCluster, query: Follow
+) -> None:
+    fill(await cluster.add("a"), 0, 0)
+    following = await query()
+    assert await following.until_idle() == values(0)
+    master, slave = await cluster.add("b", 0), await cluster.add("b", 1)
+    for each in (master, slave):
+        fill(each, 0, 1, 2, 3)
+    slave.first[("T", 0)] = 2
+    await master.stop()
+    assert await following.until_idle() == values(0) and queue(0) not in (following.at or {})
+    master = await cluster.add("b", 0)
+    fill(master, 0, 1, 2, 3)
+    assert await following.until_idle() == values(0, 1, 2, 3)
+
+
+async def test_a_name_server_that_is_away_ends_no_query(cluster: FakeCluster, query: Follow) -> None:
+    """Neither that of topics by their names, which asks for their routes alone, nor one that has asked for none."""
+    broker = await cluster.add()
+    fill(broker, 0, 0)
+    following = await query()
+    assert await following.until_idle() == values(0)
+    await cluster.name_server.close()
+    fill(broker, 0, 1)
+    assert await following.until_idle() == values(0, 1)
+    await following.restart()
+    with pytest.raises(Unavailable):
+        await following.trigger()
 
 
 @pytest.mark.rule("H3")

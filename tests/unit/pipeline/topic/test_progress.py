@@ -8,6 +8,10 @@ import pytest
 
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.following_topics import FollowingTopics, fill
+from support.waiting import until
+from tallystick.pipeline.topic import progress
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -52,3 +56,17 @@ async def test_a_commit_that_fails_fails_no_batch(broker: FakeBroker, query: Fol
     del broker.react[COMMIT]
     assert len(await query.until_idle()) == 5
     assert broker.offsets == {("etl", "T", 0): 5, ("etl", "T", 1): 0}
+
+
+async def test_what_is_read_while_a_broker_takes_its_time_is_committed_behind_that(
+    broker: FakeBroker, query: FollowingTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no next batch for hours."""
+    monkeypatch.setattr(progress, "MOMENT_S", 0.01)
+    held: list[tuple[Link, Command]] = []
+    broker.react[COMMIT] = lambda link, command: held.append((link, command))
+    assert len(await query.until_idle()) == 5
+    del broker.react[COMMIT]
+    for link, command in held:
+        link.send(command.response(0))
+    await until(lambda: broker.offsets.get(("etl", "T", 0)) == 5)

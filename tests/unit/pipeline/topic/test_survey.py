@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from support.fake_brokers import FakeBroker, FakeCluster
-from tallystick.errors import BrokerError, NoSuchMessage, NoSuchTopic, Unavailable, UsageError
+from tallystick.errors import BrokerError, BrokerUnavailable, NoSuchMessage, NoSuchTopic, Unavailable, UsageError
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import TopicPartition
 from tallystick.pipeline.topic.survey import survey
@@ -47,6 +47,15 @@ async def test_h13_a_dead_master_is_stood_in_for_by_its_slave(cluster: FakeClust
     fill(slave, 10)
     await master.stop()
     assert ranges(await look(cluster)) == [("b", 0, 0, 10)]
+
+
+@pytest.mark.rule("H3", "H13")
+async def test_h13_a_slave_that_has_not_copied_a_topic_does_not_say_that_there_is_none(cluster: FakeCluster) -> None:
+    master, slave = await cluster.add("b", 0), await cluster.add("b", 1)
+    slave.unknown_topics.add("T")
+    await master.stop()
+    with pytest.raises(BrokerUnavailable, match="its slave has not copied the topic yet"):
+        await look(cluster)
 
 
 async def test_offsets_by_queue(cluster: FakeCluster) -> None:
