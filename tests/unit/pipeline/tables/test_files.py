@@ -40,8 +40,8 @@ def test_rows_of_a_partition_keep_their_order() -> None:
     parts = {
         values: rows.column("n").to_pylist() for values, rows in partitioned(batch(12), ("event_day", "event_hour"))
     }
-    assert parts[("2026-01-01", "0")] == [0, 6] and parts[(None, "1")] == [5, 11]
-    assert sorted(n for rows in parts.values() for n in rows) == list(range(12))
+    days = ["2026-01-01", "2026-01-02", None]
+    assert parts == {(days[n % 3], str(n % 2)): [n, n + 6] for n in range(6)}
 
 
 def test_one_file_of_all_rows(tmp_path: Path) -> None:
@@ -77,6 +77,15 @@ def test_full_files_are_closed_and_few_are_open(tmp_path: Path, monkeypatch: pyt
         n for file in written for n in pq.read_table(tmp_path / file.path, partitioning=None).column("n").to_pylist()
     ]
     assert sorted(rows) == list(range(60)) and len(written) > 3
+
+
+@pytest.mark.parametrize("bound", ["MAX_BUFFERED_BYTES", "ROW_GROUP_BYTES"])
+def test_rows_do_not_wait_in_memory_for_a_full_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(files, bound, 500)
+    (file,) = run(task(tmp_path), [batch(30), batch(30, 30)])
+    assert pq.ParquetFile(tmp_path / file.path).num_row_groups == 2
 
 
 def test_an_attempt_without_rows_writes_nothing(tmp_path: Path) -> None:

@@ -39,9 +39,12 @@ def test_a_new_folder_is_taken_and_kept(folder: ParquetFolder, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("query", [None, "another"])
-def test_another_query_is_refused(folder: ParquetFolder, tmp_path: Path, query: str | None) -> None:
+@pytest.mark.parametrize("logged", [("0", "1"), ("1.compact",)])
+def test_another_query_is_refused(
+    folder: ParquetFolder, tmp_path: Path, query: str | None, logged: tuple[str, ...]
+) -> None:
     folder.claim("a", "c", "q")
-    log(tmp_path, "0", "1")
+    log(tmp_path, *logged)
     with pytest.raises(CheckpointLost, match="committed batch 1 of query q to this table"):
         folder.require("a", "c", query)
 

@@ -107,6 +107,18 @@ def test_of_two_drivers_one_commits(make: Make, target: TableTarget, new: pa.Sch
     assert loaded(other).record == record(0) and rows(other) == list(range(4))
 
 
+def test_of_two_drivers_one_commits_though_the_other_has_a_column_to_add(make: Make, target: TableTarget) -> None:
+    """Delta takes the column on its own, and on top of what the first one has committed."""
+    one, other = make(), make()
+    for each in (one, other):
+        loaded(each)
+    files, late = written(one, range(4)), written(other, range(4), late="x")
+    one.commit(files, NONE, "a", record(0))
+    with pytest.raises(CommitLost):
+        other.commit(late, MORE, "a", record(0))
+    assert loaded(other).record == record(0) and rows(other) == list(range(4))
+
+
 def test_one_that_was_paused_does_not_commit_a_later_batch_either(make: Make, target: TableTarget) -> None:
     paused = make()
     files = written(paused, range(4, 6), 1)
@@ -147,6 +159,44 @@ def test_only_old_files_that_nothing_lists_are_swept_at_the_second_look(target: 
     loaded(target)
     target.commit(ahead, NONE, "a", record(2))
     assert rows(target) == list(range(8))
+
+
+def times_of(target: TableTarget, files: list[WrittenFile]) -> dict[str, float]:
+    folder = Path(loaded(target).folder.removeprefix("file://").replace("%20", " "))
+    return {Path(each.path).name: os.stat(folder / each.path).st_mtime for each in files}
+
+
+def test_what_a_log_of_delta_listed_that_is_gone_is_not_swept(tmp_path: Path) -> None:
+    """Delta deletes logs that are older than a month, and an earlier version may be read by its checkpoint."""
+    from deltalake import DeltaTable
+
+    target = DeltaTarget(str(tmp_path / "t"))
+    target.create(SCHEMA, ["event_day"])
+    files = written(target, range(4))
+    target.commit(files, NONE, "a", record(0))
+    target.commit(written(target, range(4, 6), 1), NONE, "a", record(1))
+    assert target.compact(1 << 20)["replaced"] > 0
+    DeltaTable(tmp_path / "t").create_checkpoint()
+    for log in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        log.unlink()
+    times = times_of(target, files)
+    assert target.listed(times) == set(times)
+
+
+def test_what_an_earlier_snapshot_of_iceberg_lists_is_not_swept(tmp_path: Path) -> None:
+    from pyiceberg.expressions import AlwaysTrue
+
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    target = IcebergTarget("demo.t", catalog)
+    target.create(SCHEMA, ["event_day"])
+    files = written(target, range(4))
+    target.commit(files, NONE, "a", record(0))
+    loaded(target)
+    assert target._table is not None
+    target._table.delete(AlwaysTrue())
+    assert rows(target) == []
+    times = times_of(target, files)
+    assert target.listed(times) == set(times)
 
 
 def test_compaction_keeps_rows_and_record(tmp_path: Path) -> None:
