@@ -15,6 +15,7 @@ from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.ledger_list import StreamList
 from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.stream.trim import cursor_marks
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
     NoSuchCursor,
@@ -253,3 +254,63 @@ async def test_what_is_acknowledged_while_it_is_closed_is_stored_or_refused(
         async with bk.cursor(NAME, "billing") as again:
             left = {message.position for message in await again.read(len(positions), wait=False)}
         assert isinstance(outcome, StreamClosed) or left == {positions[0], *positions[2:4]}
+
+
+async def test_a_cursor_that_was_changed_by_another_reads_no_more(cluster: SmallCluster, stream: Stream) -> None:
+    """Who changed it reads the same messages."""
+    bk = cluster.client(3)
+    catalog = bk.stream_context.catalog
+    cursor = await bk.cursor(NAME, "billing")
+    (message,) = await cursor.read(1)
+    node = await catalog.read_cursor(NAME, "billing")
+    await catalog.write_cursor(NAME, "billing", node.value, node.version)
+    for _ in range(2):
+        with pytest.raises(StreamFenced):
+            await cursor.ack(message)
+        with pytest.raises(StreamFenced):
+            await cursor.read(1)
+
+
+async def test_a_cursor_that_is_aborted_follows_no_list(stream: Stream, cursors: Cursors) -> None:
+    cursor = await cursors.open(NAME, "billing")
+    await cursor.read(1)
+    cursor.abort()
+    await asyncio.sleep(1)
+    assert cursors._readers.lists._lists == {}
+
+
+async def test_a_cursor_that_is_deleted_while_all_are_looked_at_holds_nothing_up(
+    cluster: SmallCluster, stream: Stream
+) -> None:
+    bk = cluster.client(3)
+    for name in ("a", "b"):
+        await (await bk.cursor(NAME, name)).close()
+    looks = 0
+
+    async def give_way() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            await bk.delete_cursor(NAME, "b")
+
+    assert [*await cursor_marks(bk.stream_context, NAME, give_way)] == ["a"]
+
+
+async def test_no_cursor_is_made_of_a_stream_that_is_deleted_meanwhile(
+    cluster: SmallCluster, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes above a new one are made where they are missing: it would be a stream without a list."""
+    bk = cluster.client(1)
+    await (await bk.open_stream(NAME)).close()
+    catalog = cursors._context.catalog
+    overtake = catalog.overtake
+
+    async def overtake_deleted(stream: str, cursor: str | None = None) -> None:
+        await overtake(stream, cursor)
+        if cursor is not None:
+            await bk.delete_stream(NAME)
+
+    monkeypatch.setattr(catalog, "overtake", overtake_deleted)
+    with pytest.raises(NoSuchStream):
+        await cursors.open(NAME, "billing")
+    assert await catalog.creation(NAME) is None
