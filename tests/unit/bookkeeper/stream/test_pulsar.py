@@ -8,6 +8,7 @@ import pytest
 
 from support.cursors import cursors_of
 from support.small_cluster import SmallCluster
+from support.streams import ledgers as all_ledgers
 from tallystick.bookkeeper.metadata.store import Create, Delete, Update
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -133,6 +134,23 @@ async def test_a_stream_is_handed_over_closed_and_by_nobody_owned(cluster: Small
         await stream.append(b"d")
     async with cluster.client(2).take_back(NAME) as again:
         assert await again.append(b"d") == Position(2, 0)
+
+
+async def test_what_owners_that_died_left_of_a_stream_is_deleted_with_its_hand_over(
+    cluster: SmallCluster, bk: BookKeeper
+) -> None:
+    """A broker knows nothing of notes. One owner had not listed its ledger yet, one had not appended to it."""
+    catalog = bk.stream_context.catalog
+    await bk.create_for_pulsar(NAME)
+    await filled(bk, ledgers=1)
+    dead = cluster.client(2)
+    await dead.open_stream(NAME)
+    await dead.close()
+    await bk.create_ledger(beside=lambda ledger: [catalog.note(NAME, ledger)])
+    assert not await bk.hand_over(NAME)
+    await bk.stream_context.deletions.done()
+    assert [ledger for ledger, *_ in await listed(bk)] == await all_ledgers(cluster) == [0]
+    assert await catalog.going(NAME) == []
 
 
 async def test_what_a_broker_would_delete_refuses_it_and_the_owner_goes_on(
