@@ -112,6 +112,17 @@ async def test_batches_of_raw_entries_are_bounded_by_their_bytes(cluster: SmallC
     assert max(batch.nbytes for batch in batches) < 2 * BATCH_BYTES
 
 
+async def test_a_batch_of_long_messages_comes_in_parts_and_each_message_once(
+    cluster: SmallCluster, owner: ListedStream
+) -> None:
+    long = [bytes([number]) * 300_000 for number in range(12)]
+    await owner.create([pulsar_entry(*long)])
+    [partition] = await partitions_of(cluster.client(8), wanted())
+    batches = await asyncio.to_thread(lambda: list(read_partition(partition, SCHEMA)))
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == long
+    assert max(batch.nbytes for batch in batches) < 2 * BATCH_BYTES
+
+
 async def test_many_messages_come_in_batches_of_rows(cluster: SmallCluster, owner: ListedStream) -> None:
     many = [b"%d" % number for number in range(3 * BATCH_ROWS)]
     await owner.create([pulsar_entry(*many)], [pulsar_entry(b"z" * 3_000_000), pulsar_entry(b"last")])
