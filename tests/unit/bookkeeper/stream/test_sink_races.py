@@ -15,7 +15,7 @@ from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
-from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, record_of, with_record
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
@@ -208,6 +208,8 @@ def test_a_record_of_a_newer_version_is_not_read_as_one_of_this() -> None:
     assert record_of(info, "app") == SinkRecord("q", "r", 7) and newer != info
     with pytest.raises(MetadataError, match="newer version"):
         record_of(newer, "app")
+    with pytest.raises(MetadataError, match="newer version"):
+        is_sink(replace(info, properties={**info.properties, "tallystick/writer": "several owners"}))
 
 
 async def test_a_trim_gives_way_to_the_commit_of_another_application(
