@@ -273,20 +273,29 @@ async def test_rows_of_a_sink_are_no_numbers_of_a_producer_that_has_its_name(clu
         assert [message.data async for message in reader.read()] == [b"row"] * 10 + [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
 async def test_a_ledger_whose_id_was_drawn_before_an_owner_came_and_went_is_behind_every_mark(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, is_listed: bool
 ) -> None:
     """ZooKeeper gives an id first and makes its ledger later. A cursor at the end of the owner's empty ledger would
-    pass over one of a lower id for ever."""
+    pass over one of a lower id for ever. A stream that was handed over lists no empty ledger."""
     bk, other = cluster.client(1), cluster.client(2)
-    await bk.open_sink(NAME, "app", "q", run="r", settings=RAW)
+    sink = await bk.open_sink(NAME, "app", "q", run="r", settings=RAW)
+    async with sink.attempt(0) as attempt:
+        await attempt.append(b"first")
+        written = await attempt.close()
+    await sink.commit(0, [written])
     ids, store = bk.context.driver._ids, bk.context.driver.store  # type: ignore[attr-defined]
     drawn = await ids.create_next(lambda ledger: ())
     owner = other.open_stream(NAME, settings=RAW, takeover=True)
     async with owner, other.cursor(NAME, "c", start="end", entry_format="raw") as cursor:
         assert cursor.mark.ledger > drawn
-    for _ in range(2):  # also when it is opened again
-        sink = await bk.open_sink(NAME, "app", "q", run="r", switch=True, settings=RAW)
+    if not is_listed:
+        catalog = other.stream_context.catalog
+        stored = await catalog.read(NAME)
+        shorter = replace(stored.value, ledgers=stored.value.ledgers[:-1])
+        await catalog.write(NAME, shorter, stored.version, noted=[stored.value.ledgers[-1].ledger])
+    sink = await bk.open_sink(NAME, "app", "q", run="r", switch=True, settings=RAW)
 
     async def make_it_now(create: Callable[[int], Any]) -> int:
         await store.change(*create(drawn))
@@ -294,10 +303,10 @@ async def test_a_ledger_whose_id_was_drawn_before_an_owner_came_and_went_is_behi
 
     with monkeypatch.context() as patched:
         patched.setattr(ids, "create_next", make_it_now)
-        async with sink.attempt(0) as attempt:
+        async with sink.attempt(1) as attempt:
             await attempt.append(b"a")
             written = await attempt.close()
-    assert (await sink.commit(0, [written])).ledgers > (drawn,), "a copy"
+    assert (await sink.commit(1, [written])).ledgers > (drawn,), "a copy"
     async with other.cursor(NAME, "c", entry_format="raw") as cursor:
         assert [message.data for message in await cursor.read(10)] == [b"a"]
     await bk.stream_context.deletions.done()
@@ -305,7 +314,7 @@ async def test_a_ledger_whose_id_was_drawn_before_an_owner_came_and_went_is_behi
     async with other.open_stream(NAME, settings=RAW, takeover=True) as stream:
         await stream.append(b"b")
     await other.stream_context.deletions.done()
-    assert await payloads(cluster) == [b"a", b"b"] and await notes(cluster) == []
+    assert await payloads(cluster) == [b"first", b"a", b"b"] and await notes(cluster) == []
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

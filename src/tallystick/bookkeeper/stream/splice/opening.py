@@ -16,6 +16,7 @@ from dataclasses import replace
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.marks import make_ledger
 from tallystick.bookkeeper.stream.numbers import save_numbers
 from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
@@ -24,7 +25,7 @@ from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, StreamFenced
 
@@ -37,7 +38,7 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
     while True:
         stored = await read_or_create(context, stream, ListCodec())
         if switch and stored.value.ledgers and not is_sink(stored.value):
-            await _switch(context, stream)
+            await _switch(context, ticket)
             continue
         info = as_sink(stored.value) if not stored.value.ledgers else stored.value
         require_sink(info, stream)
@@ -55,8 +56,13 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
             return StreamSink(context, ticket, record.batch, stored.creation)
 
 
-async def _switch(context: StreamContext, stream: str) -> None:
-    """Let sinks write a stream that nobody owns now. Raises StreamOwned if somebody does."""
+async def _switch(context: StreamContext, ticket: SinkTicket) -> None:
+    """Let sinks write a stream that nobody owns now. Raises StreamOwned if somebody does.
+
+    Behind what the owner wrote comes a ledger without entries. Its id is above all that were drawn by now, so none of a
+    lower one is listed from then on: cursors may be behind the owner's newest, though that was empty and is gone.
+    """
+    stream, clock = ticket.stream, context.context.clock
     lease = await context.leases.take(context.catalog.paths.owner(stream), stream=stream)
     try:
         stored = await context.catalog.read(stream, synced=True)
@@ -65,17 +71,24 @@ async def _switch(context: StreamContext, stream: str) -> None:
         await require_ours(context, stream, stored.value)
         noted = await context.catalog.going(stream)
         ended = with_ends(stored.value, await recover_ledgers(context, stream, stored.value))
-        # The newest one stays though nothing was stored there: cursors may be behind all lower ids, and an attempt may
-        # have drawn one of these. So its ledger is copied.
-        dropped = [each.ledger for each in ended[:-1] if not each.entries]
-        info = as_sink(replace(stored.value, ledgers=tuple(each for each in ended if each.ledger not in dropped)))
+        dropped, newest = [each.ledger for each in ended if not each.entries], ended[-1].ledger
+        last_id = await _empty_ledger(context, ticket, newest, lease.before)
+        ledgers = *[each for each in ended if each.entries], StreamLedger(last_id, 0, 0, clock.wall_ms())
+        info = as_sink(replace(stored.value, ledgers=ledgers))
         # Those of an owner that died: what sinks trim is not read any more.
         last = max((Position(each.ledger, each.entries - 1) for each in ended if each.entries), default=EARLIEST)
         await save_numbers(context, stream, lease, last)
-        if await _stored(context, stream, info, stored, noted=dropped):
+        if await _stored(context, stream, info, stored, noted=dropped, settled=[last_id]):
             context.deletions.add(stream, unlisted([*noted, *dropped], info))
     finally:
         await context.leases.give_back(lease)
+
+
+async def _empty_ledger(context: StreamContext, ticket: SinkTicket, newest: LedgerId, before: str) -> LedgerId:
+    owner, settings = context.leases.owner, ticket.settings
+    writer = await make_ledger(context.ledgers, context.catalog, ticket.stream, owner, settings, newest, before)
+    await writer.close()
+    return writer.id
 
 
 async def _stored(
@@ -85,6 +98,7 @@ async def _stored(
     before: Versioned[StreamInfo],
     *,
     noted: Sequence[LedgerId] = (),
+    settled: Sequence[LedgerId] = (),
 ) -> bool:
     """Replace the list. Returns False if nobody knows whether it was, or others wrote it: read it again."""
     catalog = context.catalog
@@ -92,7 +106,7 @@ async def _stored(
     if await catalog.creation(stream) != before.creation:
         return False  # another stream of this name
     try:
-        await catalog.write(stream, info, before.version, noted=noted, begun=begun)
+        await catalog.write(stream, info, before.version, noted=noted, settled=settled, begun=begun)
     except (ChangeOvertaken, MetadataUncertain, StreamFenced):
         return False
     return True
