@@ -352,7 +352,7 @@ STREAM_MUTANTS = (
     _planted(
         "chunks are joined in the order of their arrival, the last one first (S5)",
         "chunks.py",
-        "        begun.parts.append(message.data)\n",
+        '        begun.parts.append(message.data if begun.is_kept else b"")\n',
         "        begun.parts.insert(0, message.data)\n",
         "S5",
         2,

@@ -1,7 +1,8 @@
 """Messages that are too long for one entry: their chunks are joined here, in whatever order producers interleave.
 
 A producer that sends a chunk again may send all from the first one on; one that dies leaves a message without an end.
-So what is begun is bounded, and the oldest gives way; and a message of which nothing came for very many entries ends.
+So what is kept of those that are begun is bounded: of the oldest the bytes go, and its chunks are read again when the
+last one is there. A message of which nothing came for very many entries ends.
 Of a message whose first chunk was not read, as the reading began behind it, nothing is delivered
 (``ConsumerImpl.processMessageChunk``). Of what is given up all chunks are told: a cursor needs none of them any more.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 
-MOST_MESSAGES = 100  # begun at once
+MOST_MESSAGES = 10_000  # begun at once
 MOST_CHUNKS = 65_536  # of all that are begun
 # Entries without a chunk of it after which a message is given up: no time, as clocks differ, and who reads may pause.
 MOST_BEHIND = 1_000_000
@@ -30,6 +31,8 @@ class _Begun:
     positions: list[Position]
     parts: list[bytes] = field(default_factory=list)
     bytes: int = 0
+    places: list[Position] = field(default_factory=list)  # of the parts
+    is_kept: bool = True  # else the parts are to be read again
     read_at: int = 0  # the number of the entry in which its newest chunk was
 
 
@@ -41,12 +44,21 @@ class Joined:
     positions: tuple[Position, ...]
 
 
+@dataclass(frozen=True)
+class Scattered:
+    """A whole message of which the bytes were not kept: ``parts`` are its chunks, in order, to be read again."""
+
+    parts: tuple[Position, ...]
+    positions: tuple[Position, ...]
+
+
 class ChunksCore:
     """Joins the chunks of one reading; ``max_bytes`` are those of all messages that are begun, and as many of names."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._begun: dict[_Name, _Begun] = {}  # the oldest first
+        self._kept: dict[_Name, None] = {}  # those of which the bytes are here, in the same order
         self._bytes = self._chunks = self._letters = 0  # ``letters``: of the names, which may be as long as an entry
         self._entries = 0  # that were read
         self._stale_at = 0  # the entry at which one may be given up; it may be an earlier one
@@ -67,7 +79,7 @@ class ChunksCore:
             self._drop(name)
         self._stale_at = min((each.read_at for each in self._begun.values()), default=0) + MOST_BEHIND
 
-    def arrived(self, message: InMessage, chunk: Chunk) -> Joined | None:
+    def arrived(self, message: InMessage, chunk: Chunk) -> Joined | Scattered | None:
         """Take the next chunk. Returns the message that it ends, if it does."""
         name = message.producer, chunk.uuid
         begun = self._begun.get(name)
@@ -75,6 +87,7 @@ class ChunksCore:
             self._forget(name)
             positions = [] if begun is None else begun.positions
             begun = self._begun[name] = _Begun(chunk.count, chunk.total_bytes, positions)
+            self._kept[name] = None
             self._chunks += len(positions)
             self._letters += _letters(name)
         if begun is None:
@@ -91,11 +104,14 @@ class ChunksCore:
         if not is_next or (chunk.count, chunk.total_bytes) != (begun.chunks, begun.total_bytes):
             self._drop(name)
             return None
-        begun.parts.append(message.data)
+        begun.parts.append(message.data if begun.is_kept else b"")
+        begun.places.append(message.position)
         begun.bytes = size
-        self._bytes += len(message.data)
+        self._bytes += len(begun.parts[-1])
         if len(begun.parts) == begun.chunks:
             self._forget(name)
+            if not begun.is_kept:
+                return Scattered(tuple(begun.places), tuple(begun.positions[:-1]))
             return Joined(b"".join(begun.parts), tuple(begun.positions[:-1]))
         self._make_room()
         return None
@@ -111,12 +127,17 @@ class ChunksCore:
         return strays
 
     def _make_room(self) -> None:
-        while (
-            max(self._bytes, self._letters) > self._max_bytes
-            or self._chunks > MOST_CHUNKS
-            or len(self._begun) > MOST_MESSAGES
-        ):
+        while self._bytes > self._max_bytes:
+            self._let_go(next(iter(self._kept)))
+        while self._letters > self._max_bytes or self._chunks > MOST_CHUNKS or len(self._begun) > MOST_MESSAGES:
             self._drop(next(iter(self._begun)))
+
+    def _let_go(self, name: _Name) -> None:
+        """Keep no bytes of the message."""
+        begun = self._begun[name]
+        del self._kept[name]
+        self._bytes -= begun.bytes
+        begun.is_kept, begun.parts = False, [b""] * len(begun.parts)
 
     def _drop(self, name: _Name) -> None:
         self._dropped.append(tuple(self._begun[name].positions))
@@ -124,7 +145,8 @@ class ChunksCore:
 
     def _forget(self, name: _Name) -> None:
         if (begun := self._begun.pop(name, None)) is not None:
-            self._bytes -= begun.bytes
+            self._bytes -= begun.bytes if begun.is_kept else 0
+            self._kept.pop(name, None)
             self._letters -= _letters(name)
             self._chunks -= len(begun.positions)
 

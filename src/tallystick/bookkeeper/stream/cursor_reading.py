@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tallystick.bookkeeper.stream.cursor_core import CursorCore
 from tallystick.bookkeeper.stream.cursor_list import CursorList, reader_of
 from tallystick.bookkeeper.stream.entries import Damaged
-from tallystick.bookkeeper.stream.messages import EntryDecoder, StreamMessage
+from tallystick.bookkeeper.stream.messages import EntryDecoder, ReadAgain, StreamMessage
 from tallystick.bookkeeper.stream.read_turns import ReadTurns
 from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -41,14 +41,14 @@ class CursorReading:
         self,
         core: CursorCore,
         cursor_list: CursorList,
-        new_decoder: Callable[[Damaged], EntryDecoder],
+        new_decoder: Callable[[Damaged, ReadAgain], EntryDecoder],
         turn: TurnWork,
     ) -> None:
         self.at = core.after(core.mark)
         self._core, self._list, self._new_decoder, self._turn = core, cursor_list, new_decoder, turn
         self._turns = ReadTurns()
         self._walk = cursor_list.walk(self._damaged)
-        self._decoder = new_decoder(self._damaged)
+        self._decoder = new_decoder(self._damaged, self._walk.entry)
         self._steps: AsyncGenerator[_Step, None] | None = None
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
@@ -138,7 +138,7 @@ class CursorReading:
             firsts += [] if self._decoder.first_chunk is None else [self._decoder.first_chunk]
             firsts = [each for each in firsts if not self._core.is_acked(each)]
         self._messages.clear()
-        self._decoder = self._new_decoder(self._damaged)
+        self._decoder = self._new_decoder(self._damaged, self._walk.entry)
         self._next, self._started_count = min([self.at, *firsts]), self._set_count
 
     # -- entries ------------------------------------------------------------------------------------------------------

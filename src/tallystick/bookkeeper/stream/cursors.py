@@ -24,7 +24,7 @@ from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.entries import Damaged
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.leases import Lease
-from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS, EntryDecoder
+from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS, EntryDecoder, ReadAgain
 from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.bookkeeper.stream.opening import require_ours
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES, StreamReaders
@@ -197,11 +197,12 @@ class Cursors:
     ) -> Cursor:
         stream, cursor, events = cursor_list.stream, cursor_list.cursor, self._context.context.events
 
-        def new_decoder(damaged: Damaged) -> EntryDecoder:
+        def new_decoder(damaged: Damaged, read_again: ReadAgain) -> EntryDecoder:
             return EntryDecoder(
                 stream,
                 self._readers.decompressor,
                 damaged,
+                read_again,
                 events,
                 is_raw=is_raw,
                 max_bytes=MAX_MESSAGE_BYTES,

@@ -180,6 +180,19 @@ class EntryWalk:
                     raise
                 broken = error.entry, error
 
+    async def entry(self, position: Position) -> Entry:
+        """Returns an entry that was read before. Raises LedgerGone, NoSuchEntry, and as reading does."""
+        is_read_now = position.ledger in self._open_readers
+        reader = await self.reader(position.ledger)
+        try:
+            async with aclosing(reader.read(position.entry, position.entry)) as entries:
+                return await anext(entries)
+        except NoSuchLedger as error:
+            raise await self._gone(position.ledger, error) from error
+        finally:
+            if not is_read_now:
+                await self.leave(position.ledger)
+
     def beyond(self, position: Position, last: Position) -> NoSuchPosition:
         """Returns the error for a position that is beyond the last one."""
         return NoSuchPosition(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.read import Entry
-from tallystick.bookkeeper.stream.chunks import ChunksCore
-from tallystick.bookkeeper.stream.entries import Damaged
+from tallystick.bookkeeper.stream.chunks import ChunksCore, Scattered
+from tallystick.bookkeeper.stream.entries import Damaged, LedgerGone
 from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import (
@@ -23,10 +23,11 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
-from tallystick.errors import CorruptEntry, NoSuchPosition, UsageError
+from tallystick.errors import CorruptEntry, DigestMismatch, NoSuchEntry, NoSuchPosition, UsageError
 from tallystick.runtime.events import Events
 
 T = TypeVar("T")
+ReadAgain = Callable[[Position], Awaitable[Entry]]  # raises LedgerGone, and as reading does
 
 ENTRY_FORMATS = ("pulsar", "raw")
 
@@ -103,6 +104,7 @@ class EntryDecoder:
         stream: str,
         decompressor: Decompressor,
         damaged: Damaged,
+        read_again: ReadAgain,
         events: Events,
         *,
         is_raw: bool,
@@ -114,7 +116,7 @@ class EntryDecoder:
         ``given_up`` hears of chunks of which no message will come.
         """
         self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
-        self._is_raw, self._max_bytes = is_raw, max_bytes
+        self._read_again, self._is_raw, self._max_bytes = read_again, is_raw, max_bytes
         self._chunks = ChunksCore(max_bytes)
         self._given_up = given_up or _needs_none
 
@@ -172,19 +174,39 @@ class EntryDecoder:
         if joined is None:
             return []
         try:
-            data = await self._decompressor.chunks(joined.data, chunk, part.position, max_bytes=self._max_bytes)
+            parts = await self._scattered(joined, part.position) if isinstance(joined, Scattered) else joined.data
+            data = await self._decompressor.chunks(parts, chunk, part.position, max_bytes=self._max_bytes)
+        except LedgerGone:
+            self._tell_left_out(joined.positions, part.position)
+            self._given_up(part.position)
+            return []
         except CorruptEntry:  # which is told of the last one
             for position in joined.positions:
                 self._given_up(position)
             raise
         return [_message(part._replace(data=data), joined.positions)]
 
+    async def _scattered(self, message: Scattered, last: Position) -> bytes:
+        """Returns the bytes of a message of which too many others were begun to keep them. Raises LedgerGone."""
+        parts = []
+        for place in message.parts:
+            try:
+                opened = open_entry((await self._read_again(place)).data, position=place)
+                payload = plain_payload(opened, max_bytes=self._max_bytes)
+                parts += [part.data for step in iter_messages(opened, payload) for part in step]
+            except (CorruptEntry, DigestMismatch, NoSuchEntry) as error:
+                raise CorruptEntry(f"its chunk at {place} cannot be read: {error.message}", position=last) from error
+        return b"".join(parts)
+
     def _tell_given_up(self, now: Position) -> None:
         for positions in self._chunks.take_dropped():
-            self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
-            for position in positions:
-                self._given_up(position)
+            self._tell_left_out(positions, now)
         for position in self._chunks.take_strays():
+            self._given_up(position)
+
+    def _tell_left_out(self, positions: tuple[Position, ...], now: Position) -> None:
+        self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
+        for position in positions:
             self._given_up(position)
 
 

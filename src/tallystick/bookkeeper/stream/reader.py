@@ -222,6 +222,7 @@ class StreamReader:
             self.stream,
             self._readers.decompressor,
             partial(self._damaged, skip),
+            walk.entry,
             self._context.events,
             is_raw=self._is_raw,
             max_bytes=MAX_MESSAGE_BYTES,

@@ -99,9 +99,9 @@ class RangeDecoder:
         joined = self._chunks.arrived(part, chunk)
         self._chunks.take_dropped()
         self._chunks.take_strays()
-        if joined is None and chunk.index == chunk.count - 1:
+        if not isinstance(joined, Joined) and chunk.index == chunk.count - 1:
             joined = await self._joined_with_earlier(part, chunk)
-        if joined is None:
+        if not isinstance(joined, Joined):
             return []
         data = plain_chunks(joined.data, chunk, position=position, max_bytes=MAX_MESSAGE_BYTES)
         return [part._replace(data=data)]
@@ -119,10 +119,11 @@ class RangeDecoder:
                 size += opened.size
                 if earlier.index == 0 or size > MAX_MESSAGE_BYTES:
                     break
-        core, joined = ChunksCore(MAX_MESSAGE_BYTES), None
-        for part, earlier in [*reversed(parts), (last, chunk)]:
-            joined = core.arrived(part, earlier)
-        return joined
+        core = ChunksCore(MAX_MESSAGE_BYTES)
+        for part, earlier in reversed(parts):
+            core.arrived(part, earlier)
+        joined = core.arrived(last, chunk)
+        return joined if isinstance(joined, Joined) else None
 
     async def _entries_before(self, position: Position) -> AsyncGenerator[OpenEntry, None]:
         """Yields the messages' entries before a position, the newest first."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tallystick.bookkeeper.stream import chunks
-from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined
+from support.listed_streams import NAME, chunk_entries
+from support.small_cluster import SmallCluster
+from support.streams import RAW
+from tallystick.bookkeeper.stream import chunks, cursors, reader
+from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined, Scattered
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.cursor import Cursor
+from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
+from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
+from tallystick.errors import CorruptEntry, NoSuchEntry
+
+LONG = b"%d" + b"x" * 79
 
 
 class Arriving:
@@ -21,7 +33,7 @@ class Arriving:
 
     def __call__(
         self, uuid: str, index: int, data: bytes | None = None, count: int = 3, total: int = 6, producer: str = "p"
-    ) -> Joined | None:
+    ) -> Joined | Scattered | None:
         self.entry += 1
         self.core.passed()
         data = uuid.encode() + str(index).encode() if data is None else data
@@ -29,7 +41,7 @@ class Arriving:
         message = InMessage(Position(1, self.entry), data, None, NO_PROPERTIES, 0, None, producer, 0, chunk=chunk)
         return self.core.arrived(message, chunk)
 
-    def all(self, *names: tuple[str, int], **fields: Any) -> list[Joined | None]:
+    def all(self, *names: tuple[str, int], **fields: Any) -> list[Joined | Scattered | None]:
         return [self(*name, **fields) for name in names]
 
 
@@ -88,15 +100,25 @@ def test_chunks_that_do_not_belong_together(arriving: Arriving, wrong: dict[str,
     assert arriving("a", 2) is None and arriving.core.take_strays() == [*places(2)]
 
 
-def test_what_is_begun_is_bounded_by_bytes() -> None:
+def test_of_what_is_begun_the_bytes_are_bounded_and_none_is_given_up() -> None:
     arriving = Arriving(max_bytes=6)
     arriving.all(("a", 0), ("b", 0), ("c", 0))
-    assert arriving.core.take_dropped() == []
+    assert arriving.core._bytes == 6
     arriving("b", 1)
-    assert arriving.core.take_dropped() == [places(0)]
+    assert arriving.core._bytes == 6, "those of the oldest are gone"
     assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
-    assert arriving.all(("c", 1), ("c", 2))[1] == Joined(b"c0c1c2", places(2, 5))
-    assert arriving.core._bytes == arriving.core._chunks == 0 and arriving.core.first is None
+    assert arriving.all(("a", 1), ("a", 1), ("a", 2))[2] == Scattered(places(0, 5, 7), places(0, 5, 6))
+    assert arriving.all(("c", 1), ("c", 2))[1] == Joined(b"c0c1c2", places(2, 8))
+    assert arriving.core.take_dropped() == [] and arriving.core.first is None
+    assert arriving.core._bytes == arriving.core._chunks == 0 and not arriving.core._kept
+
+
+def test_what_is_sent_again_from_its_first_chunk_on_is_kept_again() -> None:
+    arriving = Arriving(max_bytes=6)
+    arriving.all(("a", 0), ("b", 0), ("b", 1), ("c", 0))
+    assert arriving.all(("b", 2), ("c", 1), ("a", 0), ("a", 1))[0] == Joined(b"b0b1b2", places(1, 2))
+    assert arriving("c", 2) == Scattered(places(3, 5, 8), places(3, 5))
+    assert arriving("a", 2) == Joined(b"a0a1a2", places(0, 6, 7)) and arriving.core._bytes == 0
 
 
 def test_what_is_begun_is_bounded_by_names() -> None:
@@ -144,3 +166,59 @@ def test_what_does_not_go_on_for_very_many_entries_is_given_up(
         arriving.core.passed()
     assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
     assert arriving.core.take_dropped() == [places(2)]
+
+
+@pytest.fixture
+async def long_ones(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> BookKeeper:
+    """A stream with more at once than a reader keeps: of five messages in two chunks the first ones, then the others.
+    Each ledger has three entries."""
+    for module in (cursors, reader):
+        monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 120)
+    bk = cluster.client()
+    messages = [chunk_entries(LONG % number, 40, uuid=f"u{number}") for number in range(5)]
+    async with bk.open_stream(NAME, settings=replace(RAW, max_entries_per_ledger=3)) as owner:
+        for part in range(2):
+            for entries in messages:
+                await owner.append(entries[part])
+    return bk
+
+
+async def test_a_cursor_gets_each_of_very_many_long_messages_that_interleave(long_ones: BookKeeper) -> None:
+    """Two producers of 70 MiB each were enough: chunks of the first were acknowledged, and nobody had got it."""
+    async with long_ones.cursor(NAME, "billing") as cursor:
+        got = [message async for message in until_idle(cursor)]
+        assert [each.data for each in got] == [LONG % number for number in range(5)]
+        await cursor.ack_batch(got)
+        assert cursor.backlog == 0
+
+
+async def test_a_reader_gets_each_of_very_many_long_messages_that_interleave(long_ones: BookKeeper) -> None:
+    async with long_ones.read_stream(NAME) as stream:
+        assert [message.data async for message in stream.read()] == [LONG % number for number in range(5)]
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(NoSuchEntry("lost"), True), (LedgerGone(), False)])
+async def test_a_chunk_that_cannot_be_read_again(
+    long_ones: BookKeeper, monkeypatch: pytest.MonkeyPatch, error: Exception, is_told: bool
+) -> None:
+    """One that is lost is told where its message would be, and one that retention deleted is left out."""
+
+    async def fails(walk: EntryWalk, position: Position) -> None:
+        raise error
+
+    monkeypatch.setattr(EntryWalk, "entry", fails)
+    async with long_ones.cursor(NAME, "billing") as cursor:
+        if is_told:
+            with pytest.raises(CorruptEntry, match="its chunk at 0:0 cannot be read") as told:
+                await cursor.read(wait=False)
+            assert told.value.position == Position(1, 2)
+        else:
+            got = [message async for message in until_idle(cursor)]
+            await cursor.ack_batch(got)
+            assert 0 < len(got) < 5 and cursor.backlog == 0
+
+
+async def until_idle(cursor: Cursor) -> AsyncIterator[StreamMessage]:
+    while messages := await cursor.read(wait=False):
+        for message in messages:
+            yield message
