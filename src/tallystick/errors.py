@@ -51,6 +51,7 @@
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
     │   ├── NoSuchTopic
+    │   ├── NonDeterministicReplay     a batch that is repeated has other messages than it had: no more of it was sent
     │   └── NoSuchMessage              the queue does not reach to this offset (any more)
     └── StorageError
         ├── CorruptRecord              a stored record is damaged and not just a torn tail
@@ -58,10 +59,9 @@
         ├── OffsetMismatch             bytes for another place of the log than its end
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
-Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same
-condition (BookKeeper's ``BKException.Code``, RocketMQ's ``ResponseCode``), ``retriable`` says that the same call may
-succeed later, ``ambiguous`` that it may have taken effect although it failed. What an error is about are its typed
-attributes (``error.ledger``), None where they are not known; ``fields`` has those and all others that it was given.
+Class attributes tell a caller how to react: ``code`` is the number that the original's client has for the condition,
+``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken effect although it failed.
+``fields`` has what an error is about, typed attributes too (``error.ledger``), which are None where it is not known.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class TallyError(Exception):
         super().__init__(message)
         self.message = message or _text_of(type(self))
         self.fields = fields
-        for name, value in fields.items():
-            if name not in _OF_THE_CLASS:
-                setattr(self, name, value)
+        self.__dict__.update({name: value for name, value in fields.items() if name not in _OF_THE_CLASS})
 
     def __str__(self) -> str:
         parts = " ".join(f"{key}={value}" for key, value in self.fields.items())
@@ -410,15 +408,17 @@ class BrokerError(TallyError):
 class NoSuchTopic(BrokerError):
     """No broker knows this topic."""
 
-    code = 17
-    response_code = 17
+    code = response_code = 17
+
+
+class NonDeterministicReplay(BrokerError):
+    """A batch that a sink repeats has other messages than it had before."""
 
 
 class NoSuchMessage(BrokerError):
     """The queue has no message at this offset (any more)."""
 
-    code = 21
-    response_code = 21
+    code = response_code = 21
     queue: Any = None  # a ``MessageQueue``
     offset: int | None = None
     first: int | None = None

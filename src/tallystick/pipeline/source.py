@@ -75,6 +75,14 @@ class LogSource(DataSource, Generic[OptionsT]):
             return options
 
 
+def require_append(what: str, *, overwrite: bool) -> None:
+    """Raises UsageError for a write that replaces what there is."""
+    if overwrite:
+        raise UsageError(
+            f"{what} is only ever appended to: mode append for a batch, outputMode append or update for a query"
+        )
+
+
 class ReadOnlySource(LogSource[OptionsT]):
     """A format that Spark reads and does not write."""
 

@@ -12,6 +12,7 @@ import gc
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 import uvloop
@@ -46,7 +47,7 @@ class TaskWorker(Generic[ClientT]):
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tally-worker", daemon=True)
         self._thread.start()
-        self._client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+        self.client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
 
     async def _connect(self) -> ClientT:
         return await self.peers.connect()
@@ -55,7 +56,7 @@ class TaskWorker(Generic[ClientT]):
         """What ``start`` gives, from another thread than the loop's. Closing the iterator stops the fetching."""
         ready: queue.SimpleQueue[object] = queue.SimpleQueue()
         room = asyncio.Semaphore(AHEAD)
-        produced = asyncio.run_coroutine_threadsafe(_produce(start(self._client), ready, room), self._loop)
+        produced = asyncio.run_coroutine_threadsafe(_produce(start(self.client), ready, room), self._loop)
         try:
             while (item := ready.get()) is not _END:
                 if isinstance(item, BaseException):
@@ -67,11 +68,15 @@ class TaskWorker(Generic[ClientT]):
 
     def ask(self, question: Callable[[ClientT], Coroutine[Any, Any, T]]) -> T:
         """What ``question`` gives, from another thread than the loop's."""
-        return asyncio.run_coroutine_threadsafe(question(self._client), self._loop).result()
+        return self.begin(question).result()
+
+    def begin(self, question: Callable[[ClientT], Coroutine[Any, Any, T]]) -> Future[T]:
+        """The same, to be waited for later."""
+        return asyncio.run_coroutine_threadsafe(question(self.client), self._loop)
 
     def close(self) -> None:
         with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(timeout=5)
+            asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         if not self._thread.is_alive():

@@ -15,6 +15,8 @@ from tallystick.pipeline.stream import schema as stream_schema
 from tallystick.pipeline.stream import sink_options, sink_rows
 from tallystick.pipeline.topic import options as topic_options
 from tallystick.pipeline.topic import schema as topic_schema
+from tallystick.pipeline.topic import sink_options as topic_sink_options
+from tallystick.pipeline.topic import sink_rows as topic_sink_rows
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -32,6 +34,7 @@ def table(section: str) -> list[list[str]]:
         ("Streams", stream_options.OPTIONS),
         ("Writing streams", sink_options.SINK_OPTIONS),
         ("Topics", topic_options.OPTIONS),
+        ("Writing topics", topic_sink_options.SINK_OPTIONS),
     ],
 )
 def test_options(section: str, options: dict[str, str]) -> None:
@@ -50,6 +53,8 @@ def test_columns(section: str, columns: Columns) -> None:
     assert {name: kind.lower() for name, kind, _ in table(f"{section}: columns")} == columns.types
 
 
-def test_columns_that_are_written() -> None:
-    shown = {name: tuple(kind.replace("`", "").split(" or ")) for name, kind, _ in table("Writing streams: columns")}
-    assert shown == sink_rows.COLUMNS
+@pytest.mark.parametrize(("section", "types"), [("streams", sink_rows.COLUMNS), ("topics", topic_sink_rows.TYPES)])
+def test_columns_that_are_written(section: str, types: dict[str, tuple[str, ...]]) -> None:
+    cells = table(f"Writing {section}: columns")
+    shown = {name: tuple(kind.replace("`", "").split(" or ")) for name, kind, _ in cells}
+    assert shown == types

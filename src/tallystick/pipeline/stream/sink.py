@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -32,6 +31,7 @@ from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
+from tallystick.pipeline.tasks import batch_id, query_id, this_task, told
 from tallystick.pipeline.worker import TaskWorker, worker
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _SinkWriter:
 
     def write_part(self, batches: Iterator[pa.RecordBatch], ticket: SinkTicket, batch: int) -> PartWritten:
         """Write what a task has, in order. Raises UsageError, Unavailable, MetadataError."""
-        context = _task()
+        context = this_task()
         place = batch, context.partitionId(), context.attemptNumber()
         part = _Part(worker(WriteCluster(self.options.uri)), ticket, place)
         try:
@@ -202,29 +202,15 @@ class StreamFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with coded():
-            query, run = _local("sql.streaming.queryId"), _local("spark.jobGroup.id")
+            query, run = query_id(), told("spark.jobGroup.id")
             application = self.options.application or query
             ticket = SinkTicket(self.options.stream, application, query, run, self.options.settings)
-            if _task().partitionId() == 0:
+            if this_task().partitionId() == 0:
                 # Not only with its first commit: a driver that was stopped before that would end the one that took its
                 # place, when it goes on.
                 worker(WriteCluster(self.options.uri)).ask(lambda bk: _begun(bk, self.options, ticket))
-            return self.write_part(iterator, ticket, int(_local("streaming.sql.batchId")))
+            return self.write_part(iterator, ticket, batch_id())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with coded():
             self.commit_batch(messages, batchId, follows=True)
-
-
-def _task() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None, "Spark calls it in a task"
-    return context
-
-
-def _local(name: str) -> str:
-    """Returns what Spark tells its tasks of their query."""
-    value = _task().getLocalProperty(name)
-    if not value:
-        raise UsageError(f"Spark does not say {name}: this version of it is not supported")
-    return value

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 from tallystick.errors import UsageError
+from tallystick.pipeline.sink_columns import BINARY_OR_STRING
+from tallystick.pipeline.sink_columns import check_columns as check_known
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "value": ("binary", "string"),
-    "key": ("binary", "string"),
+    "value": BINARY_OR_STRING,
+    "key": BINARY_OR_STRING,
     "properties": ("map<string,string>",),
     "eventTime": ("timestamp",),
 }
@@ -26,25 +28,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 def check_columns(schema: StructType, *, is_raw: bool) -> tuple[str, ...]:
     """Returns the columns of a frame as ours are spelled. Raises UsageError for a frame that is no messages."""
-    known = {name.lower(): name for name in COLUMNS}
-    names = []
-    for field in schema.fields:
-        name = known.get(field.name.lower())
-        if name is None:
-            raise UsageError(
-                f"column {field.name} is none of {', '.join(COLUMNS)}: select what is to be written, as in "
-                "selectExpr('CAST(id AS STRING) AS key', 'to_json(struct(*)) AS value')"
-            )
-        if field.dataType.simpleString() not in COLUMNS[name]:
-            raise UsageError(
-                f"column {name} is of {' or '.join(COLUMNS[name])}, not of {field.dataType.simpleString()}"
-            )
-        names.append(name)
+    example = "selectExpr('CAST(id AS STRING) AS key', 'to_json(struct(*)) AS value')"
+    names = check_known(schema, COLUMNS, example=example)
     if "value" not in names:
         raise UsageError("a frame that is written has a column value, of binary or string")
     if is_raw and len(names) > 1:
         raise UsageError("raw entries are values alone: they have no key, properties or eventTime")
-    return tuple(names)
+    return names
 
 
 def messages_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[OutMessage]:

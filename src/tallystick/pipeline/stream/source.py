@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from tallystick.errors import UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.following import FollowingReader
-from tallystick.pipeline.source import BatchReader, LogSource
+from tallystick.pipeline.source import BatchReader, LogSource, require_append
 from tallystick.pipeline.source_options import options_of_read
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
@@ -48,22 +47,15 @@ class StreamDataSource(LogSource[StreamSourceOptions]):
         from tallystick.pipeline.stream.sink import StreamBatchWriter
 
         with coded():
-            _require_append(overwrite=overwrite)
+            require_append("a stream", overwrite=overwrite)
             return StreamBatchWriter(SinkOptions.parse(options_of_read(self.options), follows=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from tallystick.pipeline.stream.sink import StreamFollowingWriter
 
         with coded():
-            _require_append(overwrite=overwrite)
+            require_append("a stream", overwrite=overwrite)
             return StreamFollowingWriter(SinkOptions.parse(options_of_read(self.options), follows=True), schema)
-
-
-def _require_append(*, overwrite: bool) -> None:
-    if overwrite:
-        raise UsageError(
-            "a stream is only ever appended to: mode append for a batch, outputMode append or update for a query"
-        )
 
 
 class StreamSourceReader(BatchReader[StreamSourceOptions, StreamPartition]):

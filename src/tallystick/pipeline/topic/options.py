@@ -89,7 +89,7 @@ class TopicOptions:
         if end.default == EARLIEST and end.timestamp_ms is None:
             raise UsageError("endingOffsets is latest or JSON: nothing ends at its beginning")
         return cls(
-            name_servers=_name_servers(values.given_or("nameServer", lambda: find_name_server(environment))),
+            name_servers=name_servers_of(values.given_or("nameServer", lambda: find_name_server(environment))),
             topics=topics,
             pattern=pattern,
             assigned=assigned,
@@ -148,7 +148,8 @@ def _number(value: Any) -> int:
     return value
 
 
-def _name_servers(text: str) -> tuple[str, ...]:
+def name_servers_of(text: str) -> tuple[str, ...]:
+    """Returns the addresses of the option nameServer. Raises UsageError."""
     addresses = addresses_in(text)
     if not addresses:
         raise UsageError("nameServer is host:port, several parted by ;", nameServer=text)

@@ -11,21 +11,24 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from tallystick.pipeline.codes import coded
 from tallystick.pipeline.following import FollowingReader
-from tallystick.pipeline.source import BatchReader, ReadOnlySource
+from tallystick.pipeline.source import BatchReader, LogSource, require_append
+from tallystick.pipeline.source_options import options_of_read
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import BrokerSets, TopicPartition
 from tallystick.pipeline.topic.schema import COLUMNS, FORMAT
+from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 
 if TYPE_CHECKING:
     from tallystick.pipeline.planner import QueryPlanner
 
 
-class TopicDataSource(ReadOnlySource[TopicOptions]):
+class TopicDataSource(LogSource[TopicOptions]):
     columns = COLUMNS
-    instead_of_writing = "Send with tallystick.sync.topics(name_server).producer(group) in foreachPartition."
 
     @classmethod
     def name(cls) -> str:
@@ -39,6 +42,20 @@ class TopicDataSource(ReadOnlySource[TopicOptions]):
 
     def following_reader(self, options: TopicOptions, schema: StructType) -> TopicFollowingReader:
         return TopicFollowingReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tallystick.pipeline.topic.sink import TopicBatchWriter
+
+        with coded():
+            require_append("a topic", overwrite=overwrite)
+            return TopicBatchWriter(TopicSinkOptions.parse(options_of_read(self.options), follows=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tallystick.pipeline.topic.sink import TopicFollowingWriter
+
+        with coded():
+            require_append("a topic", overwrite=overwrite)
+            return TopicFollowingWriter(TopicSinkOptions.parse(options_of_read(self.options), follows=True), schema)
 
 
 class TopicSourceReader(BatchReader[TopicOptions, TopicPartition]):

@@ -10,7 +10,9 @@ names all sets that the application sends to, parted by commas. An original stor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from tallystick.errors import RemoteProtocolError
 
@@ -37,6 +39,21 @@ class SinkIdentity(NamedTuple):
         return identity_prefix(
             self.application, self.query, self.batch, self.partitions, self.partition
         ) + identity_suffix(self.sequence, self.crc, self.brokers)
+
+
+def name_part(name: str) -> str:
+    """Returns a name as a part of the property."""
+    return quote(name, safe="")
+
+
+def names_of(part: str) -> list[str]:
+    """Returns the names of a part that has several."""
+    return [unquote(name) for name in part.split(",")]
+
+
+def brokers_part(brokers: Iterable[str]) -> str:
+    """Returns names of broker sets as a part of the property."""
+    return ",".join(name_part(name) for name in sorted(set(brokers)))
 
 
 def identity_prefix(application: str, query: str, batch: int, partitions: int, partition: int) -> str:

@@ -28,14 +28,14 @@ async def test_few_rows_of_all_tasks_are_one_ledger_in_the_order_of_the_tasks(cl
     bk, options = cluster.client(), wanted()
     parts = [part(options, b"a", b"b"), part(options), part(options, b"c")]
     for _ in range(2):  # Spark commits it again after a restart
-        await _committed(bk, options, parts, 0, True)
+        await _committed(bk, options, parts, 0, True, None)
     assert await payloads(cluster) == [b"a", b"b", b"c"] and len(await ledgers(cluster)) == 1
 
 
 async def test_the_retention_that_the_options_say_is_held_with_each_batch(cluster: SmallCluster) -> None:
     bk, options = cluster.client(), wanted(retentionBytes="1")
     for batch in range(4):
-        await _committed(bk, options, [part(options, b"%d" % batch)], batch, True)
+        await _committed(bk, options, [part(options, b"%d" % batch)], batch, True, None)
     assert await payloads(cluster) == [b"3"]
     await bk.stream_context.deletions.done()
     assert len(await ledgers(cluster)) == 1 and await notes(cluster) == []
@@ -49,7 +49,7 @@ async def test_what_a_task_wrote_that_ran_twice_is_swept_with_the_batch(cluster:
         async with bk.sink_attempt(ticket, 0, 0, attempt) as task:
             await task.append(b"a")
             written.append(await task.close())
-    await _committed(bk, options, [part(options, ledger=written[1])], 0, True)
+    await _committed(bk, options, [part(options, ledger=written[1])], 0, True, None)
     assert written[1] is not None and await ledgers(cluster) == [written[1].ledger]
     assert await payloads(cluster) == [b"a"]
 
@@ -60,18 +60,18 @@ async def test_an_owners_stream_is_switched_if_the_options_say_so(cluster: Small
         await stream.append(b"a")
     for options in (wanted(), wanted(switch="true")):
         if options.switch:
-            await _committed(bk, options, [part(options, b"b")], 0, True)
+            await _committed(bk, options, [part(options, b"b")], 0, True, None)
         else:
             with pytest.raises(StreamOwned):
-                await _committed(bk, options, [part(options, b"b")], 0, True)
+                await _committed(bk, options, [part(options, b"b")], 0, True, None)
     assert await payloads(cluster) == [b"a", b"b"]
 
 
 async def test_an_earlier_batch_is_of_an_older_checkpoint_or_of_a_job_that_runs_again(cluster: SmallCluster) -> None:
     bk, options = cluster.client(), wanted()
     for batch in range(2):
-        await _committed(bk, options, [part(options, b"%d" % batch)], batch, True)
+        await _committed(bk, options, [part(options, b"%d" % batch)], batch, True, None)
     with pytest.raises(CheckpointLost, match="comes again"):
-        await _committed(bk, options, [part(options, b"0")], 0, True)
-    await _committed(bk, options, [part(options, b"0")], 0, False)
+        await _committed(bk, options, [part(options, b"0")], 0, True, None)
+    await _committed(bk, options, [part(options, b"0")], 0, False, None)
     assert await payloads(cluster) == [b"0", b"1"]

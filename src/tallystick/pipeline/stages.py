@@ -1,0 +1,95 @@
+"""How many tasks a stage has: Spark does not tell its Python workers, and a sink that repeats a batch must know.
+
+``register`` begins a service beside the driver, and says in a setting where it is; settings go to every task. A task
+asks it for its stage. The first answer stands: a stage that is run again in part has fewer tasks then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.tasks import this_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTING = "spark.tallystick.stages"
+_PATIENCE_S = 10.0  # Spark's own list of stages lags
+_TIMEOUT_S = 20.0
+_LONGEST = 200
+INSTEAD = (
+    "give the option partitions, the number of the frame's partitions, or call tallystick.spark.register in the "
+    "driver: a batch that is repeated in another number of partitions must be refused"
+)
+
+
+class StageService:
+    """Answers for the stages of one Spark context, as long as the process runs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        conf = context.getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        self._token, self._tracker = secrets.token_hex(16), context.statusTracker()
+        self._counts: dict[int, int] = {}
+        self._listener = socket.create_server((conf.get("spark.driver.bindAddress") or host, 0))
+        self.place = f"{host}|{self._listener.getsockname()[1]}|{self._token}"
+        threading.Thread(target=self._serve, name="tally-stages", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            threading.Thread(target=self._answer, args=(connection,), name="tally-stage", daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.settimeout(_TIMEOUT_S)
+            question = connection.makefile("rb").readline(_LONGEST)
+            token, _, stage = question.decode("ascii", "replace").strip().partition(" ")
+            if hmac.compare_digest(token.encode(), self._token.encode()) and stage.isdecimal():
+                connection.sendall(b"%d\n" % self._count(int(stage)))
+
+    def _count(self, stage: int) -> int:
+        """Returns how many tasks a stage has; 0 if Spark does not know it."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while stage not in self._counts and time.monotonic() < deadline:
+            info = self._tracker.getStageInfo(stage)
+            if info is None:
+                time.sleep(0.02)
+            else:
+                self._counts.setdefault(stage, info.numTasks)
+        return self._counts.get(stage, 0)
+
+
+_services: dict[str, StageService] = {}  # by application
+
+
+def serve_stages(spark: SparkSession) -> None:
+    """Begin to answer for a session's context, once."""
+    application = spark.sparkContext.applicationId
+    if application not in _services:
+        _services[application] = StageService(spark)
+    spark.conf.set(SETTING, _services[application].place)
+
+
+def tasks_of_stage() -> int:
+    """Returns how many tasks the stage of this task has. Raises UsageError where nobody tells."""
+    task = this_task()
+    host, _, rest = (task.getLocalProperty(SETTING) or "").partition("|")
+    port, _, token = rest.partition("|")
+    if not port.isdecimal():
+        raise UsageError(f"nobody tells the tasks of a sink how many they are: {INSTEAD}")
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
+        connection.sendall(f"{token} {task.stageId()}\n".encode())
+        answer = connection.makefile("rb").readline(_LONGEST)
+    if not answer.strip().isdigit() or not int(answer):
+        raise UsageError(f"the driver does not tell how many tasks this stage has: {INSTEAD}", driver=f"{host}:{port}")
+    return int(answer)

@@ -1,0 +1,80 @@
+"""Tasks ask the driver how many they are."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.pipeline import stages
+from tallystick.pipeline.stages import SETTING, StageService, serve_stages, tasks_of_stage
+
+
+class Tracker:
+    def __init__(self) -> None:
+        self.counts = {3: 7}
+
+    def getStageInfo(self, stage: int) -> Any:
+        return SimpleNamespace(numTasks=self.counts[stage]) if stage in self.counts else None
+
+
+class Task:
+    def __init__(self, stage: int, place: str) -> None:
+        self._stage, self._place = stage, place
+
+    def stageId(self) -> int:
+        return self._stage
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._place if name == SETTING else None
+
+
+class Session:
+    def __init__(self) -> None:
+        self.tracker, self.settings = Tracker(), dict[str, str]()
+        self.conf = SimpleNamespace(set=self.settings.__setitem__)
+        self.sparkContext = SimpleNamespace(
+            applicationId=f"app-{id(self)}",
+            getConf=lambda: {"spark.driver.host": "127.0.0.1"},
+            statusTracker=lambda: self.tracker,
+        )
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(stages, "_PATIENCE_S", 0.1)
+    session = Session()
+    serve_stages(cast("Any", session))
+    return session
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, stage: int, place: str) -> int:
+    monkeypatch.setattr(stages, "this_task", lambda: Task(stage, place))
+    return tasks_of_stage()
+
+
+def test_the_first_answer_stands(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that is run again in part has fewer tasks, and the same partitions."""
+    place = session.settings[SETTING]
+    assert ask(monkeypatch, 3, place) == 7
+    session.tracker.counts[3] = 2
+    assert ask(monkeypatch, 3, place) == 7
+    serve_stages(cast("Any", session))
+    assert session.settings[SETTING] == place
+
+
+def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = session.settings[SETTING]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = f"127.0.0.1|{listener.getsockname()[1]}|x"
+    for stage, other in ((4, place), (3, place[:-1]), (3, silent), (3, "")):
+        with pytest.raises(UsageError, match="give the option partitions"):
+            ask(monkeypatch, stage, other)
+
+
+def test_a_service_says_where_it_is() -> None:
+    host, port, token = StageService(cast("Any", Session())).place.split("|")
+    assert host == "127.0.0.1" and int(port) and len(token) == 32
