@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, Unavailable
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
@@ -82,14 +82,15 @@ class LedgerFollower:
         for ledger in [ledger for ledger in self._open if ledger not in wanted]:
             await self._leave(ledger)
         self._ends = {ledger: end for ledger, end in self._ends.items() if ledger in wanted}
-        unknown = [ledger for ledger in ledgers if ledger not in self._open and ledger not in self._ends]
+        unknown = [ledger for ledger in ledgers if ledger not in self._ends]
         now = self.bk.context.clock.now()
         for ledger, node in (await self._nodes(unknown)).items():
             known = known_of(self.options, ledger, node)
             if isinstance(known, LedgerExtent):
                 self._ends[ledger] = LedgerEnd(known, is_closed=True)
-            else:
+            else:  # the bookies are asked how far it is confirmed; until they respond it is there, and empty
                 self._open[ledger] = _Open(now)
+                self._ends[ledger] = LedgerEnd(LedgerExtent(ledger, known.value, NO_ENTRY, 0), is_closed=False)
         await together((self._refresh(*each, is_patient=is_patient) for each in tuple(self._open.items())), AT_ONCE)
         return {ledger: self._ends[ledger] for ledger in sorted(wanted) if ledger in self._ends}
 
@@ -109,14 +110,15 @@ class LedgerFollower:
         extents = []
         for ledger, node in (await self._nodes(list(wanted))).items():
             known, (first, end) = known_of(self.options, ledger, node), wanted[ledger]
-            if isinstance(known, LedgerExtent) and first == 0 and end in (None, known.last + 1):
-                extents.append(known)
-                continue
             if isinstance(known, LedgerExtent):
-                metadata, end = known.metadata, known.last + 1 if end is None else end
-            else:
+                end = known.last + 1 if end is None else end
+                if (first, end) == (0, known.last + 1):
+                    extents.append(known)
+                    continue
+                metadata = known.metadata
+            elif end is not None:
                 metadata = known.value
-            if end is None:
+            else:
                 raise Unavailable("the metadata do not say yet that this ledger is closed: try again", ledger=ledger)
             size = await size_of(self.bk.context.bookies, ledger, metadata, first, end - 1) if first < end else 0
             extents.append(LedgerExtent(ledger, metadata, end - 1, size, first))

@@ -333,3 +333,18 @@ async def test_the_lag_is_what_a_batch_leaves(bk: BookKeeper, query: Follow) -> 
     waiting = query(minOffsetsPerTrigger="9")
     assert not await waiting.trigger()
     assert await waiting.decisions.lag(waiting.follower) == Lag(7, 21, None)
+
+
+async def test_a_planner_that_starts_while_bookies_are_away_takes_no_ledger_for_deleted(
+    cluster: SmallCluster, bk: BookKeeper, query: Follow
+) -> None:
+    writer = await written(bk, 0, 1)
+    following = query()
+    assert await following.until_read(2) == payloads(0, 1)
+    await cluster.down("b0", "b1", "b2")
+    following.restart()
+    assert not await following.trigger()
+    assert following.at == LedgerPositions({writer.id: 2})
+    await cluster.up("b0", "b1", "b2")
+    await append(writer, 2)
+    assert await following.until_read(3) == payloads(0, 1, 2)
