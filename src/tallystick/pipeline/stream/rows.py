@@ -17,16 +17,16 @@ from tallystick.bookkeeper.wire.pulsar_messages import Buffer, InMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 from tallystick.pipeline import headers
 from tallystick.pipeline.columns import HEADERS
+from tallystick.pipeline.times import TIME, times_of
 
-_TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {
     "stream": pa.string(),
     "position": pa.string(),
     "key": pa.binary(),
     "value": pa.binary(),
     "properties": pa.map_(pa.string(), pa.string()),
-    "publishTime": _TIME,
-    "eventTime": _TIME,
+    "publishTime": TIME,
+    "eventTime": TIME,
     "producer": pa.string(),
     "sequence": pa.int64(),
     "ledger": pa.int64(),
@@ -142,9 +142,8 @@ def _unsigned(place: int) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Arra
 
 
 def _times(place: int) -> Callable[[Sequence[RowRun], Sequence[Row]], pa.Array]:
-    """Milliseconds in the message, microseconds in Spark."""
     ms = _unsigned(place)
-    return lambda runs, rows: pc.multiply(ms(runs, rows), 1000).view(_TIME)
+    return lambda runs, rows: times_of(ms(runs, rows))
 
 
 _COLUMNS: dict[str, Callable[[Sequence[RowRun], Sequence[Row]], Any]] = {

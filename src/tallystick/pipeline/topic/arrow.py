@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from tallystick.pipeline import headers
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS, HEADERS
+from tallystick.pipeline.times import TIME, times_of
 from tallystick.pipeline.topic.brokers import Pulled
 from tallystick.rocketmq.wire.message_ids import decode_host, encode_message_id
 from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, sent_body
 
 TRANSACTIONAL = "TRAN_MSG"  # a property: "true" for a message of a transaction
-_TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {
     "topic": pa.string(),
     "brokerName": pa.string(),
@@ -33,8 +33,8 @@ _TYPES = {
     "keys": pa.string(),
     "tags": pa.string(),
     "properties": pa.map_(pa.string(), pa.string()),
-    "bornTimestamp": _TIME,
-    "storeTimestamp": _TIME,
+    "bornTimestamp": TIME,
+    "storeTimestamp": TIME,
     "msgId": pa.string(),
     "flag": pa.int32(),
     "sysFlag": pa.int32(),
@@ -156,9 +156,8 @@ def _integers(field: str, kind: pa.DataType) -> Callable[[_Rows], pa.Array]:
 
 
 def _times(field: str) -> Callable[[_Rows], pa.Array]:
-    """Milliseconds in the record, microseconds in Spark."""
     ms = _integers(field, pa.int64())
-    return lambda rows: pc.multiply(ms(rows), 1000).view(_TIME)
+    return lambda rows: times_of(ms(rows))
 
 
 def _hosts(field: str) -> Callable[[_Rows], pa.Array]:

@@ -32,5 +32,5 @@ COLUMNS = Columns(
         "transactionId": "string",
         HEADERS: HEADERS_TYPE,
     },
-    nullable=frozenset(("keys", "tags", "transactionId", HEADERS)),
+    nullable=frozenset(("keys", "tags", "bornTimestamp", "storeTimestamp", "transactionId", HEADERS)),
 )

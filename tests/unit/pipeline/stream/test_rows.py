@@ -56,6 +56,8 @@ def test_times_and_numbers_as_java_sees_them() -> None:
     run = run_of(message(0, event_time_ms=1), message(1, sequence=(1 << 64) - 1, publish_time_ms=(1 << 64) - 1))
     assert [time and time.timestamp() for time in column("eventTime", run)] == [0.001, None]
     assert [time.timestamp() for time in column("publishTime", run)] == [1.0, -0.001]
+    of_nanoseconds = run_of(message(0, event_time_ms=1_700_000_000_000_000_000), message(1, event_time_ms=1))
+    assert [time and time.timestamp() for time in column("eventTime", of_nanoseconds)] == [None, 0.001]
     assert column("sequence", run) == [5, -1] and column("producer", run) == ["p", "p"]
 
 

@@ -23,10 +23,14 @@ BORN, STORED = encode_host("10.0.0.1", 77), encode_host("::1", 10911)
 
 
 def pulled(
-    bodies: Sequence[bytes] = (b"body",), properties: Sequence[bytes] = (b"",), sys_flag: int = 0, queue: int = 0
+    bodies: Sequence[bytes] = (b"body",),
+    properties: Sequence[bytes] = (b"",),
+    sys_flag: int = 0,
+    queue: int = 0,
+    born_ms: int = 1_000,
 ) -> Pulled:
     rows = [
-        (topic_field("T"), queue, 5 + n, sys_flag, 1_000 + n, BORN, 2, [(-7, body, stored)])
+        (topic_field("T"), queue, 5 + n, sys_flag, born_ms + n, BORN, 2, [(-7, body, stored)])
         for n, (body, stored) in enumerate(zip(bodies, properties, strict=True))
     ]
     buffer = encode_records(rows, 4096, 2_500, STORED)
@@ -56,6 +60,10 @@ def test_what_a_message_does_not_say() -> None:
     [row] = table(pulled()).to_pylist()
     assert row["keys"] is row["tags"] is None and row["properties"] == [] and row["headers"] is None
     assert row["msgId"] == (STORED + (4096).to_bytes(8, "big")).hex().upper()
+
+
+def test_a_time_of_other_units_is_null() -> None:
+    assert table(pulled(born_ms=1_700_000_000_000_000_000))["bornTimestamp"].to_pylist() == [None]
 
 
 def test_the_id_of_a_transaction_is_its_unique_key() -> None:
