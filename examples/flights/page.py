@@ -14,7 +14,7 @@ from examples.flights import plots
 from examples.flights.plots import ACCENT, FAULT, INK
 from examples.flights.report import Counts, Half, Section
 
-GOOD, BAD = "equal to the source", "wrong"
+GOOD, BAD = "equal", "wrong"
 
 
 def _section(section: Section) -> str:
@@ -27,7 +27,7 @@ def _section(section: Section) -> str:
 
 def _summary(sections: Sequence[Section]) -> str:
     """All results at a glance."""
-    heads = "".join(f"<th>{name}</th>" for name in ("result", *Counts._fields, ""))
+    heads = "".join(f"<th>{name}</th>" for name in ("result", *Counts._fields, "to the source"))
     rows = "".join(
         f"<tr><th>{html.escape(section.title)}</th>"
         + "".join(f"<td>{count:,}</td>" for count in section.counts)
@@ -44,9 +44,10 @@ def _half(half: Half) -> str:
     )
     steps = "\n".join(html.escape(step) for step in half.steps)
     change = f"<h3>The change of owner, step by step</h3><pre>{steps}</pre>" if steps else ""
-    return f"""<h2>{html.escape(half.title)}</h2><div class="sections">{"".join(map(_section, half.sections))}</div>
-<h3>Rates and lag, with the faults</h3>
-<figure class="wide">{plots.over_time(half.run)}</figure><ol>{moments}</ol>{change}"""
+    return f"""<h2>{html.escape(half.title)}</h2>
+<h3>Rates, and how far the query is behind, with the faults</h3>
+<figure class="wide">{plots.over_time(half.run)}</figure><ol>{moments}</ol>
+<div class="sections">{"".join(map(_section, half.sections))}</div>{change}"""
 
 
 def write(path: Path, halves: Sequence[Half], derived: pa.Table) -> None:
@@ -58,17 +59,21 @@ def write(path: Path, halves: Sequence[Half], derived: pa.Table) -> None:
         f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>tallystick: flights</title>
 <style>
- body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1000px; margin: 2rem auto; padding: 0 1rem;
+ body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1100px; margin: 2rem auto; padding: 0 1rem;
   overflow-wrap: anywhere }}
  h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.2rem; margin-top: 2.5rem }} h3 {{ font-size: 1rem; margin-top: 1.5rem }}
  .verdict {{ color: {ACCENT if good else FAULT} }}
  table {{ border-collapse: collapse }} th {{ text-align: left; font-weight: 500; padding-right: 2rem }}
  td, th {{ border-bottom: 1px solid #ddd; padding: .25rem 1.5rem .25rem 0; vertical-align: top }}
- .summary td {{ text-align: right; font-variant-numeric: tabular-nums }} .summary th {{ font-weight: 500 }}
+ .summary {{ display: block; overflow-x: auto; overflow-wrap: normal }}
+ .summary td {{ text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }}
+ .sections {{ display: grid; column-gap: 3rem; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)) }}
+ .sections table {{ width: 100% }} .wide svg {{ width: 100% }}
+ .summary th:first-child {{ min-width: 10rem }}
  .summary tr:first-child th:not(:first-child) {{ text-align: right; color: #57606a }}
  .good {{ color: {ACCENT} }} .fault {{ color: {FAULT} }} small {{ color: #57606a; padding-left: .4rem }}
  pre {{ background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12px }}
- .pair {{ display: flex; flex-wrap: wrap }}
+ .pair {{ display: flex; flex-wrap: wrap; gap: 1rem }} .pair svg {{ flex: 1 1 20rem }}
  figure {{ margin: 0; overflow-x: auto }} svg {{ max-width: 100%; height: auto }}
  @media (max-width: 600px) {{
   body {{ margin: 1rem auto }} th {{ padding-right: 1rem }} td, th {{ padding-right: .5rem }}

@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 
 INK, ACCENT, SECOND, FAULT = "#24292f", "#2f6f4f", "#2f5f8f", "#b3402a"
 BUCKET_S = 0.25
-COMMIT_S = 1.0  # commits are seldom: their rows are shown as so long a mean
 THOUSANDS = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
@@ -35,26 +34,34 @@ def _svg(figure: Figure, label: str) -> str:
     return f'<svg role="img" aria-label="{html.escape(label)}"{text[text.index("<svg") + 4 :]}'
 
 
-def _rates(steps: Sequence[tuple[float, int]], start: float, width_s: float) -> tuple[list[float], list[float]]:
-    """Rows a second over time, as steps of ``width_s``."""
+def _acknowledged(run: Run, start: float) -> tuple[list[float], list[float]]:
+    """Rows a second over time, as steps of a bucket."""
     buckets: Counter[int] = Counter()
-    for time, rows in steps:
-        buckets[int((time - start) / width_s)] += rows
+    for each in run.acked:
+        buckets[int((each.time - start) / BUCKET_S)] += each.count
     x = range(max(buckets, default=0) + 2)
-    return [i * width_s for i in x], [buckets[i] / width_s for i in x]
+    return [i * BUCKET_S for i in x], [buckets[i] / BUCKET_S for i in x]
+
+
+def _visible(run: Run, start: float) -> tuple[list[float], list[float]]:
+    """The same for the query's result: the rows of a commit have come in the time since the one before it."""
+    x, y = [0.0], [0.0]
+    for commit in sorted(run.commits):
+        x.append(max(commit.time - start, x[-1] + 0.01))
+        y.append(commit.rows / (x[-1] - x[-2]))
+    return x, y
 
 
 def over_time(run: Run) -> str:
     """Rows acknowledged, and rows of the query's result, a second; and below how far the query is behind."""
     start = min(moment.time for moment in run.moments)
     figure, (rates, behind) = plt.subplots(
-        2, figsize=(10, 5.4), sharex=True, height_ratios=(3, 2), gridspec_kw={"hspace": 0.12}
+        2, figsize=(11, 5.4), sharex=True, height_ratios=(3, 2), gridspec_kw={"hspace": 0.12}
     )
-    acked = _rates([(each.time, each.count) for each in run.acked], start, BUCKET_S)
+    acked, visible = _acknowledged(run, start), _visible(run, start)
     rates.fill_between(*acked, step="post", color=ACCENT, alpha=0.45, linewidth=0, label="acknowledged")
-    seen = _rates(run.commits, start, COMMIT_S)
-    rates.step(*seen, where="post", color=SECOND, linewidth=1.2, label="in the query's result")
-    end = max(acked[0][-1], seen[0][-1], *(moment.time - start for moment in run.moments))
+    rates.step(*visible, where="pre", color=SECOND, linewidth=1.6, label="visible in the query's result")
+    end = max(acked[0][-1], visible[0][-1], *(moment.time - start for moment in run.moments))
     times = np.arange(0.0, end, 0.1)
     rows = lag(run.acked, run.commits, (times + start).tolist())
     behind.fill_between(times, rows, step="post", color=SECOND, alpha=0.35, linewidth=0)
@@ -63,11 +70,10 @@ def over_time(run: Run) -> str:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(THOUSANDS)
         axes.spines[["top", "right"]].set_visible(False)
-    rates.set(ylabel="rows / s", xlim=(0, end))
+    rates.set(ylabel="rows / s", xlim=(0, end * 1.01))
     behind.set(xlabel="seconds", ylabel="rows behind")
-    figure.legend(
-        *rates.get_legend_handles_labels(), loc="lower center", ncols=2, frameon=False, bbox_to_anchor=(0.5, -0.06)
-    )
+    names = rates.get_legend_handles_labels()
+    figure.legend(*names, loc="lower center", ncols=2, frameon=False, bbox_to_anchor=(0.5, -0.06))
     figure.align_ylabels()
     return _svg(
         figure,
@@ -123,7 +129,7 @@ def delays_by_both(table: pa.Table) -> str:
         *(grouped[n].to_pylist() for n in ("carrier", "hour", "dep_delay_mean")), strict=True
     ):
         cells[carriers.index(carrier), hour - hours[0]] = mean
-    figure, axes = plt.subplots(figsize=(10, 4))
+    figure, axes = plt.subplots(figsize=(11, 4.4))
     most = float(np.nanpercentile(np.abs(cells), 95))  # one flight that was a day late must not make all others pale
     image = axes.imshow(cells, aspect="auto", cmap="BrBG_r", vmin=-most, vmax=most)
     axes.set_xticks(range(len(hours)), [str(hour) for hour in hours])

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DONE = "done"
+# It lives for minutes, and is started three times: what the second compiler of Java gains it would never give back.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def typed(stored: DataFrame, place: list[str], payload: str) -> DataFrame:
@@ -91,7 +93,7 @@ def main() -> int:
     from tallystick import spark as tally_spark
 
     # A folder for what Spark spills, beside the tables: the system's own may be small.
-    spark = tally_spark.session(**{"spark.local.dir": sys.argv[1]})
+    spark = tally_spark.session(**{"spark.local.dir": sys.argv[1], "spark.driver.extraJavaOptions": JVM})
     try:
         orders = Orders(spark)
         for line in sys.stdin:
