@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from examples.flights.processes import Patience, Program
+from examples.flights.processes import STOP_S, Patience, Program
 from examples.flights.spark_program import DONE
 
 ORDER_S = 600.0  # for an order: a table of all rows takes a minute or two on a busy machine
@@ -33,20 +33,26 @@ class SparkProcess(Program):
     """Spark, which starts at once and waits for orders. ``log``: what it and Java say on stderr."""
 
     name = "Spark program"
+    module = "examples.flights.spark_program"
 
     def __init__(self, folder: Path) -> None:
         log = folder / "spark.log"
-        super().__init__(log, "examples.flights.spark_program", folder / "spark", stderr=log)
+        super().__init__(log, self.module, folder / "spark", stderr=log)
         self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        with contextlib.suppress(ValueError):  # it is closed
-            for line in stdout:
-                self._said.put(line.strip())
+        for line in stdout:
+            self._said.put(line.strip() or " ")
         self._said.put("")
+
+    def _close(self) -> None:
+        self._listener.join(STOP_S)
+        if not self._listener.is_alive():  # else a process that Spark left has the other end, and closing would wait
+            super()._close()
 
     def order(self, order: dict[str, object]) -> None:
         """Give an order; see ``spark_program``."""

@@ -132,6 +132,9 @@ class Program:
                 self._process.wait(STOP_S)
             self._signal(signal.SIGKILL)
             self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,24 @@ def test_a_query_without_a_batch_is_given_up(checkpoint: Path, monkeypatch: pyte
     spark = SparkDriver(checkpoint.parent)
     with pytest.raises(SystemExit, match=r"did not get on for 0 s.*spark\.log|spark\.log.*did not get on for 0 s"):
         spark.kill_in_batch(lambda: None)
+
+
+@pytest.mark.real_time
+def test_a_spark_that_ends_early_is_told_of_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver.SparkProcess, "module", "json.tool")  # which finds no file of that name
+    with SparkDriver(tmp_path) as spark, pytest.raises(SystemExit, match=r"failed|ended.*exit code.*spark\.log"):
+        spark.order(do="catch up")
+        spark.wait()
+
+
+@pytest.mark.real_time
+def test_a_spark_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ORDER_S", 0.1)
+    monkeypatch.setattr(driver.SparkProcess, "module", "json.tool")
+    os.mkfifo(tmp_path / "spark")  # it waits for somebody to write there
+    with SparkDriver(tmp_path) as spark, pytest.raises(SystemExit, match=r"more than 0 s for an order.*spark\.log"):
+        spark.order(do="catch up")
+        spark.wait()
 
 
 def test_patience_lasts_as_long_as_something_changes() -> None:
