@@ -216,12 +216,12 @@ STREAM_MUTANTS = (
         19,
     ),
     _planted(
-        "the newest number of a producer is no repeat (S1)",
+        "the newest number of a producer is no repeat (S9)",
         "dedup_core.py",
         "if sequence <= self._stored.get(producer, -1):",
         "if sequence < self._stored.get(producer, -1):",
-        "S1",
-        46,
+        "S9",
+        9,
     ),
     _planted(
         "an empty ledger that is rolled over is noted nowhere (S8)",
