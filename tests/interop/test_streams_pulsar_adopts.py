@@ -30,6 +30,7 @@ from support.pulsar_topics import (  # noqa: E402
 from support.unused_topics import DELETED, FORCED, HELD, UNHELD, UnusedTopics  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("unused_topics")  # time passes for them meanwhile
+ONCE = "tally/once/persistent"
 SHORT = StreamSettings(max_entries_per_ledger=40)
 LIVE = {"entriesAddedCounter", "lastLedgerCreatedTimestamp", "schemaLedgers", "compactedLedger", "cursors"}
 
@@ -221,7 +222,7 @@ async def test_q19_numbered_appends_beside_a_broker_without_deduplication(topics
 @pytest.mark.rule("Q19")
 async def test_q19_numbered_appends_beside_a_broker_with_deduplication(topics: PulsarTopics, bk: BookKeeper) -> None:
     """Each refuses what the other has stored."""
-    stream = "tally/once/persistent/numbered"
+    stream = f"{ONCE}/numbered"
     await bk.create_for_pulsar(stream)
     await topics.admin("POST", "namespaces/tally/once/deduplication", True)
     await append_numbered(bk, stream, 50)
@@ -238,6 +239,29 @@ async def test_q19_numbered_appends_beside_a_broker_with_deduplication(topics: P
     await topics.unload(stream)
     wanted = [*range(60), *range(100, 110), 60, 110, 61]
     assert numbers(await read_all(bk, stream)) == wanted
+
+
+@pytest.mark.rule("Q19")
+async def test_q19_what_sinks_wrote_is_a_topic_in_which_a_producer_of_their_name_begins_with_its_first_number(
+    topics: PulsarTopics, bk: BookKeeper
+) -> None:
+    """With deduplication; and the ledger without entries where sinks began disturbs no broker."""
+    stream = f"{ONCE}/sinks"
+    await bk.create_for_pulsar(stream)
+    await topics.admin("POST", f"namespaces/{ONCE.removesuffix('/persistent')}/deduplication", True)
+    async with bk.open_stream(stream) as owner:
+        await append(owner, messages(5))
+    sink = await bk.open_sink(stream, "app", "q", switch=True)
+    for batch in range(2):
+        async with sink.attempt(batch) as attempt:
+            await attempt.append_batch([message.data for message in messages(5, first=5 + batch * 5)])
+            await sink.commit(batch, [await attempt.close()])
+    assert [int(each.data[:8]) for each in await topics.consume(stream, 15)] == [*range(15)]
+    await topics.produce(stream, messages(5, first=15), producer_name="app", initial_sequence_id=-1)
+    await topics.unload(stream)
+    async with bk.take_back(stream, takeover=True) as back:
+        await append(back, messages(1, first=20), producer="app", sequence=5)
+    assert numbers(await read_all(bk, stream)) == [*range(21)]
 
 
 @pytest.mark.rule("Q18")
