@@ -19,6 +19,11 @@ PartitionT = TypeVar("PartitionT")
 class Decisions(Protocol[ClientT_contra, PositionsT, PartitionT]):
     """Where batches begin and end, and their partitions."""
 
+    @property
+    def may_begin_later(self) -> bool:
+        """Whether ``initial`` returns other positions when there is more: of ``latest``, say."""
+        ...
+
     async def freeze(self, client: ClientT_contra, /) -> None:
         """From now on nothing that comes is seen (Trigger.AvailableNow)."""
         ...
@@ -52,14 +57,22 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
     ) -> None:
         self._decisions, self._to_offset, self._from_offset = decisions, to_offset, from_offset
         self._worker = TaskWorker(peers)
+        self._initial: Offset | None = None
+        self._has_planned = False
 
     def initial(self) -> Offset:
-        return self._to_offset(self._worker.ask(self._decisions.initial))
+        """Returns where a query begins. Spark asks for it to decide the first batch, again to plan that, and once more
+        when a query is restarted that has not finished it."""
+        if self._initial is None:
+            self._initial = self._to_offset(self._worker.ask(self._decisions.initial))
+        return self._initial
 
     def freeze(self) -> None:
         self._worker.ask(self._decisions.freeze)
 
     def latest(self, start: Offset, limits: TriggerLimits) -> Offset:
+        if self._decisions.may_begin_later and start == self._initial and not self._has_planned:
+            return start  # nothing is in the first batch but where the query begins, so that the checkpoint has that
         positions = self._from_offset(start)
         return self._to_offset(self._worker.ask(lambda client: self._decisions.latest(client, positions, limits)))
 
@@ -75,6 +88,7 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
         return {**self._to_offset(positions), "lag": lag.to_json()}
 
     def partitions(self, start: Offset, end: Offset) -> list[PartitionT]:
+        self._has_planned = True
         starts, ends = self._from_offset(start), self._from_offset(end)
         return self._worker.ask(lambda client: self._decisions.partitions(client, starts, ends))
 

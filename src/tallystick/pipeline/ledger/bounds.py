@@ -39,6 +39,11 @@ class LedgerBound:
             raise UsageError(f"{option} is {_FORM}", value=text) from None
         return cls(option, EARLIEST, named)
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether the bound is elsewhere when there is more."""
+        return LATEST in {self.default, *self.named_entries.values()}
+
     def check(self, ledgers: Container[LedgerId]) -> None:
         """Raises UsageError for a ledger that is named and not read."""
         for ledger in sorted(self.named_entries):

@@ -43,6 +43,11 @@ class LedgerDecisions:
         self._is_frozen = False
         self._delay = TriggerDelay()
 
+    @property
+    def may_begin_later(self) -> bool:
+        """Whether ``initial`` returns other positions when there is more."""
+        return self.options.start.is_moving
+
     def reached(self) -> LedgerPositions | None:
         """Returns how far the ledgers that are not read reached when it was last looked; None before that."""
         if self._heads is None:

@@ -102,6 +102,11 @@ class StreamBound:
         except (ValueError, TypeError, AttributeError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether the bound is elsewhere when there is more."""
+        return self.timestamp_ms is not None or "latest" in {self.default, *self.named_positions.values()}
+
     def check(self, streams: Collection[str]) -> None:
         """Raises UsageError for a stream that is named and not read."""
         for name in sorted(self.named_positions):

@@ -42,6 +42,11 @@ class StreamDecisions:
         self._is_frozen = False
         self._delay = TriggerDelay()
 
+    @property
+    def may_begin_later(self) -> bool:
+        """Whether ``initial`` returns other positions when there is more."""
+        return self.options.start.is_moving
+
     def reached(self) -> Positions | None:
         """Returns how far all streams reached when it was last looked; None before that."""
         return None if self.heads is None else {stream: extent.end for stream, extent in self.heads.items()}
@@ -105,7 +110,7 @@ class StreamDecisions:
         spans: list[StreamSpan] = []
         for stream, end in ends.items():
             start = starts.get(stream, end)  # one that is new is not read yet
-            if start == end:
+            if start >= end:  # a first batch has nothing, and may be planned again when "latest" is later
                 continue
             try:
                 extent = await follower.extent_to(stream, end)

@@ -56,6 +56,11 @@ class Bound:
         # Queues that are not named are read from their beginning, and to their end.
         return cls(option, EARLIEST if option == "startingOffsets" else LATEST, named_offsets)
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether the bound is elsewhere when there is more."""
+        return self.timestamp_ms is not None or LATEST in {self.default, *self.named_offsets.values()}
+
     def check(self, queues: Collection[MessageQueue]) -> None:
         """Raises UsageError for a queue that is named and not read."""
         for queue in sorted(self.named_offsets.keys() - set(queues)):

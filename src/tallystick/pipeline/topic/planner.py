@@ -43,6 +43,11 @@ class TopicDecisions:
         self._is_frozen = False
         self._delay = TriggerDelay()
 
+    @property
+    def may_begin_later(self) -> bool:
+        """Whether ``initial`` returns other positions when there is more."""
+        return self.options.start.is_moving
+
     def reached(self) -> Positions | None:
         """Returns how far all queues reached when it was last looked; None before that."""
         return None if self._heads is None else {queue: limits.end for queue, limits in self._heads.items()}

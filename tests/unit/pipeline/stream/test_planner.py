@@ -448,3 +448,16 @@ async def test_an_entry_that_cannot_be_read_says_nothing_of_the_lag(owner: Liste
     assert await following.trigger()
     lag = await following.decisions.lag(following.follower)
     assert (lag.rows, lag.seconds) == (1, None)
+
+
+async def test_a_first_batch_that_is_planned_again_when_there_is_more_has_nothing(
+    owner: ListedStream, query: Any
+) -> None:
+    await owner.create(entries(0, 1))
+    following = query(startingOffsets="latest")
+    end = await following.decisions.initial(following.follower)
+    await owner.append(*entries(2, 3))
+    await owner.tell_lac()
+    following.restart()
+    later = await following.decisions.initial(following.follower)
+    assert later[NAME] > end[NAME] and await following.partitions(later, end) == []
