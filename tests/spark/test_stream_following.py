@@ -232,6 +232,26 @@ def test_mistakes_are_named(query: Query, name: str, options: dict[str, object],
     assert text in failure_of(lambda: query.run(name, **options))
 
 
+def test_a_query_begins_at_the_end_of_a_stream_that_grows(bk: sync.BookKeeper, query: Query, name: str) -> None:
+    sent = numbers(3)
+    with bk.open_stream(name) as stream:
+        stream.append_batch(sent)
+        running = query.start(name, startingOffsets="latest")
+
+        def grow() -> bool:
+            sent.append(b"%04d" % len(sent))
+            stream.append(sent[-1])
+            return len(sent) % 20 == 0 and len(query.values()) >= 20
+
+        try:
+            wait_until(grow, running)
+        finally:
+            running.stop()
+    values = query.values()
+    first = sent.index(values[0])
+    assert first >= 3 and values == sent[first : first + len(values)]
+
+
 def test_the_progress_says_how_far_the_streams_are(bk: sync.BookKeeper, query: Query, name: str) -> None:
     with bk.open_stream(name) as stream:
         for value in numbers(10):
