@@ -23,6 +23,8 @@ from examples.flights.story import Stage
 from examples.flights.stream_story import DELAYS, StreamRun, StreamStory
 from examples.flights.topic_story import QUEUES, TOPIC, TopicRun, TopicStory
 from examples.flights.writer import STREAM
+from tallystick.errors import TallyError
+from tallystick.rocketmq.store.settings import StoreSettings
 
 ALL_ROWS = 336_776
 BOOKIES, BROKERS = 4, "1+1"  # a master, and a slave for whom it waits
@@ -46,12 +48,19 @@ def empty_folder(folder: Path) -> None:
 
 
 def check_space(folder: Path, rows: int) -> None:
+    """Raise SystemExit if the run does not fit the disk, or makes it so full that brokers delete what they have."""
     needed = SPARE_BYTES + rows * ROW_BYTES
-    free = shutil.disk_usage(folder).free
-    if free < needed:
+    disk = shutil.disk_usage(folder)
+    if disk.free < needed:
         raise SystemExit(
-            f"{folder} needs {needed / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB left: "
+            f"{folder} needs {needed / 1e6:,.0f} MB, and its disk has {disk.free / 1e6:,.0f} MB left: "
             "name another --out, or fewer --rows"
+        )
+    percent, most = (disk.used + needed) / (disk.used + disk.free) * 100, StoreSettings().disk_clean_ratio
+    if percent > most:
+        raise SystemExit(
+            f"{folder} needs {needed / 1e6:,.0f} MB, and its disk would be {percent:.1f} % full: above {most} % "
+            "brokers delete messages; name another --out, or make room"
         )
 
 
@@ -144,7 +153,10 @@ def main() -> int:
         "(ensemble 3, write quorum 2, ack quorum 2)",
         soft_wrap=True,
     )
-    stream, topic, derived = play(folder, source, console)
+    try:
+        stream, topic, derived = play(folder, source, console)
+    except (TallyError, TimeoutError) as error:
+        raise SystemExit(f"the run ended early: {error or 'reading took too long'}; its logs: {folder}") from error
     console.print("[bold]Every row of every result against the source[/]")
     found = report.halves(folder, source, stream, topic, derived)
     page.write(folder / "flights.html", found, derived.table)

@@ -36,6 +36,17 @@ def test_too_small_a_disk_is_named_before_anything_starts(tmp_path: Path, monkey
     demo.check_space(tmp_path, 20_000)
 
 
+def test_a_disk_that_brokers_would_delete_messages_on_is_named_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**10, 8 * 10**9, 2 * 10**9))
+    with pytest.raises(SystemExit, match=r"would be 85\.9 % full: above 85 % brokers delete messages"):
+        demo.check_space(tmp_path, 20_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**10, 7 * 10**9, 3 * 10**9))
+    demo.check_space(tmp_path, 20_000)
+
+
 @pytest.mark.real_time
 def test_a_kill_that_meets_nobody_is_no_fault_to_tell_of(tmp_path: Path) -> None:
     with WritingProcess(tmp_path / "log", "json.tool", "--help") as ended:
