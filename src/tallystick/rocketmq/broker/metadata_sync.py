@@ -218,8 +218,8 @@ class MetadataSync:
 
     def _sinks(self, table_round: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
         async def copy(tables: BrokerTables) -> None:
-            if self._queues is not None:
-                await table_round.sinks(self._queues)
+            if self._queues is not None and self._worker is not None:
+                await table_round.sinks(self._queues, self._worker)
 
         return copy
 
@@ -329,10 +329,10 @@ class _Round:
             await worker.run(deletion.run)
         await worker.run(partial(queues.learn_ends, master_ends.ends, master_ends.at, master_ends.first))
 
-    async def sinks(self, queues: MasterQueues) -> None:
+    async def sinks(self, queues: MasterQueues, worker: Worker) -> None:
         rows = await self._master.sinks(queues.most_sinks)
         await self._check()
-        queues.learn_sinks(rows)
+        await worker.run(partial(queues.learn_sinks, rows))
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

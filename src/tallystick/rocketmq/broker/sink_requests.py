@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 
 import msgspec
 
@@ -12,7 +11,6 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.responses import OK, refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
 from tallystick.rocketmq.wire.remoting import Command
@@ -60,11 +58,6 @@ class SinkPages:
     def page(self, start: int) -> Page:
         sinks = self._store.sinks
         index = max(0, start - sinks.removals)
-        rows, count = list[SinkBatch](), 0
-        for row in islice(sinks.rows(), index, None):
-            rows.append(row)
-            count += len(row.partitions)
-            if count >= PAGE_PARTITIONS:
-                break
+        rows = sinks.rows(index, PAGE_PARTITIONS)
         index += len(rows)
         return Page(_encode(rows), index + sinks.removals if index < sinks.count else None)

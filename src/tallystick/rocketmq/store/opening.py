@@ -223,7 +223,7 @@ class StoreOpening:
         elif start > log.end or not notes.are_trusted or not sinks.load(queue_state.sinks.values(), log.end):
             start, sinks = log.first, SinkTable(self._settings)
         start = max(start, log.first)
-        if not sinks.rows():
+        if not sinks.count:
             queue_state.sinks = {}
         queue_state.sinks_end = start
         while start < log.end:

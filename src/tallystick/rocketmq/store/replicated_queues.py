@@ -111,7 +111,7 @@ class ReplicatedQueues:
         return self._parts.sinks.most
 
     def learn_sinks(self, rows: Iterable[SinkBatch]) -> None:
-        """As a slave, take over how far sinks have come, of messages that are here or were before its log begins."""
+        """THREAD. As a slave, take over how far sinks have come, by messages that are here or were before its log."""
         deleted_topics = self._reput.deleted_topics
         kept = [row for row in rows if all(last.end > deleted_topics.get(row.topic) for last in row.partitions)]
         self._parts.sinks.learn(kept, self._reput.offset)

@@ -12,8 +12,9 @@ An application has one batch here, the newest. Of a batch that was complete befo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -24,6 +25,7 @@ from tallystick.rocketmq.wire.sink_identity import SINK_MARK, SinkIdentity, iden
 
 _DAY_MS = 24 * 3600 * 1000
 _LOOK_MS = 60_000  # between two looks for what has expired
+_PART_KEYS = 1024  # are looked at while the lock is held: the loop waits for it
 # A copy of a message that a consumer gave back has its properties, and is none of the sink's.
 _COPIES = (b"%RETRY%", b"%DLQ%")
 
@@ -110,10 +112,23 @@ class SinkTable:
         """Returns how many more partitions may be made."""
         return max(0, self.most - self._partition_count)
 
-    def rows(self) -> list[SinkBatch]:
-        """Returns a copy of all, in the order in which the applications came."""
+    def room_for(self, topic: str, application: str, batch: int) -> int:
+        """Returns how many more partitions a batch may have: those that it takes the place of are its own."""
+        state = self.find(topic, application)
+        replaced_count = 0 if state is None or state.batch == batch else len(state.partitions)
+        return self.room + replaced_count
+
+    def rows(self, start: int = 0, most_partitions: int | None = None) -> list[SinkBatch]:
+        """Returns a copy of those from a place on, in the order in which the applications came: up to the one with
+        which they have ``most_partitions``."""
+        rows, count = list[SinkBatch](), 0
         with self.lock:
-            return [state.row(key) for key, state in self._states.items()]
+            for key, state in islice(self._states.items(), start, None):
+                rows.append(state.row(key))
+                count += len(state.partitions)
+                if most_partitions is not None and count >= most_partitions:
+                    break
+        return rows
 
     # What the log has
 
@@ -196,8 +211,17 @@ class SinkTable:
             return
         self._looked_ms = now_ms
         with self.lock:
-            for key in [key for key, state in self._states.items() if state.stored_ms + self._expire_ms < now_ms]:
+            keys = list(self._states)
+        for key, state in self._looked_up(keys):
+            if state is not None and state.stored_ms + self._expire_ms < now_ms:
                 self._remove(key)
+
+    def _looked_up(self, keys: Sequence[Key]) -> Iterator[tuple[Key, SinkState | None]]:
+        """Yields the states of some keys, None where there is none any more. The lock is held, but not all the time."""
+        for first in range(0, len(keys), _PART_KEYS):
+            with self.lock:
+                for key in keys[first : first + _PART_KEYS]:
+                    yield key, self._states.get(key)
 
     def _remove(self, key: Key) -> None:
         state = self._states.pop(key, None)
@@ -217,20 +241,25 @@ class SinkTable:
         self._changed.clear()
         return True
 
-    def changes(self, end: int, durable_end: int) -> SinkChanges | None:
+    def changes(self, end: Callable[[], int], durable_end: int) -> SinkChanges | None:
         """Returns what a checkpoint is to note; it must not be called with ``lock`` held by who appends.
 
-        ``end``: all messages before are in the table. ``durable_end``: the log is durable up to there. What is not
-        durable yet waits for another checkpoint.
+        ``end``, which is called with the lock held, says before which offset all messages are in the table.
+        ``durable_end``: the log is durable up to there. What is not durable yet waits for another checkpoint.
         """
-        with self.lock:
-            if self._pending is None:
-                rows = [state.row(key) for key in sorted(self._changed) if (state := self._states.get(key))]
-                gone = [key for key in sorted(self._changed) if key not in self._states]
-                self._pending, self._changed = SinkChanges(rows, gone, end), set()
-            pending = self._pending
-            # A row may have messages behind ``end``, which came while a slave's records were dispatched.
-            if max(pending.end, *(last.end for row in pending.rows for last in row.partitions), 0) > durable_end:
-                return None
-            self._pending = None
-            return pending
+        if self._pending is None:
+            with self.lock:
+                changed, self._changed, noted_end = self._changed, set(), end()
+            rows, gone = list[SinkBatch](), list[Key]()
+            for key, state in self._looked_up(sorted(changed)):
+                if state is None:
+                    gone.append(key)
+                else:
+                    rows.append(state.row(key))
+            self._pending = SinkChanges(rows, gone, noted_end)
+        pending = self._pending
+        # A row may have messages behind ``end``, which came while a slave's records were dispatched, or since.
+        if max(pending.end, *(last.end for row in pending.rows for last in row.partitions), 0) > durable_end:
+            return None
+        self._pending = None
+        return pending

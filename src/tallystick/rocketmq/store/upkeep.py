@@ -99,9 +99,9 @@ class Upkeep:
         """What is to be noted of sinks, if it is durable. A slave's table has what was dispatched, a master's what was
         appended."""
         parts = self._parts
-        with parts.sinks.lock:
-            end = parts.log.end if parts.reput.sinks is None else parts.reput.offset
-            changes = parts.sinks.changes(end, flushed_end)
+        changes = parts.sinks.changes(
+            lambda: parts.log.end if parts.reput.sinks is None else parts.reput.offset, flushed_end
+        )
         if changes is None:
             return {}
         return {"sinks": changes.rows, "removed_sinks": changes.removed_keys, "sinks_end": changes.end}

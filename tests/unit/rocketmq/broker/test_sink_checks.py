@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from support.brokers import SMALL, TOPIC, Bench, Peer, benched, bodies, fill, pull_command, send_command
 from support.sinks import identities, newest_of, sink_command, sink_messages
@@ -11,6 +15,7 @@ from support.waiting import until
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
 from tallystick.rocketmq.wire.record import encode_batch
 from tallystick.rocketmq.wire.remoting import Command
@@ -129,6 +134,20 @@ async def test_no_more_sinks_than_allowed(tmp_path: Path) -> None:
         assert await own.code(identities(1, 1)) == 0
 
 
+async def test_the_next_batch_of_a_sink_has_the_places_of_its_last_one(tmp_path: Path) -> None:
+    """Else whoever fills the table ends all queries that there are."""
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(store=replace(SMALL, max_sink_partitions=2))
+        own = await sink(bench, await bench.broker(settings))
+        for batch in range(3):
+            for partition in range(2):
+                assert await own.code(identities(0, 1, batch=batch, partition=partition)) == 0
+        three = identities(0, 1, batch=3, partition=2, partitions=3)
+        assert await own.code(three) == 0, "it takes the place of two"
+        assert await own.code(identities(0, 1, batch=3, partition=0, partitions=3)) == 0
+        assert await own.code(identities(0, 1, batch=3, partition=1, partitions=3)) == ResponseCode.SINK_FULL
+
+
 async def test_what_others_copied_with_an_identity_is_no_message_of_a_sink(tmp_path: Path) -> None:
     """Else a forwarder could make a slave believe that messages are stored which are not."""
     async with benched(tmp_path) as bench:
@@ -161,14 +180,22 @@ async def pair(bench: Bench, **settings: object) -> tuple[Broker, Broker]:
     return master, slave
 
 
-async def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path) -> None:
+async def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with benched(tmp_path) as bench:
         master, slave = await pair(bench)
         own = await sink(bench, master)
         assert await own.code(identities(0, 3)) == 0
         await until(lambda: slave.parts.store.reput_offset == master.parts.store.end)
+        learnt_on, learn = list[threading.Thread](), slave.parts.store.sinks.learn
+
+        def noted(rows: Iterable[SinkBatch], end: int) -> None:
+            learnt_on.append(threading.current_thread())
+            learn(rows, end)
+
+        monkeypatch.setattr(slave.parts.store.sinks, "learn", noted)
         await slave.sync.sync("{}:{}".format(*master.address))
         assert not slave.sync.status.failures
+        assert learnt_on and threading.main_thread() not in learnt_on, "there may be very many"
         refused = await sink(bench, slave)
         assert await refused.code(identities(3, 1)) == ResponseCode.SYSTEM_BUSY
         await master.stop()

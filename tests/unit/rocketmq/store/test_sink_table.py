@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +11,10 @@ import pytest
 
 from support.message_stores import SMALL, Shelf
 from support.sinks import identities, is_stored, newest_in, newest_of, put_sink
+from tallystick.rocketmq.broker.sink_requests import PAGE_PARTITIONS, SinkPages
 from tallystick.rocketmq.store.queue_state import QueueStateFile, read_queue_state
+from tallystick.rocketmq.store.sink_table import SinkState, SinkTable
+from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 
 ROOT = "/store"
 DAY_MS = 24 * 3_600_000
@@ -181,3 +185,55 @@ def test_another_query_or_a_later_batch_replaces_what_there_was() -> None:
     assert shelf.store.sinks.room == SMALL.max_sink_partitions - 1
     put_sink(shelf, identities(0, 3, query="r"))
     assert newest_of(shelf.store.sinks)["Topic", "app"] == ("r", 0, {0: 2})
+
+
+def filled(applications: int) -> SinkTable:
+    table = SinkTable(SMALL)
+    for number in range(applications):
+        table.put("Topic", SinkIdentity(f"app{number}", "q", 0, 1, 0, 0, 0, "b0"), (0, number, number + 1), 0)
+    return table
+
+
+def test_a_page_costs_what_it_has_however_many_sinks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, copied, row = Shelf(), [0], SinkState.row
+
+    def counted(state: SinkState, key: tuple[str, str]) -> object:
+        copied[0] += 1
+        return row(state, key)
+
+    monkeypatch.setattr(SinkState, "row", counted)
+    shelf.store.sinks = filled(3 * PAGE_PARTITIONS + 1)
+    pages, place, read = SinkPages(shelf.store), 0, 0
+    while True:
+        copied[0] = 0
+        page = pages.page(place)
+        read += len(msgspec.json.decode(page.body))
+        assert copied[0] <= PAGE_PARTITIONS
+        if page.next is None:
+            break
+        place = page.next
+    assert read == 3 * PAGE_PARTITIONS + 1
+
+
+def test_whoever_sends_does_not_wait_while_all_sinks_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table's lock is held for some of them at a time."""
+    table, row = filled(5000), SinkState.row
+    runs, lock = [0], threading.RLock()
+
+    class Lock:
+        def __enter__(self) -> None:
+            lock.acquire()
+            runs.append(0)
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def counted(state: SinkState, key: tuple[str, str]) -> object:
+        runs[-1] += 1
+        return row(state, key)
+
+    monkeypatch.setattr(SinkState, "row", counted)
+    monkeypatch.setattr(table, "lock", Lock())
+    changes = table.changes(lambda: 5000, 5000)
+    assert changes is not None and len(changes.rows) == 5000
+    assert max(runs) <= 1024
