@@ -38,9 +38,9 @@ class _Begun:
 
 @dataclass(frozen=True)
 class Joined:
-    """A whole message: the data of its chunks, as they are stored, and the positions of all but the last."""
+    """A whole message: its chunks, as they are stored, and the positions of all but the last."""
 
-    data: bytes
+    parts: tuple[bytes, ...]
     positions: tuple[Position, ...]
 
 
@@ -112,7 +112,7 @@ class ChunksCore:
             self._forget(name)
             if not begun.is_kept:
                 return Scattered(tuple(begun.places), tuple(begun.positions[:-1]))
-            return Joined(b"".join(begun.parts), tuple(begun.positions[:-1]))
+            return Joined(tuple(begun.parts), tuple(begun.positions[:-1]))
         self._make_room()
         return None
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.chunks import ChunksCore, Scattered
 from tallystick.bookkeeper.stream.entries import Damaged, LedgerGone
-from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us
+from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us, join_us
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import (
     Buffer,
@@ -30,6 +32,7 @@ T = TypeVar("T")
 ReadAgain = Callable[[Position], Awaitable[Entry]]  # raises LedgerGone, and as reading does
 
 ENTRY_FORMATS = ("pulsar", "raw")
+TURN_GIVEN_UP = 512  # chunks: a cursor acknowledges each
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,12 @@ class Decompressor:
             return plain_payload(entry, max_bytes=max_bytes)
         return await self._beside(partial(plain_payload, entry, max_bytes=max_bytes))
 
-    async def chunks(self, joined: bytes, chunk: Chunk, position: Position, *, max_bytes: int) -> bytes:
+    async def chunks(self, parts: Sequence[bytes], chunk: Chunk, position: Position, *, max_bytes: int) -> bytes:
         """Returns ``plain_chunks``. Raises as that does."""
-        if not self._thread.takes(decompress_us(chunk.size, chunk.compression)):
-            return plain_chunks(joined, chunk, position=position, max_bytes=max_bytes)
-        return await self._beside(partial(plain_chunks, joined, chunk, position=position, max_bytes=max_bytes))
+        plain = partial(plain_chunks, parts, chunk, position=position, max_bytes=max_bytes)
+        if not self._thread.takes(join_us(chunk.total_bytes) + decompress_us(chunk.size, chunk.compression)):
+            return plain()
+        return await self._beside(plain)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -135,7 +139,7 @@ class EntryDecoder:
             self._require(position, first_index, 1)
             return ([StreamMessage(position, entry.data)],)
         self._chunks.passed()
-        self._tell_given_up(position)
+        await self._tell_given_up(position)
         try:
             opened = open_entry(entry.data, position=position)
             self._require(position, first_index, max(opened.count, 1))
@@ -170,24 +174,25 @@ class EntryDecoder:
             reason = f"its chunks have {max(chunk.size, chunk.total_bytes)} bytes, and {self._max_bytes} are the most"
             raise CorruptEntry(reason, position=part.position)
         joined = self._chunks.arrived(part, chunk)
-        self._tell_given_up(part.position)
+        await self._tell_given_up(part.position)
         if joined is None:
             return []
         try:
-            parts = await self._scattered(joined, part.position) if isinstance(joined, Scattered) else joined.data
+            parts = await self._scattered(joined, part.position) if isinstance(joined, Scattered) else joined.parts
             data = await self._decompressor.chunks(parts, chunk, part.position, max_bytes=self._max_bytes)
         except LedgerGone:
-            self._tell_left_out(joined.positions, part.position)
-            self._given_up(part.position)
+            self._events.emit(
+                "chunks left out", stream=self._stream, first=str(joined.positions[0]), now=str(part.position)
+            )
+            await self._give_up([*joined.positions, part.position])
             return []
         except CorruptEntry:  # which is told of the last one
-            for position in joined.positions:
-                self._given_up(position)
+            await self._give_up(joined.positions)
             raise
         return [_message(part._replace(data=data), joined.positions)]
 
-    async def _scattered(self, message: Scattered, last: Position) -> bytes:
-        """Returns the bytes of a message of which too many others were begun to keep them. Raises LedgerGone."""
+    async def _scattered(self, message: Scattered, last: Position) -> list[bytes]:
+        """Returns the chunks of a message of which too many others were begun to keep them. Raises LedgerGone."""
         parts = []
         for place in message.parts:
             try:
@@ -196,18 +201,28 @@ class EntryDecoder:
                 parts += [part.data for step in iter_messages(opened, payload) for part in step]
             except (CorruptEntry, DigestMismatch, NoSuchEntry) as error:
                 raise CorruptEntry(f"its chunk at {place} cannot be read: {error.message}", position=last) from error
-        return b"".join(parts)
+        return parts
 
-    def _tell_given_up(self, now: Position) -> None:
-        for positions in self._chunks.take_dropped():
-            self._tell_left_out(positions, now)
-        for position in self._chunks.take_strays():
-            self._given_up(position)
+    async def _tell_given_up(self, now: Position) -> None:
+        dropped, strays = self._chunks.take_dropped(), self._chunks.take_strays()
+        for positions in dropped:
+            self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
+        if dropped or strays:
+            await self._give_up([*chain.from_iterable(dropped), *strays])
 
-    def _tell_left_out(self, positions: tuple[Position, ...], now: Position) -> None:
-        self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
-        for position in positions:
-            self._given_up(position)
+    async def _give_up(self, positions: Sequence[Position]) -> None:
+        """Tell of all, however many chunks a message has: also where nobody waits for this any more."""
+        told_count = 0
+        try:
+            for position in positions:
+                self._given_up(position)
+                told_count += 1
+                if told_count % TURN_GIVEN_UP == 0:
+                    await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            for position in positions[told_count:]:
+                self._given_up(position)
+            raise
 
 
 def _needs_none(position: Position) -> None:

@@ -30,6 +30,7 @@ _DECOMPRESS_US = {
     Compression.SNAPPY: 1.5,
 }
 _CALL_US = 10.0
+_JOIN_US = 0.5  # of a KiB of chunks
 
 
 class SideThread:
@@ -74,6 +75,11 @@ class SideThread:
 def compress_us(size: int, how: Compression | None) -> float:
     """Returns about how many microseconds it takes to compress so many bytes."""
     return 0.0 if how is None else _CALL_US + (size >> 10) * _COMPRESS_US[how]
+
+
+def join_us(size: int) -> float:
+    """Returns about how many microseconds it takes to make one piece of several that have so many bytes."""
+    return (size >> 10) * _JOIN_US
 
 
 def decompress_us(size: int, how: Compression) -> float:

@@ -226,8 +226,9 @@ def plain_payload(entry: OpenEntry, *, max_bytes: int) -> Buffer:
     return _decompressed(entry.payload, entry.compression, entry.size, entry.position, max_bytes)
 
 
-def plain_chunks(joined: bytes, chunk: Chunk, *, position: Position, max_bytes: int) -> bytes:
-    """Returns the data of a message whose chunks were joined. Raises as ``plain_payload`` does."""
+def plain_chunks(parts: Sequence[bytes], chunk: Chunk, *, position: Position, max_bytes: int) -> bytes:
+    """Returns the data of a message that came in chunks. Raises as ``plain_payload`` does."""
+    joined = b"".join(parts)
     if len(joined) != chunk.total_bytes:
         _refuse(position, f"its chunks have {len(joined)} bytes, and should have {chunk.total_bytes}")
     return _decompressed(joined, chunk.compression, chunk.size, position, max_bytes)

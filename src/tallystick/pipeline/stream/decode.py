@@ -103,7 +103,7 @@ class RangeDecoder:
             joined = await self._joined_with_earlier(part, chunk)
         if not isinstance(joined, Joined):
             return []
-        data = plain_chunks(joined.data, chunk, position=position, max_bytes=MAX_MESSAGE_BYTES)
+        data = plain_chunks(joined.parts, chunk, position=position, max_bytes=MAX_MESSAGE_BYTES)
         return [part._replace(data=data)]
 
     async def _joined_with_earlier(self, last: InMessage, chunk: Chunk) -> Joined | None:

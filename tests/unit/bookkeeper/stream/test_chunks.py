@@ -54,19 +54,24 @@ def places(*entries: int) -> tuple[Position, ...]:
     return tuple(Position(1, entry) for entry in entries)
 
 
+def whole(data: bytes, positions: tuple[Position, ...]) -> Joined:
+    """A message of chunks of two bytes."""
+    return Joined(tuple(data[at : at + 2] for at in range(0, len(data), 2)), positions)
+
+
 def test_chunks_are_joined_in_order(arriving: Arriving) -> None:
-    assert arriving.all(("a", 0), ("a", 1), ("a", 2)) == [None, None, Joined(b"a0a1a2", places(0, 1))]
+    assert arriving.all(("a", 0), ("a", 1), ("a", 2)) == [None, None, whole(b"a0a1a2", places(0, 1))]
     assert arriving.core.take_dropped() == []
 
 
 def test_producers_may_interleave(arriving: Arriving) -> None:
     joined = arriving.all(("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2))
-    assert joined == [None] * 4 + [Joined(b"b0b1b2", places(1, 2)), Joined(b"a0a1a2", places(0, 3))]
+    assert joined == [None] * 4 + [whole(b"b0b1b2", places(1, 2)), whole(b"a0a1a2", places(0, 3))]
 
 
 def test_one_uuid_of_two_producers(arriving: Arriving) -> None:
     assert [arriving("a", index, producer=producer) for index in range(2) for producer in "pq"] == [None] * 4
-    assert arriving("a", 2, producer="q") == Joined(b"a0a1a2", places(1, 3))
+    assert arriving("a", 2, producer="q") == whole(b"a0a1a2", places(1, 3))
 
 
 @pytest.mark.parametrize("indexes", [(0, 0, 1, 2), (0, 1, 0, 1, 2), (0, 1, 1, 2), (0, 1, 0, 1, 0, 1, 2)])
@@ -74,7 +79,7 @@ def test_what_is_sent_again_counts_once(arriving: Arriving, indexes: tuple[int, 
     """And all of it is the message's, so that it can be acknowledged."""
     *before, last = [arriving("a", index) for index in indexes]
     assert before == [None] * (len(indexes) - 1)
-    assert last == Joined(b"a0a1a2", places(*range(len(indexes) - 1)))
+    assert last == whole(b"a0a1a2", places(*range(len(indexes) - 1)))
     assert arriving.core.take_dropped() == []
 
 
@@ -106,9 +111,9 @@ def test_of_what_is_begun_the_bytes_are_bounded_and_none_is_given_up() -> None:
     assert arriving.core._bytes == 6
     arriving("b", 1)
     assert arriving.core._bytes == 6, "those of the oldest are gone"
-    assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
+    assert arriving("b", 2) == whole(b"b0b1b2", places(1, 3))
     assert arriving.all(("a", 1), ("a", 1), ("a", 2))[2] == Scattered(places(0, 5, 7), places(0, 5, 6))
-    assert arriving.all(("c", 1), ("c", 2))[1] == Joined(b"c0c1c2", places(2, 8))
+    assert arriving.all(("c", 1), ("c", 2))[1] == whole(b"c0c1c2", places(2, 8))
     assert arriving.core.take_dropped() == [] and arriving.core.first is None
     assert arriving.core._bytes == arriving.core._chunks == 0 and not arriving.core._kept
 
@@ -116,9 +121,9 @@ def test_of_what_is_begun_the_bytes_are_bounded_and_none_is_given_up() -> None:
 def test_what_is_sent_again_from_its_first_chunk_on_is_kept_again() -> None:
     arriving = Arriving(max_bytes=6)
     arriving.all(("a", 0), ("b", 0), ("b", 1), ("c", 0))
-    assert arriving.all(("b", 2), ("c", 1), ("a", 0), ("a", 1))[0] == Joined(b"b0b1b2", places(1, 2))
+    assert arriving.all(("b", 2), ("c", 1), ("a", 0), ("a", 1))[0] == whole(b"b0b1b2", places(1, 2))
     assert arriving("c", 2) == Scattered(places(3, 5, 8), places(3, 5))
-    assert arriving("a", 2) == Joined(b"a0a1a2", places(0, 6, 7)) and arriving.core._bytes == 0
+    assert arriving("a", 2) == whole(b"a0a1a2", places(0, 6, 7)) and arriving.core._bytes == 0
 
 
 def test_what_is_begun_is_bounded_by_names() -> None:
@@ -164,7 +169,7 @@ def test_what_does_not_go_on_for_very_many_entries_is_given_up(
     assert arriving.core.take_dropped() == [places(0)]
     for _ in range(8):
         arriving.core.passed()
-    assert arriving("b", 2) == Joined(b"b0b1b2", places(1, 3))
+    assert arriving("b", 2) == whole(b"b0b1b2", places(1, 3))
     assert arriving.core.take_dropped() == [places(2)]
 
 

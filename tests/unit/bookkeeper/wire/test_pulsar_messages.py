@@ -230,11 +230,11 @@ def test_chunks(compression: Compression) -> None:
     chunk = pieces[0].chunk
     assert chunk is not None
     joined = b"".join(each.data for each in pieces)
-    assert wire.plain_chunks(joined, chunk, position=HERE, max_bytes=500) == whole
+    assert wire.plain_chunks([joined], chunk, position=HERE, max_bytes=500) == whole
     with pytest.raises(CorruptEntry, match="499 are the most"):
-        wire.plain_chunks(joined, chunk, position=HERE, max_bytes=499)
+        wire.plain_chunks([joined], chunk, position=HERE, max_bytes=499)
     with pytest.raises(CorruptEntry, match="its chunks have 9 bytes"):
-        wire.plain_chunks(stored[:9], chunk, position=HERE, max_bytes=500)
+        wire.plain_chunks([stored[:9]], chunk, position=HERE, max_bytes=500)
 
 
 def test_one_chunk_is_the_message() -> None:
