@@ -7,12 +7,10 @@ of its message since the newest first one, in whatever entries these are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.fetch import fetch_runs
-from tallystick.bookkeeper.ledger.ranges import Range
 from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.pulsar_messages import (
@@ -29,13 +27,10 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import CorruptEntry
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.stream.earlier_chunks import EarlierChunks
 from tallystick.pipeline.stream.plan import StreamRange
 from tallystick.pipeline.stream.rows import Row, RowRun, bytes_of, row_of, row_of_raw
 from tallystick.pipeline.stream.usual import take_usual
-
-FIRST_WINDOW = 16  # entries that are looked at behind the beginning; each window has twice as many as the one before
-LARGEST_WINDOW = 1024
-MOST_BEFORE = 100_000  # entries: chunks of one message are near each other
 
 
 class RangeDecoder:
@@ -44,6 +39,7 @@ class RangeDecoder:
     def __init__(self, client: BookieClient, range_: StreamRange, *, is_raw: bool) -> None:
         self._client, self._range, self._is_raw = client, range_, is_raw
         self._chunks = ChunksCore(MAX_MESSAGE_BYTES)
+        self._earlier = EarlierChunks(client, range_.before, range_.ranges)
 
     async def steps(self, run: EntryRun) -> AsyncGenerator[RowRun, None]:
         """Yields the rows of the next entries, some thousands at a time, or those of a megabyte.
@@ -99,47 +95,25 @@ class RangeDecoder:
         joined = self._chunks.arrived(part, chunk)
         self._chunks.take_dropped()
         self._chunks.take_strays()
-        if not isinstance(joined, Joined) and chunk.index == chunk.count - 1:
-            joined = await self._joined_with_earlier(part, chunk)
+        if isinstance(joined, Joined):
+            self._earlier.ended(opened, chunk)
+        else:
+            joined = await self._joined_with_earlier(part, opened, chunk)
         if not isinstance(joined, Joined):
             return []
         data = plain_chunks(joined.parts, chunk, position=position, max_bytes=MAX_MESSAGE_BYTES)
         return [part._replace(data=data)]
 
-    async def _joined_with_earlier(self, last: InMessage, chunk: Chunk) -> Joined | None:
+    async def _joined_with_earlier(self, last: InMessage, opened: OpenEntry, chunk: Chunk) -> Joined | None:
         """Returns the message whose last chunk this is, if its first one is among the entries before."""
-        parts: list[tuple[InMessage, Chunk]] = []
-        size = 0
-        async with aclosing(self._entries_before(last.position)) as entries:
-            async for opened in entries:
-                earlier = opened.chunk
-                if earlier is None or (opened.producer, earlier.uuid) != (last.producer, chunk.uuid):
-                    continue
-                parts += [(part, earlier) for part in _parts(opened)]
-                size += opened.size
-                if earlier.index == 0 or size > MAX_MESSAGE_BYTES:
-                    break
         core = ChunksCore(MAX_MESSAGE_BYTES)
-        for part, earlier in reversed(parts):
-            core.arrived(part, earlier)
+        async with aclosing(self._earlier.since_first(opened, chunk)) as entries:
+            async for earlier in entries:
+                if earlier.chunk is not None:
+                    [part] = _parts(earlier)
+                    core.arrived(part, earlier.chunk)
         joined = core.arrived(last, chunk)
         return joined if isinstance(joined, Joined) else None
-
-    async def _entries_before(self, position: Position) -> AsyncGenerator[OpenEntry, None]:
-        """Yields the messages' entries before a position, the newest first."""
-        ranges = [*self._range.before, *self._range.ranges]
-        for window in _windows(ranges, position):
-            entries: list[tuple[Position, Buffer]] = []
-            async with aclosing(fetch_runs(self._client, [window])) as runs:
-                async for run in runs:
-                    entries += [
-                        (Position(run.ledger, entry), data) for entry, data in enumerate(run.payloads, run.first)
-                    ]
-            for place, data in reversed(entries):
-                try:
-                    yield open_entry(data, position=place)
-                except CorruptEntry:  # no chunk, whatever it is
-                    continue
 
 
 def _take_raw(rows: list[Row], payloads: Sequence[Buffer], at: int, first: int) -> tuple[int, int]:
@@ -155,15 +129,3 @@ def _take_raw(rows: list[Row], payloads: Sequence[Buffer], at: int, first: int) 
 
 def _parts(opened: OpenEntry) -> list[InMessage]:
     return [part for step in iter_messages(opened, opened.payload) for part in step]
-
-
-def _windows(ranges: Sequence[Range], position: Position) -> Iterator[Range]:
-    """Pieces of the entries before a position, the newest first."""
-    count, left = FIRST_WINDOW, MOST_BEFORE
-    for whole in reversed(ranges):
-        last = min(whole.last, position.entry - 1) if whole.ledger == position.ledger else whole.last
-        while last >= whole.first and left > 0:
-            first = max(whole.first, last - count + 1)
-            yield whole._replace(first=first, last=last)
-            left -= last - first + 1
-            last, count = first - 1, min(2 * count, LARGEST_WINDOW)

@@ -11,11 +11,12 @@ import pytest
 from support.listed_streams import NAME, ListedStream, chunk_entries, pulsar_entry
 from support.small_cluster import SmallCluster
 from support.stream_partitions import partitions_of, rows_of, wanted
+from tallystick.bookkeeper.stream import chunks
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.errors import CorruptEntry, NoSuchEntry
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.cuts import Limits
-from tallystick.pipeline.stream import decode
+from tallystick.pipeline.stream import earlier_chunks
 from tallystick.pipeline.stream.read import read_partition
 from tallystick.pipeline.stream.rows import SCHEMA
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
@@ -58,7 +59,7 @@ async def delivered(cluster: SmallCluster, **request: Any) -> list[StreamMessage
 async def test_rows_are_what_a_reader_of_the_whole_stream_gets_however_it_is_cut(
     cluster: SmallCluster, owner: ListedStream, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(earlier_chunks, "FIRST_WINDOW", 2)
     chance = random.Random(seed)
     await owner.create(*some_entries(chance))
     messages = [(str(message.position), message.data) for message in await delivered(cluster)]
@@ -93,13 +94,42 @@ async def test_a_message_whose_first_chunk_is_deleted_is_no_row(cluster: SmallCl
 async def test_the_first_chunk_is_looked_for_behind_what_is_no_message_and_not_for_ever(
     cluster: SmallCluster, owner: ListedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "MOST_BEFORE", 20)
+    monkeypatch.setattr(earlier_chunks, "MOST_BEFORE", 20)
     near, far = chunk_entries(b"abcdef", 3, uuid="near"), chunk_entries(b"ghijkl", 3, uuid="far")
     between = [pulsar_entry(b"x")] * 200
     await owner.create([far[0], *between, near[0], b"no message", near[1], far[1]])
     start = f"{owner.info.ledgers[0].ledger}:{len(between) + 3}"
     options = wanted(startingOffsets=f'{{"{NAME}": "{start}"}}')
     assert [row["value"] for row in await rows_of(await partitions_of(cluster.client(8), options))] == [b"abcdef"]
+
+
+async def test_last_chunks_of_nothing_are_not_looked_for_again_and_again(
+    cluster: SmallCluster, owner: ListedStream
+) -> None:
+    """Each was looked for in all entries before it: whoever sends 25,000 of them held a task up for hours."""
+    entries = [pulsar_entry(b"x")] * 600
+    for number in range(400):
+        name = f"u{number % 300}"  # some come twice
+        entries.append(chunk_entries(b"abcdef", 2, uuid=name)[2])
+    long = chunk_entries(b"ABCDEF", 2)
+    await owner.create([*entries[:500], *long[:2], *entries[500:], long[2]])
+    start = f"{owner.info.ledgers[0].ledger}:600"
+    options = wanted(startingOffsets=f'{{"{NAME}": "{start}"}}')
+    partitions = await partitions_of(cluster.client(8), options)
+    for bookie in cluster.bookies.values():
+        bookie.requests.clear()
+    assert [row["value"] for row in await rows_of(partitions)] == [b"x", b"x", b"ABCDEF"]
+    assert sum(len(bookie.requests) for bookie in cluster.bookies.values()) < 100
+
+
+async def test_of_more_messages_than_are_kept_each_chunk_is_read_once_more(
+    cluster: SmallCluster, owner: ListedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "MOST_MESSAGES", 3)
+    whole = [chunk_entries(b"%06d" % number, 3, uuid=f"u{number}") for number in range(30)]
+    await owner.create([parts[0] for parts in whole], [parts[1] for parts in whole])
+    partitions = await partitions_of(cluster.client(8), wanted())
+    assert [row["value"] for row in await rows_of(partitions)] == [b"%06d" % number for number in range(30)]
 
 
 async def test_batches_of_raw_entries_are_bounded_by_their_bytes(cluster: SmallCluster, owner: ListedStream) -> None:
