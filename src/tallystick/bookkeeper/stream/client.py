@@ -16,7 +16,7 @@ from tallystick.bookkeeper.metadata.uri import parse
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.cursor import Cursor
-from tallystick.bookkeeper.stream.cursors import Cursors
+from tallystick.bookkeeper.stream.cursors import ENDED_A_TURN, Cursors
 from tallystick.bookkeeper.stream.deletion import delete_stream
 from tallystick.bookkeeper.stream.deletions import Deletions
 from tallystick.bookkeeper.stream.due_times import DueTimes
@@ -42,8 +42,6 @@ from tallystick.runtime.log import log_listener
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
-
-ENDED_A_TURN = 256  # streams, as a client is closed: some ms
 
 
 class BookKeeper(LedgerClient):
@@ -254,7 +252,7 @@ class BookKeeper(LedgerClient):
         return self._stream_context.catalog.streams(text(prefix, "prefix"))
 
     async def _close(self) -> None:
-        self._cursors.close()
+        await self._cursors.close()
         for count, stream in enumerate(tuple(self._open_streams.values()), 1):
             if self._open_streams.get(stream.name) is stream:  # nobody closed it meanwhile
                 stream.end_with_client()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tallystick.bookkeeper.stream.cursor_core import CursorCore
 from tallystick.bookkeeper.stream.cursor_list import CursorList, no_damage
@@ -19,8 +19,8 @@ from tallystick.runtime.arguments import MAX_INT32, whole
 
 TURN_PLACES = 512  # that are looked up, or acknowledged, before others have a turn: some ms
 MOST_KEPT = 10_000  # entries of which it is known how many messages they have
+MOST_CHUNKS = 65_536  # that are known, of all messages that came in chunks: one may have as many
 
-T = TypeVar("T")
 Given = Position | str | StreamMessage
 
 
@@ -38,6 +38,7 @@ class CursorPlaces:
         self._core, self._list, self._is_raw = core, cursor_list, is_raw
         self._sizes: dict[Position, int] = {}
         self._chunks: dict[Position, tuple[Position, ...]] = {}  # of a message, by its last one: the others
+        self._chunk_count = 0
 
     def delivered(self, messages: Sequence[StreamMessage]) -> None:
         """These are acknowledged soon, probably."""
@@ -45,7 +46,13 @@ class CursorPlaces:
             if message.batch_size:
                 _keep(self._sizes, message.position.of_entry, message.batch_size)
             if message.chunks:
-                _keep(self._chunks, message.position, message.chunks)
+                self._keep_chunks(message.position, message.chunks)
+
+    def _keep_chunks(self, last: Position, chunks: tuple[Position, ...]) -> None:
+        self._chunk_count += len(chunks) - len(self._chunks.get(last, ()))
+        self._chunks[last] = chunks
+        while self._chunk_count > MOST_CHUNKS and len(self._chunks) > 1:
+            self._chunk_count -= len(self._chunks.pop(next(iter(self._chunks))))
 
     async def of(self, what: Sequence[Given]) -> list[Place]:
         """Returns what is to be acknowledged; chunks before the last one of their message.
@@ -156,7 +163,7 @@ def _position(given: Position | str) -> Position:
     )
 
 
-def _keep(known: dict[Position, T], position: Position, value: T) -> None:
+def _keep(known: dict[Position, int], position: Position, value: int) -> None:
     """Remember it, and forget what was remembered longest."""
     if position not in known and len(known) >= MOST_KEPT:
         del known[next(iter(known))]

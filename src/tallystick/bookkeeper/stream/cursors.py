@@ -11,6 +11,8 @@ One that is not durable needs step 5 alone.
 
 from __future__ import annotations
 
+import asyncio
+
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.context import StreamContext
@@ -35,6 +37,7 @@ from tallystick.runtime.arguments import instance
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.turn_steps import in_turns
 
+ENDED_A_TURN = 256  # cursors, or streams, as a client is closed: some ms
 ATTEMPTS = 5  # to make a cursor, while responses are lost or others delete it
 
 
@@ -117,10 +120,13 @@ class Cursors:
         finally:
             await leases.give_back(lease)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop all cursors that are open, as if the process died."""
-        for cursor in tuple(self._open_cursors):
-            cursor.end_with_client()
+        for count, cursor in enumerate(tuple(self._open_cursors), 1):
+            if cursor in self._open_cursors:  # nobody closed it meanwhile
+                cursor.end_with_client()
+            if not count % ENDED_A_TURN:
+                await asyncio.sleep(0)
 
     # -- opening ------------------------------------------------------------------------------------------------------
 

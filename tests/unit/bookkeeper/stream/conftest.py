@@ -51,4 +51,4 @@ async def stream(cluster: SmallCluster) -> AsyncIterator[Stream]:
 async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
     made = cursors_of(cluster.client(2))
     yield made
-    made.close()
+    await made.close()

@@ -347,7 +347,7 @@ async def test_a_client_that_is_closed_stops_its_cursors(stream: Stream, cursors
     cursor = await cursors.open(NAME, "billing", start="end")
     waiting = asyncio.create_task(cursor.read())
     await asyncio.sleep(0.5)
-    cursors.close()
+    await cursors.close()
     with pytest.raises(StreamClosed):
         await waiting
     await cursor.close()

@@ -8,7 +8,7 @@ import pytest
 
 from support.cursors import drain
 from support.listed_streams import NAME, chunk_entries, pulsar_entry
-from tallystick.bookkeeper.stream import chunks
+from tallystick.bookkeeper.stream import chunks, cursor_places
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -91,3 +91,27 @@ async def test_a_message_that_was_not_delivered_is_read_from_its_first_chunk_aga
             assert await drain(cursor, max_bytes=1) == "h"
             await cursor._reading._begin_anew()
             assert [each.data for each in await cursor.read(1)] == [b"01234567"]
+
+
+async def test_positions_of_chunks_are_bounded_and_those_of_the_newest_message_are_there(
+    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of messages of many short chunks they were more than all that was read."""
+    monkeypatch.setattr(cursor_places, "MOST_CHUNKS", 7)
+    await stream.close()
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(pulsar_entry(b"first"))
+        for count in (3, 4, 4, 9, 4, 4):
+            for entry in chunk_entries(b"x" * count, 1, uuid=f"u{count}"):
+                await owner.append(entry)
+        await asyncio.sleep(0.3)  # the LAC
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            kept = []
+            for _ in range(7):
+                (message,) = await cursor.read(1)
+                kept.append([len(chunks) for chunks in cursor._places._chunks.values()])
+            assert kept == [[], [2], [2, 3], [3, 3], [8], [3], [3, 3]]
+            assert cursor._places._chunk_count == 6
+            await cursor.ack(message.position)
+            assert cursor.backlog == 29 - 4

@@ -67,7 +67,7 @@ async def test_a_cursor_that_was_not_closed_is_recovered_from_its_ledger(
     cursor = await cursors.open(NAME, "billing")
     await acked(cursor, 0, 5)
     await acked(cursor, 7)
-    cursors.close()
+    await cursors.close()
     other = cursors_of(cluster.client(3))
     again = await other.open(NAME, "billing", takeover=True)
     assert again.mark == position(again, 0) and again.backlog == 22
@@ -105,7 +105,7 @@ async def test_a_long_or_an_old_cursor_ledger_is_replaced(stream: Stream, cluste
         await acked(cursor, 7)
         newest = (await node(cursors)).ledger
         assert newest not in made and await ledgers(cursors) == {newest} and await notes(cursors) == []
-    cursors.close()
+    await cursors.close()
 
 
 async def test_of_a_cursor_ledger_that_was_replaced_no_bookie_hears_any_more(
@@ -127,7 +127,7 @@ async def test_of_a_cursor_ledger_that_was_replaced_no_bookie_hears_any_more(
             if isinstance(each, WriteLacRequest)
         }
         assert told == {(await node(cursors)).ledger}
-    cursors.close()
+    await cursors.close()
 
 
 async def test_acknowledgements_at_one_time_are_stored_together(stream: Stream, cursors: Cursors) -> None:
@@ -154,7 +154,7 @@ async def test_what_is_acknowledged_during_a_save_is_saved_by_the_next(
     for bookie in cluster.bookies.values():
         bookie.release()
     await asyncio.gather(first, second)
-    cursors.close()
+    await cursors.close()
     again = await cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True)
     assert again.mark == position(again, 2)
 

@@ -372,7 +372,7 @@ async def test_a_ledger_that_the_node_may_name_is_not_deleted(
     faults.plan = ["made, unread"]
     with pytest.raises(MetadataUnavailable):
         await acked(cursor, 0)
-    cursors.close()
+    await cursors.close()
     async with cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True) as again:
         assert again.mark == position(again, 0) and "cursor ledger lost" not in cluster.kinds()
 
