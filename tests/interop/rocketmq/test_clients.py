@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,14 @@ from support.messages import expected, message
 from support.peers import Driver
 from support.spark_workers import close_workers
 from support.waiting import until
+from tallystick.errors import UsageError
+from tallystick.pipeline.topic.sink import SinkBrokers, look_up
+from tallystick.pipeline.topic.sink_options import TopicSinkOptions
+from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
+from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
+from tallystick.pipeline.worker import worker
+from tallystick.rocketmq.client.sinking import SinkPlace
+from tallystick.rocketmq.wire.record import Message
 
 WAYS = ("sync", "async", "batch", "oneway")
 PER_WAY = 60
@@ -228,6 +237,44 @@ async def test_a_streaming_query_follows_a_topic_and_shows_how_far_it_is(place: 
     finally:
         await query.close()
         close_workers()
+
+
+async def test_what_a_sink_sends_twice_is_there_once_at_our_broker_and_twice_at_an_original(
+    place: Place, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An original does not know the request of a sink: that is found before anything is sent, and said."""
+    await place.house.make_topic(topic)
+    is_ours = place.broker.kind == "tally"
+    options = {"nameServer": place.house.ns, "topic": topic}
+    rows = [_sink_row(message(topic, 7, number, SIZE)) for number in range(PER_WAY)]
+    for _ in range(2):
+        assert await asyncio.to_thread(_sink, options, topic, rows) == is_ours
+    assert ("at least once" in capfd.readouterr().err) == (not is_ours)
+    found = await place.poll("java", topic, f"{topic}-java", PER_WAY if is_ours else 2 * PER_WAY)
+    if is_ours:
+        assert unordered(found) == unordered(expected(7, 0, PER_WAY - 1, SIZE))
+    assert found["count"] == str(PER_WAY if is_ours else 2 * PER_WAY)
+    with pytest.raises(UsageError, match="delivery=at-least-once") if not is_ours else contextlib.nullcontext():
+        await asyncio.to_thread(_sink, {**options, "delivery": "exactly-once"}, topic, rows)
+    close_workers()
+
+
+def _sink(options: dict[str, str], topic: str, rows: Sequence[SinkRow]) -> bool:
+    """A task of a sink. Returns whether it sends each message once."""
+    own = TopicSinkOptions.parse(options, {}, follows=True)
+    task_worker = worker(SinkBrokers(own.name_servers))
+    queues, is_once = task_worker.ask(lambda sender: look_up(sender, own))
+    if not is_once:
+        RepeatablePart(task_worker, topic, list(queues)).send_all(rows)
+    else:
+        at = SinkPlace(topic, "app", "q", 0, 1, 0)
+        start = task_worker.ask(lambda sender: sender.begin(at, queues))
+        OncePart(task_worker, at, start).send_all(map(encode_row, rows))
+    return is_once
+
+
+def _sink_row(own: Message) -> SinkRow:
+    return SinkRow(bytes(own.body), " ".join(own.keys) or None, own.tags, sorted(own.properties.items()), own.flag)
 
 
 async def _has_two_members(broker: Broker, group: str) -> bool:

@@ -60,7 +60,7 @@ class _SinkWriter:
     def __init__(self, options: TopicSinkOptions, schema: StructType) -> None:
         self.options, self.columns = options, topic_columns(schema)
         self.brokers = SinkBrokers(options.name_servers)
-        self.queues, self.is_once = worker(self.brokers).ask(lambda sender: _look_up(sender, options))
+        self.queues, self.is_once = worker(self.brokers).ask(lambda sender: look_up(sender, options))
 
     def write_part(self, batches: Iterator[pa.RecordBatch], application: str, query: str, batch: int) -> PartSent:
         """Send what a task has. Raises NonDeterministicReplay, CheckpointLost, BrokerError, Unavailable, UsageError."""
@@ -145,7 +145,7 @@ class TopicFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
             self.sent(messages, batchId)
 
 
-async def _look_up(sender: SinkSender, options: TopicSinkOptions) -> tuple[tuple[MessageQueue, ...], bool]:
+async def look_up(sender: SinkSender, options: TopicSinkOptions) -> tuple[tuple[MessageQueue, ...], bool]:
     """Returns the topic's queues, and whether messages are sent once. Raises UsageError if they are to be and a broker
     does not know how."""
     queues = await sender.queues(options.topic)

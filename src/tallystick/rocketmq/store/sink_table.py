@@ -28,6 +28,7 @@ _LOOK_MS = 60_000  # between two looks for what has expired
 _PART_KEYS = 1024  # are looked at while the lock is held: the loop waits for it
 # A copy of a message that a consumer gave back has its properties, and is none of the sink's.
 _COPIES = (b"%RETRY%", b"%DLQ%")
+_OWN_PARTS = 3  # of an identity, at its end: others of a partition have others
 
 Key = tuple[str, str]  # topic, application
 
@@ -164,9 +165,14 @@ class SinkTable:
         """Some records of the log, which begin at ``base``."""
         if SINK_MARK not in b"".join(run.properties):
             return
+        last_numbers: dict[tuple[bytes, bytes], int] = {}  # by topic, and what the messages of a partition share
         for number, properties in enumerate(run.properties):
-            if SINK_MARK not in properties or run.topics[number].startswith(_COPIES):
-                continue
+            at = properties.find(SINK_MARK)
+            if at >= 0 and not run.topics[number].startswith(_COPIES):
+                shared = properties[at : properties.find(b"\x02", at)].rsplit(b" ", _OWN_PARTS)[0]
+                last_numbers[run.topics[number], shared] = number
+        for number in last_numbers.values():
+            properties = run.properties[number]
             try:
                 identity = identity_of(properties)
             except RemoteProtocolError:  # an original stores whatever it is sent

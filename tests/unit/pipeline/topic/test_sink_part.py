@@ -15,7 +15,7 @@ from support.waiting import until
 from tallystick.admin.topics import create_topic
 from tallystick.errors import CheckpointLost, NonDeterministicReplay, UsageError
 from tallystick.pipeline.topic import sink_part
-from tallystick.pipeline.topic.sink import SinkBrokers, _look_up
+from tallystick.pipeline.topic.sink import SinkBrokers, look_up
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
@@ -180,17 +180,17 @@ async def test_a_broker_that_does_not_know_sinks_gets_rows_at_least_once_and_it_
     async with topics(tasks.cluster.name_server) as mq:
         sender = SinkSender(mq)
         own = TopicSinkOptions.parse(options, {}, follows=True)
-        assert (await _look_up(sender, own))[1]
+        assert (await look_up(sender, own))[1]
 
         async def unaware(topic: str, brokers: Sequence[str]) -> list[str]:
             return ["original"]
 
         monkeypatch.setattr(sender, "unaware", unaware)
-        assert not (await _look_up(sender, own))[1]
+        assert not (await look_up(sender, own))[1]
         assert "tally-topic: broker original does not know" in capsys.readouterr().err
         with pytest.raises(UsageError, match="delivery=at-least-once"):
-            await _look_up(sender, TopicSinkOptions.parse({**options, "delivery": "exactly-once"}, {}, follows=True))
+            await look_up(sender, TopicSinkOptions.parse({**options, "delivery": "exactly-once"}, {}, follows=True))
         assert not (
-            await _look_up(sender, TopicSinkOptions.parse({**options, "delivery": "at-least-once"}, {}, follows=True))
+            await look_up(sender, TopicSinkOptions.parse({**options, "delivery": "at-least-once"}, {}, follows=True))
         )[1]
         assert capsys.readouterr().err == ""
