@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.following_queries import FollowingQuery, entries, values
-from support.listed_streams import NAME, ListedStream, pulsar_entry
+from support.following_queries import entries, values
+from support.listed_streams import NAME, ListedStream
 from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -23,19 +23,9 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.pipeline import listing
-from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.stream import follow
 from tallystick.pipeline.stream.spans import BEFORE_LEDGERS
 from tallystick.pipeline.trigger import TriggerLimits
-
-
-@pytest.fixture
-def query(cluster: SmallCluster) -> Any:
-    def make(**options: str) -> FollowingQuery:
-        named = {"startingOffsets": "earliest"} if "startingTimestamp" not in options else {}
-        return FollowingQuery(cluster, wanted(follows=True, **{**named, **options}))
-
-    return make
 
 
 async def test_rows_come_once_over_ledgers_and_planners(owner: ListedStream, query: Any) -> None:
@@ -414,40 +404,6 @@ async def test_a_batch_waits_for_enough_entries_or_for_long_enough(owner: Listed
     assert not await following.trigger()
     await following.decisions.freeze(following.follower)
     assert await following.until_idle() == values(0, 1, 2, 3, 4, 5)
-
-
-async def test_the_lag_is_what_a_batch_leaves(owner: ListedStream, query: Any) -> None:
-    await owner.create(entries(0, 1), entries(2, 3))
-    await owner.append(*entries(4), pulsar_entry(b"5", b"6", time_ms=3))
-    await owner.tell_lac()
-    following = query(maxOffsetsPerTrigger="1")
-    size = len(entries(0)[0])
-    for left in (5, 4, 3, 2):
-        assert await following.trigger()
-        lag = await following.decisions.lag(following.follower)
-        assert lag.rows == left and size * left <= lag.bytes <= size * (left + 1)
-        now_s = following.follower.bk.context.clock.wall_ms() / 1000
-        assert lag.seconds == pytest.approx(now_s - (1000 + 6 - left), abs=5)
-    assert await following.trigger()
-    lag = await following.decisions.lag(following.follower)
-    assert lag.rows == 2  # a batch that is read next tells how many messages an entry has
-    await following.until_idle()
-    assert await following.decisions.lag(following.follower) == Lag()
-
-
-async def test_raw_entries_do_not_say_how_old_they_are(owner: ListedStream, query: Any) -> None:
-    await owner.create([b"no message", b"x" * 10])
-    following = query(entryFormat="raw", maxOffsetsPerTrigger="1")
-    assert await following.trigger()
-    assert await following.decisions.lag(following.follower) == Lag(1, 10, None)
-
-
-async def test_an_entry_that_cannot_be_read_says_nothing_of_the_lag(owner: ListedStream, query: Any) -> None:
-    await owner.create([*entries(0), b"no message"])
-    following = query(maxOffsetsPerTrigger="1")
-    assert await following.trigger()
-    lag = await following.decisions.lag(following.follower)
-    assert (lag.rows, lag.seconds) == (1, None)
 
 
 async def test_a_first_batch_that_is_planned_again_when_there_is_more_has_nothing(
