@@ -13,7 +13,7 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test sim fuzz bench demo clean
+.PHONY: setup check quick test test-full sim fuzz bench demo clean
 
 setup: $(VENV)/.ready
 
@@ -42,6 +42,9 @@ quick: setup ## while you work, in half a minute: lint, types, import contracts,
 
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)
+
+test-full: test ## test, then the whole kill matrix (docs/kill-matrix.md): half an hour more
+	$(VENV)/bin/pytest -q tests/spark/test_kill_matrix.py --all-cells --kill-report docs/kill-matrix.md
 
 sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, streams, sinks, replication, metadata of brokers, whole brokers
 	$(VENV)/bin/tally sim run --seconds 60 $(if $(CI),--first $$($(PY) tests/support/seeds.py))

@@ -20,6 +20,11 @@ Read = Callable[..., "DataFrame"]
 Write = Callable[..., int]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cells", action="store_true", help="the whole kill matrix, not only CI's part of it")
+    parser.addoption("--kill-report", metavar="FILE", help="write the table of the kill matrix there")
+
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     without_java = pytest.mark.skip(reason="no Java on this machine: the Spark tests need Java 17 or newer")
     for item in items:
