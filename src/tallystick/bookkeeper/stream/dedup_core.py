@@ -19,11 +19,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tallystick.bookkeeper.stream.dedup_places import DedupPlaces
+from tallystick.bookkeeper.stream.producers import has_numbers
 from tallystick.bookkeeper.wire.stream_values import Position
 
 MOST_PRODUCERS = (
     10_000  # whose numbers are kept; those that were silent longest go first (brokerDeduplicationMaxNumberOfProducers)
 )
+MOST_NAME_BYTES = 768 * 1024  # of all their names, which are saved in one node: a server takes less than 1 MiB
+_NUMBER_BYTES = 16  # as it is saved, about
 PLACES_KEPT = 10_000  # of the newest entries of all producers together
 
 
@@ -76,8 +79,15 @@ class FailedNumbers:
 class DedupCore:
     """See the module. Appends of one stream are stored in the order in which they were pushed."""
 
-    def __init__(self, *, most_producers: int = MOST_PRODUCERS, places_kept: int = PLACES_KEPT) -> None:
-        self._most_producers = most_producers
+    def __init__(
+        self,
+        *,
+        most_producers: int = MOST_PRODUCERS,
+        most_name_bytes: int = MOST_NAME_BYTES,
+        places_kept: int = PLACES_KEPT,
+    ) -> None:
+        self._most_producers, self._most_name_bytes = most_producers, most_name_bytes
+        self._name_bytes = 0
         self._stored: OrderedDict[str, int] = OrderedDict()  # the highest, the producer that was silent longest first
         self._pushed: dict[str, int] = {}  # the highest that is on its way, of producers that have any
         self._places = DedupPlaces(places_kept)
@@ -89,7 +99,8 @@ class DedupCore:
 
     def restored(self, highest: Mapping[str, int]) -> None:
         """The numbers that were saved were read. Next: ``stored`` for each entry behind their position."""
-        self._stored = OrderedDict(highest)
+        self._stored = OrderedDict((producer, last) for producer, last in highest.items() if has_numbers(producer))
+        self._name_bytes = sum(map(_saved_bytes, self._stored))
         self._bound()
 
     def check(self, producer: str, sequence: int) -> AppendStatus:
@@ -120,7 +131,10 @@ class DedupCore:
 
     def stored(self, producer: str, first: int, last: int, position: Position) -> None:
         """An entry with the numbers ``first`` to ``last`` is stored. Of one entry's messages each has its index."""
-        self._stored[producer] = max(last, self._stored.get(producer, -1))
+        before = self._stored.get(producer)
+        if before is None:
+            self._name_bytes += _saved_bytes(producer)
+        self._stored[producer] = last if before is None else max(last, before)
         self._stored.move_to_end(producer)
         if self._pushed.get(producer, -1) <= last:
             self._pushed.pop(producer, None)
@@ -133,5 +147,10 @@ class DedupCore:
             self._pushed.pop(producer, None)
 
     def _bound(self) -> None:
-        while len(self._stored) > self._most_producers:
-            self._stored.popitem(last=False)
+        while len(self._stored) > self._most_producers or self._name_bytes > self._most_name_bytes:
+            producer, _ = self._stored.popitem(last=False)
+            self._name_bytes -= _saved_bytes(producer)
+
+
+def _saved_bytes(producer: str) -> int:
+    return len(producer.encode("utf-8", "surrogatepass")) + _NUMBER_BYTES

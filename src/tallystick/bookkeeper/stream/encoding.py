@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tallystick.bookkeeper.stream.late_appends import LateEntry
-from tallystick.bookkeeper.stream.producers import has_numbers
+from tallystick.bookkeeper.stream.producers import LONGEST_NAME, has_numbers
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread, compress_us
 from tallystick.bookkeeper.wire.compression import Compression
@@ -64,6 +64,8 @@ class EntryEncoder:
             raise UsageError("producer and sequence are given together, or neither is")
         if not text(producer, "producer"):
             raise UsageError("a producer needs a name")
+        if len(producer) > LONGEST_NAME:
+            raise UsageError(f"the name of a producer has {LONGEST_NAME} characters at most", characters=len(producer))
         if not has_numbers(producer):
             raise UsageError("owners and sinks have such names: nobody knows their numbers again", producer=producer)
         return producer, whole(sequence, "sequence", most=MAX_INT64 - count + 1)

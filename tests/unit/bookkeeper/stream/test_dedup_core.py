@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.stream.dedup_core import MOST_PRODUCERS, AppendStatus, DedupCore, FailedNumbers
+from tallystick.bookkeeper.stream.producers import LONGEST_NAME
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 
 
@@ -166,3 +167,16 @@ def test_failed_numbers_of_many_producers_are_bounded() -> None:
     for number in range(MOST_PRODUCERS + 1):
         failed.failed(f"p{number}", 1, 1)
     assert failed.lowest("p0") is None and failed.lowest("p1") == 1
+
+
+def test_names_are_bounded_and_the_producer_that_was_silent_longest_goes_first() -> None:
+    """All are saved in one node, which a server refuses that has a MiB."""
+    core = DedupCore(most_name_bytes=100)
+    for number, producer in enumerate(("a" * 20, "b" * 20, "a" * 20, "ä" * 10)):  # with their numbers 36 bytes each
+        core.stored(producer, number, number, Position(1, number))
+    assert core.highest == {"a" * 20: 2, "ä" * 10: 3}
+    core.restored({"c" * 20: 1, "d" * 20: 2, "e" * 20: 3, "x" * (LONGEST_NAME + 1): 4})
+    assert core.highest == {"d" * 20: 2, "e" * 20: 3}
+    core.stored("d" * 20, 5, 5, Position(1, 9))
+    core.stored("f" * 20, 6, 6, Position(1, 10))
+    assert core.highest == {"d" * 20: 5, "f" * 20: 6}

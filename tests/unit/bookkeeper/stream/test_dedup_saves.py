@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,10 +18,9 @@ from tallystick.bookkeeper.stream.cursor_store import CursorStore
 from tallystick.bookkeeper.stream.dedup_core import DedupCore
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
 from tallystick.bookkeeper.wire.stream_values import EARLIEST
-from tallystick.errors import (
-    MetadataUnavailable,
-)
+from tallystick.errors import MetadataUnavailable, UsageError
 
 NAME = "t/n/persistent/topic"
 SMALL = StreamSettings(ensemble=3, max_entries_per_ledger=3)
@@ -216,3 +216,31 @@ async def test_the_numbers_of_all_that_counts_as_saved_are_saved(
     async with cluster.client(2).open_stream(NAME, takeover=True) as again:
         await again.append(b"1", producer="p", sequence=1)
     assert await messages(bk) == [b"0", b"1"]
+
+
+async def test_the_numbers_of_producers_with_very_long_names_hold_nothing_up(cluster: SmallCluster) -> None:
+    """Nothing could be trimmed any more, as they were longer than an entry, and with the node that had them as the
+    owner closed nobody could number appends again."""
+    settings = replace(SMALL, max_entries_per_ledger=300, retention_s=0, retention_bytes=0)
+    bk = cluster.client(1, StreamClientSettings(dedup_interval_entries=10_000))
+    raw = await bk.open_stream(NAME, settings=replace(settings, entry_format="raw"))
+    for number in range(6):  # as a broker of Pulsar stores them
+        await raw.append(
+            encode_entry([OutMessage(b"x")], producer=f"{number}" * 1_000_000, sequence=0, publish_time_ms=1)
+        )
+    await raw.close()
+    async with bk.open_stream(NAME, settings=settings) as stream:
+        with pytest.raises(UsageError, match="1024 characters at most"):
+            await stream.append(b"x", producer="p" * 1025, sequence=0)
+        for number in range(900):
+            await stream.append(b"x", producer=f"{number:01024}", sequence=0)
+        await asyncio.sleep(1)
+        await stream.trim()
+        assert (await stream.append(b"y", producer=f"{899:01024}", sequence=0)).entry >= 0
+    node = await bk.stream_context.catalog.store.get(bk.stream_context.catalog.paths.cursor(NAME, "pulsar.dedup"))
+    assert node is not None and 500_000 < len(node.data) < 1_000_000
+    async with bk.open_stream(NAME, settings=settings) as stream:
+        repeated = await stream.append(b"y", producer=f"{899:01024}", sequence=0)
+        assert repeated == EARLIEST, "it is stored, and nobody knows where"
+        assert (await stream.append(b"y", producer="new", sequence=0)).entry >= 0
+    assert "numbers not saved" not in cluster.kinds()
