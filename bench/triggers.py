@@ -49,6 +49,8 @@ from tallystick.rocketmq.wire.values import MessageQueue
 FOLDER, TOPIC = "bench/triggers/persistent", "wide"
 AT_ONCE = 100  # streams that are opened together
 SEEN_S = 0.3  # after which an idle owner has told of its last entry
+# From there on each trigger has what is new: a query that begins at the latest has an empty first batch.
+FIRST = {"startingOffsets": "earliest"}
 PAYLOAD = b"x" * 100
 
 Planner = QueryPlanner[Any, Any, Any]
@@ -97,20 +99,20 @@ async def _all(state: DevState, size: Size) -> list[Triggers]:
         name = f"{FOLDER}/long"
         await list_closed(bk, name, size.ledgers)
         async with bk.open_stream(name) as stream:
-            options = {"uri": state.uri, "subscribe": name}
+            options = {**FIRST, "uri": state.uri, "subscribe": name}
             planner = stream_planner(StreamSourceOptions.parse(options, {}, follows=True))
             title = f"a stream with {size.ledgers:,} ledgers"
             results.append(await _triggers(title, planner, lambda: stream.append(PAYLOAD), size))
         async with bk.create_ledger(3, write_quorum=2, ack_quorum=2) as writer:
-            options = {"uri": state.uri, "ledgers": str(writer.id)}
+            options = {**FIRST, "uri": state.uri, "ledgers": str(writer.id)}
             named = ledger_planner(LedgerOptions.parse(options, {}, follows=True))
             results.append(await _triggers("a ledger", named, lambda: writer.append(PAYLOAD), size))
-            every = ledger_planner(LedgerOptions.parse({"uri": state.uri}, {}, follows=True))
+            every = ledger_planner(LedgerOptions.parse({**FIRST, "uri": state.uri}, {}, follows=True))
             title = f"all ledgers, of {size.ledgers:,} one open"
             results.append(await _triggers(title, every, lambda: writer.append(PAYLOAD), size))
     for count in size.streams:
         async with tallystick.connect(state.uri) as bk, _streams(bk, count) as opened:
-            options = {"uri": state.uri, "subscribePattern": f"{FOLDER}/of-{count}-.*"}
+            options = {**FIRST, "uri": state.uri, "subscribePattern": f"{FOLDER}/of-{count}-.*"}
             planner = stream_planner(StreamSourceOptions.parse(options, {}, follows=True))
             title, add = f"streams: {count:,}", partial(opened[0].append, PAYLOAD)
             results.append(await _triggers(title, planner, add, size))
@@ -124,7 +126,7 @@ async def _topic(name_server: str, size: Size) -> Triggers:
     async with tallystick.topics(name_server) as mq:
         producer = mq.producer("bench")
         queue = MessageQueue(TOPIC, at.broker, size.queues // 2)
-        options = {"nameServer": name_server, "subscribe": TOPIC}
+        options = {**FIRST, "nameServer": name_server, "subscribe": TOPIC}
         planner = topic_planner(TopicOptions.parse(options, {}, follows=True))
         title = f"a topic with {size.queues:,} queues"
         return await _triggers(title, planner, lambda: producer.send(TOPIC, PAYLOAD, queue=queue), size)
