@@ -57,13 +57,12 @@ SINK_MUTANTS = (
         "if each.ledger < 0]",
         "",
     ),
-    _planted(
-        "the last entry of a ledger is not copied (K1)",
+    _seldom(
+        "the last entry of a ledger is not copied (K1)",  # of several: a copy is seldom made, and of one mostly
         "sink.py",
         "reader.read(0, written.entries - 1):",
         "reader.read(0, max(0, written.entries - 2)):",
-        "K1",
-        16,
+        "test_sink.py::test_applications_write_one_stream_side_by_side",
     ),
     _seldom(
         "ledgers are listed as they were given (S4)",  # readers of the list sort them

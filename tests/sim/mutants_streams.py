@@ -261,7 +261,7 @@ STREAM_MUTANTS = (
         ("        await self._reading.set(place.position)\n        await self._save()\n"),
         "        await self._reading.set(place.position)\n",
         "S6",
-        68,
+        515,
     ),
     _planted(
         "of a batch only the first number is known (S1)",
@@ -269,7 +269,7 @@ STREAM_MUTANTS = (
         "core.stored(opened.producer, opened.sequence, opened.last_sequence, position)",
         "core.stored(opened.producer, opened.sequence, opened.sequence, position)",
         "S1",
-        706,
+        233,
     ),
     _planted(
         "a deletion condemns nothing (S4)",
@@ -331,7 +331,7 @@ STREAM_MUTANTS = (
         "int(settings.ttl_s * 1000)",
         "int(settings.ttl_s)",
         "S7",
-        10,
+        515,
     ),
     _planted(
         "a backlog that exceeds its quota is evicted whole (S7)",
@@ -339,7 +339,7 @@ STREAM_MUTANTS = (
         "settings.backlog_quota_bytes * EVICTED_TO // 100",
         "0",
         "S7",
-        47,
+        141,
     ),
     _planted(
         "a message whose last chunk is missing is there (S5)",
