@@ -62,25 +62,18 @@ def test_a_path_and_a_development_cluster(
     assert "did you mean ledgers?" in text
 
 
-@pytest.mark.parametrize("name", ["tally-ledger", "tally-topic"])
-def test_writing_says_what_to_do_instead(
-    spark: SparkSession, uri: str, name_server: str, name: str, tmp_path: Path
-) -> None:
-    options = {
-        "tally-ledger": {"uri": uri},
-        "tally-topic": {"nameServer": name_server, "subscribe": "T"},
-    }[name]
+def test_writing_ledgers_says_what_to_do_instead(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     rows = spark.range(3)
     rate: Any = spark.readStream.format("rate").load()
 
     def run() -> None:
-        writer = rate.writeStream.format(name).options(**options).option("checkpointLocation", str(tmp_path))
+        writer = rate.writeStream.format("tally-ledger").option("uri", uri).option("checkpointLocation", str(tmp_path))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     for mode in ("append", "overwrite"):
-        text = failure_of(lambda mode=mode: rows.write.format(name).options(**options).mode(mode).save())  # type: ignore[misc]
-        assert f"[TALLY-USAGE-ERROR] {name} cannot be written by Spark" in text
-    assert f"{name} cannot be written by Spark" in failure_of(run)
+        text = failure_of(lambda mode=mode: rows.write.format("tally-ledger").option("uri", uri).mode(mode).save())  # type: ignore[misc]
+        assert "[TALLY-USAGE-ERROR] tally-ledger cannot be written by Spark" in text
+    assert "tally-ledger cannot be written by Spark" in failure_of(run)
 
 
 PROGRAM = """
