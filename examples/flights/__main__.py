@@ -24,7 +24,6 @@ from examples.flights.stream_story import DELAYS, StreamRun, StreamStory
 from examples.flights.topic_story import QUEUES, TOPIC, TopicRun, TopicStory
 from examples.flights.writer import STREAM
 from tallystick.errors import TallyError
-from tallystick.rocketmq.store.settings import StoreSettings
 
 ALL_ROWS = 336_776
 BOOKIES, BROKERS = 4, "1+1"  # a master, and a slave for whom it waits
@@ -32,6 +31,7 @@ MARK = ".flights"  # in a folder that this program made and may empty
 # Two copies of each row and of its delay in journals and entry logs, two in brokers' logs, three tables, and what Spark
 # keeps of the batches; files are made in large steps.
 ROW_BYTES, SPARE_BYTES = 4_500, 500_000_000
+DELETING_PERCENT = 85  # above it brokers delete messages of any age
 SECONDS = 20  # writers and senders are paced to take about this long, if their faults do not hold them longer
 
 
@@ -56,7 +56,7 @@ def check_space(folder: Path, rows: int) -> None:
             f"{folder} needs {needed / 1e6:,.0f} MB, and its disk has {disk.free / 1e6:,.0f} MB left: "
             "name another --out, or fewer --rows"
         )
-    percent, most = (disk.used + needed) / (disk.used + disk.free) * 100, StoreSettings().disk_clean_ratio
+    percent, most = (disk.used + needed) / (disk.used + disk.free) * 100, DELETING_PERCENT
     if percent > most:
         raise SystemExit(
             f"{folder} needs {needed / 1e6:,.0f} MB, and its disk would be {percent:.1f} % full: above {most} % "
