@@ -19,6 +19,7 @@ from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.errors import StreamFenced
+from tallystick.pipeline import tasks
 from tallystick.pipeline.stream import sink
 from tallystick.pipeline.stream.sink import StreamBatchWriter, StreamFollowingWriter
 from tallystick.pipeline.stream.sink_options import SinkOptions
@@ -273,7 +274,8 @@ def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
     writers: list[StreamFollowingWriter] = []
     parts: list[list[WriterCommitMessage | None]] = []
     for run in ("first", "second"):
-        monkeypatch.setattr(sink, "_task", partial(FirstTask, run))
+        for module in (sink, tasks):
+            monkeypatch.setattr(module, "this_task", partial(FirstTask, run))
         writers.append(StreamFollowingWriter(options, VALUE))
         parts.append([writers[-1].write(iter([rows]))])
     with pytest.raises(StreamFenced, match="run second goes on"):
@@ -287,7 +289,8 @@ def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
 def test_a_version_that_is_left_out_is_said(
     bk: sync.BookKeeper, uri: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sink, "_task", partial(FirstTask, "no query"))
+    for module in (sink, tasks):
+        monkeypatch.setattr(module, "this_task", partial(FirstTask, "no query"))
     for version in (4, 5, 4, 5):
         options = SinkOptions.parse(
             {"uri": uri, "stream": name, "txnappid": "app", "txnversion": str(version)}, {}, follows=False
