@@ -63,14 +63,9 @@ def ingest(
     """
     from tallystick import spark as tally_spark
     from tallystick.cli import output
-    from tallystick.errors import UsageError
     from tallystick.runtime.extras import require
 
-    options: dict[str, str] = {"path": source} if uri is None else {"path": source, "uri": uri}
-    for name, value in pairs("--option", "name=value", option).items():
-        if name.lower() in options:
-            raise UsageError(f"SOURCE and --uri say this already: leave out --option {name}", given=value)
-        options[name] = value
+    options = _source_options(source, uri, option)
     settings = tally_spark.IngestSettings(
         schema=schema,
         value_schema=value_schema,
@@ -100,6 +95,17 @@ def ingest(
     finally:
         started.stop()
         _tell(started, json=json)
+
+
+def _source_options(source: str, uri: str | None, more: tuple[str, ...]) -> dict[str, str]:
+    from tallystick.errors import UsageError
+
+    options = {"path": source} if uri is None else {"path": source, "uri": uri}
+    for name, value in pairs("--option", "name=value", more).items():
+        if name.lower() in options:
+            raise UsageError(f"SOURCE and --uri say this already: leave out --option {name}", given=value)
+        options[name] = value
+    return options
 
 
 def _check_source(format_: str, options: dict[str, str]) -> None:

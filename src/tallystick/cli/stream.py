@@ -145,8 +145,8 @@ def trim(
     if json:
         output.json_line({"stream": name, "deleted_ledgers": dropped})
     else:
-        told = f"{output.quantity(len(dropped), 'ledger', 'ledgers')} deleted"
-        print(f"stream {name}: {told}{f', up to ledger {dropped[-1]}' if dropped else ''}")
+        total = f"{output.quantity(len(dropped), 'ledger', 'ledgers')} deleted"
+        print(f"stream {name}: {total}{f', up to ledger {dropped[-1]}' if dropped else ''}")
 
 
 @app.command

@@ -20,6 +20,8 @@ CUTTING = {
 }
 # What only one kind of query has.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+# Who writes: a batch, or a streaming query.
+OF_BATCH, OF_QUERY = ("txnAppId", "txnVersion"), ("application",)
 TRIGGERING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIGITS = re.compile(r"\d{1,40}", re.ASCII)  # Python refuses thousands of them in words of its own
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)
@@ -118,13 +120,23 @@ class OptionValues:
         return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1), most)
 
     def refuse_of_other_kind(
-        self, batch_only: Sequence[str], following_only: Sequence[str], *, follows: bool | None
+        self,
+        batch_only: Sequence[str],
+        following_only: Sequence[str],
+        *,
+        follows: bool | None,
+        kinds: tuple[str, str] = ("spark.read", "spark.readStream"),
     ) -> None:
-        """Raises UsageError for an option that only the other kind of query has; None of neither."""
+        """Raises UsageError for an option that only the other one of the ``kinds`` has, a batch or a streaming query;
+        None of neither."""
         if follows is not None:
             for name in batch_only if follows else following_only:
                 if name in self:
-                    raise UsageError(f"{name} is an option of spark.{'read' if follows else 'readStream'}")
+                    raise UsageError(f"{name} is an option of {kinds[0] if follows else kinds[1]}")
+
+    def refuse_of_other_writer(self, *, follows: bool) -> None:
+        """Raises UsageError for an option that says who writes where the other kind of query does."""
+        self.refuse_of_other_kind(OF_BATCH, OF_QUERY, follows=follows, kinds=("df.write", "df.writeStream"))
 
     def only_one(self, names: Sequence[str], what: str) -> str:
         """Returns which of some options is given. Raises UsageError unless it is one."""

@@ -34,10 +34,10 @@ class LedgerBound:
         if not word or word in WORDS:
             return cls(option, WORDS.get(word, LATEST))
         try:
-            named = {_whole(int(ledger)): _entry(entry) for ledger, entry in json.loads(text).items()}
+            entries = {_whole(int(ledger)): _entry(entry) for ledger, entry in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
-        return cls(option, EARLIEST, named)
+        return cls(option, EARLIEST, entries)
 
     @property
     def is_moving(self) -> bool:

@@ -20,7 +20,7 @@ from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
 from tallystick.pipeline.ledger.schema import FORMAT
-from tallystick.pipeline.ledger.survey import AT_ONCE, TOGETHER, known_of, matching_ledgers
+from tallystick.pipeline.ledger.survey import AT_ONCE, TOGETHER, matching_ledgers, state_of
 from tallystick.pipeline.listing import Listing
 from tallystick.pipeline.notes import note
 from tallystick.runtime.tasks import together
@@ -78,21 +78,21 @@ class LedgerFollower:
         """Returns how far each ledger can be read; those that are not there (any more) are left out, and other ledgers
         are followed no more. Raises Unauthorized, MetadataError, Unavailable and its kinds; ``is_patient``: the latter
         only when the end of a ledger was not known for a while."""
-        wanted = set(ledgers)
-        for ledger in [ledger for ledger in self._open if ledger not in wanted]:
+        ids = set(ledgers)
+        for ledger in [ledger for ledger in self._open if ledger not in ids]:
             await self._leave(ledger)
-        self._ends = {ledger: end for ledger, end in self._ends.items() if ledger in wanted}
+        self._ends = {ledger: end for ledger, end in self._ends.items() if ledger in ids}
         unknown = [ledger for ledger in ledgers if ledger not in self._ends]
         now = self.bk.context.clock.now()
         for ledger, node in (await self._nodes(unknown)).items():
-            known = known_of(self.options, ledger, node)
-            if isinstance(known, LedgerExtent):
-                self._ends[ledger] = LedgerEnd(known, is_closed=True)
+            state = state_of(self.options, ledger, node)
+            if isinstance(state, LedgerExtent):
+                self._ends[ledger] = LedgerEnd(state, is_closed=True)
             else:  # the bookies are asked how far it is confirmed; until they respond it is there, and empty
                 self._open[ledger] = _Open(now)
-                self._ends[ledger] = LedgerEnd(LedgerExtent(ledger, known.value, NO_ENTRY, 0), is_closed=False)
+                self._ends[ledger] = LedgerEnd(LedgerExtent(ledger, state.value, NO_ENTRY, 0), is_closed=False)
         await together((self._refresh(*each, is_patient=is_patient) for each in tuple(self._open.items())), AT_ONCE)
-        return {ledger: self._ends[ledger] for ledger in sorted(wanted) if ledger in self._ends}
+        return {ledger: self._ends[ledger] for ledger in sorted(ids) if ledger in self._ends}
 
     async def entry_bytes(self, end: LedgerEnd, first: EntryId) -> int:
         """Returns about how many payload bytes an entry from ``first`` to an end has, at least 1."""
@@ -104,20 +104,20 @@ class LedgerFollower:
             return max(-(-size // (end.entry - first)), 1)
         return 1
 
-    async def extents(self, wanted: Mapping[LedgerId, tuple[EntryId, EntryId | None]]) -> list[LedgerExtent]:
+    async def extents(self, ranges: Mapping[LedgerId, tuple[EntryId, EntryId | None]]) -> list[LedgerExtent]:
         """Returns the entries from the first to before the second of some ledgers, as they are stored now; None is the
         end of a closed one. Those that are not there any more are left out. Raises as reading does."""
         extents = []
-        for ledger, node in (await self._nodes(list(wanted))).items():
-            known, (first, end) = known_of(self.options, ledger, node), wanted[ledger]
-            if isinstance(known, LedgerExtent):
-                end = known.last + 1 if end is None else end
-                if (first, end) == (0, known.last + 1):
-                    extents.append(known)
+        for ledger, node in (await self._nodes(list(ranges))).items():
+            state, (first, end) = state_of(self.options, ledger, node), ranges[ledger]
+            if isinstance(state, LedgerExtent):
+                end = state.last + 1 if end is None else end
+                if (first, end) == (0, state.last + 1):
+                    extents.append(state)
                     continue
-                metadata = known.metadata
+                metadata = state.metadata
             elif end is not None:
-                metadata = known.value
+                metadata = state.value
             else:
                 raise Unavailable("the metadata do not say yet that this ledger is closed: try again", ledger=ledger)
             size = await size_of(self.bk.context.bookies, ledger, metadata, first, end - 1) if first < end else 0

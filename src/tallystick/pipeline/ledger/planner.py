@@ -65,9 +65,9 @@ class LedgerDecisions:
         }
         if not counts:
             return Lag()
-        asked = most_behind(counts)
-        questions = (follower.entry_bytes(heads[ledger], self._ends[ledger]) for ledger in asked)
-        sizes = dict(zip(asked, await together(questions), strict=True))
+        samples = most_behind(counts)
+        questions = (follower.entry_bytes(heads[ledger], self._ends[ledger]) for ledger in samples)
+        sizes = dict(zip(samples, await together(questions), strict=True))
         usual = mean(sizes.values())
         size = sum(count * sizes.get(ledger, usual) for ledger, count in counts.items())
         return Lag(sum(counts.values()), size, seconds=None)
@@ -92,11 +92,11 @@ class LedgerDecisions:
         """Returns where the batch that begins at ``positions`` ends. Raises NoSuchLedger and NoSuchEntry for what is
         lost, unless the options say to go on."""
         # A ledger that the options do not name any more is left out.
-        wanted = {ledger: at for ledger, at in positions.next.items() if ledger in self.options.selection}
-        heads = await self._look(follower, positions, wanted)
-        for ledger in sorted(wanted.keys() - heads.keys()):
+        places = {ledger: at for ledger, at in positions.next.items() if ledger in self.options.selection}
+        heads = await self._look(follower, positions, places)
+        for ledger in sorted(places.keys() - heads.keys()):
             self._lost(NoSuchLedger("a ledger that the query reads is deleted", ledger=ledger))
-        starts = {ledger: self._resumed(at, heads[ledger]) for ledger, at in wanted.items() if ledger in heads}
+        starts = {ledger: self._resumed(at, heads[ledger]) for ledger, at in places.items() if ledger in heads}
         new = {ledger: 0 for ledger in heads if ledger not in starts and not positions.has_read(ledger)}
         behind = [ledger for ledger, at in starts.items() if at < heads[ledger].entry]
         count = sum(heads[ledger].entry - starts[ledger] for ledger in behind)
@@ -123,14 +123,14 @@ class LedgerDecisions:
         self, follower: LedgerFollower, starts: LedgerPositions, ends: LedgerPositions
     ) -> list[LedgerPartition]:
         """Returns the partitions of a batch, which hang on its two ends alone. Raises as ``latest``."""
-        wanted: dict[LedgerId, tuple[EntryId, EntryId | None]] = {}
+        ranges: dict[LedgerId, tuple[EntryId, EntryId | None]] = {}
         for ledger, first in starts.next.items():  # one that is new is not read yet
             if ends.has_read(ledger):
-                wanted[ledger] = (first, None)
+                ranges[ledger] = (first, None)
             elif first < ends.next.get(ledger, first):
-                wanted[ledger] = (first, ends.next[ledger])
-        extents = await follower.extents(dict(sorted(wanted.items())))
-        for ledger in sorted(wanted.keys() - {extent.ledger for extent in extents}):
+                ranges[ledger] = (first, ends.next[ledger])
+        extents = await follower.extents(dict(sorted(ranges.items())))
+        for ledger in sorted(ranges.keys() - {extent.ledger for extent in extents}):
             self._lost(NoSuchLedger("a ledger that the query reads is deleted", ledger=ledger))
         return plan(
             extents,
@@ -141,12 +141,12 @@ class LedgerDecisions:
         )
 
     async def _look(
-        self, follower: LedgerFollower, positions: LedgerPositions, wanted: Mapping[LedgerId, EntryId]
+        self, follower: LedgerFollower, positions: LedgerPositions, places: Mapping[LedgerId, EntryId]
     ) -> Mapping[LedgerId, LedgerEnd]:
         if self._is_frozen and self._heads is not None:
             return self._heads
         there = self._unread_of(await follower.ledgers(), positions)
-        self._heads = await follower.ends(sorted({*there, *wanted}), is_patient=True)
+        self._heads = await follower.ends(sorted({*there, *places}), is_patient=True)
         if self.options.fail_on_data_loss:
             self._require_named(self._heads, positions)
         return self._heads

@@ -116,11 +116,11 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     extents: dict[LedgerId, LedgerExtent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
     for ledger, node in nodes.items():
-        known = known_of(options, ledger, node)
-        if isinstance(known, LedgerExtent):
-            extents[ledger] = known
+        state = state_of(options, ledger, node)
+        if isinstance(state, LedgerExtent):
+            extents[ledger] = state
         else:
-            still_open[ledger] = known
+            still_open[ledger] = state
     gate = asyncio.Semaphore(AT_ONCE)
     outcomes = await asyncio.gather(
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
@@ -133,7 +133,7 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     return [extents[ledger] for ledger in ledgers if ledger in extents]
 
 
-def known_of(options: LedgerOptions, ledger: LedgerId, node: Znode) -> LedgerExtent | Versioned[LedgerMetadata]:
+def state_of(options: LedgerOptions, ledger: LedgerId, node: Znode) -> LedgerExtent | Versioned[LedgerMetadata]:
     """Returns a closed ledger, or the metadata of an open one. Raises Unauthorized, MetadataError."""
     password = options.password_of(ledger)
     if (end := closed_end(node.data)) is not None:

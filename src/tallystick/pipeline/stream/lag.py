@@ -40,8 +40,8 @@ async def lag_of(bk: BookKeeper, positions: Positions, extents: Mapping[str, Str
     counts = {stream: sum(piece.entries for piece in pieces) for stream, pieces in behind.items() if pieces}
     if not counts:
         return Lag()
-    asked = {stream: Position(behind[stream][0].ledger, behind[stream][0].first) for stream in most_behind(counts)}
-    following = await _next_entries(bk, asked, is_raw=is_raw)
+    places = {stream: Position(behind[stream][0].ledger, behind[stream][0].first) for stream in most_behind(counts)}
+    following = await _next_entries(bk, places, is_raw=is_raw)
     usual = _Next(mean(each.size for each in following.values()), mean(each.rows for each in following.values()))
     rows = size = 0
     for stream, count in counts.items():
@@ -53,12 +53,12 @@ async def lag_of(bk: BookKeeper, positions: Positions, extents: Mapping[str, Str
     return Lag(rows, size, age_s(times, bk.context.clock.wall_ms()))
 
 
-async def _next_entries(bk: BookKeeper, asked: Positions, *, is_raw: bool) -> dict[str, _Next]:
+async def _next_entries(bk: BookKeeper, places: Positions, *, is_raw: bool) -> dict[str, _Next]:
     """Returns the entries at some positions, those that can be read."""
-    ledgers = await stored_ledgers(bk, sorted({at.ledger for at in asked.values()}))
-    asked = {stream: at for stream, at in asked.items() if at.ledger in ledgers}
-    entries = await together(_next_entry(bk, ledgers[at.ledger].metadata, at, is_raw=is_raw) for at in asked.values())
-    return {stream: each for stream, each in zip(asked, entries, strict=True) if each is not None}
+    ledgers = await stored_ledgers(bk, sorted({at.ledger for at in places.values()}))
+    places = {stream: at for stream, at in places.items() if at.ledger in ledgers}
+    entries = await together(_next_entry(bk, ledgers[at.ledger].metadata, at, is_raw=is_raw) for at in places.values())
+    return {stream: each for stream, each in zip(places, entries, strict=True) if each is not None}
 
 
 async def _next_entry(bk: BookKeeper, metadata: LedgerMetadata, at: Position, *, is_raw: bool) -> _Next | None:

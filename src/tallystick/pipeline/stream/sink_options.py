@@ -14,7 +14,7 @@ from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import OptionValues
+from tallystick.pipeline.option_values import OF_BATCH, OptionValues
 
 SINK_OPTIONS = {
     "path": "what save(path) and start(path) say: the stream",
@@ -36,7 +36,6 @@ SINK_OPTIONS = {
     "retentionBytes": "delete ledgers that no cursor needs when those behind them have so many bytes (default: never)",
     "checkpointLocation": "Spark's own",
 }
-STREAMING_ONLY, BATCH_ONLY = ("application",), ("txnAppId", "txnVersion")
 COMPRESSIONS = ("none", *[each.name.lower() for each in Compression if each is not Compression.NONE])
 
 
@@ -60,12 +59,10 @@ class SinkOptions:
         batch. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, SINK_OPTIONS).with_path("stream")
-        for name in BATCH_ONLY if follows else STREAMING_ONLY:
-            if name in values:
-                raise UsageError(f"{name} is an option of df.{'write' if follows else 'writeStream'}")
+        values.refuse_of_other_writer(follows=follows)
         if "stream" not in values:
             raise UsageError("give the option stream: which stream is to be written")
-        if not follows and not all(name in values for name in BATCH_ONLY):
+        if not follows and not all(name in values for name in OF_BATCH):
             raise UsageError(
                 "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
                 "task or a job that is repeated stores it once"

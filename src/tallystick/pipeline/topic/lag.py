@@ -28,9 +28,9 @@ async def lag_of(follower: TopicFollower, ranges: Sequence[QueueRange]) -> Lag:
     if not ranges:
         return Lag()
     counts = {number: range_.count for number, range_ in enumerate(ranges)}
-    asked = most_behind(counts)
-    messages = await together(_next_message(follower, ranges[number]) for number in asked)
-    following = {number: each for number, each in zip(asked, messages, strict=True) if each is not None}
+    samples = most_behind(counts)
+    messages = await together(_next_message(follower, ranges[number]) for number in samples)
+    following = {number: each for number, each in zip(samples, messages, strict=True) if each is not None}
     usual = mean(each.size for each in following.values())
     size = sum(count * (following[number].size if number in following else usual) for number, count in counts.items())
     age = age_s((each.time_ms for each in following.values()), follower.clock.wall_ms())

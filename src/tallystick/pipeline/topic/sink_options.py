@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tallystick.admin.dev_lookup import find_name_server
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import OptionValues
+from tallystick.pipeline.option_values import OF_BATCH, OptionValues
 from tallystick.pipeline.topic.options import OPTIONS, name_servers_of
 from tallystick.rocketmq.client.arguments import check_topic
 
@@ -32,7 +32,6 @@ SINK_OPTIONS = {
     "was called)",
     "checkpointLocation": "Spark's own",
 }
-STREAMING_ONLY, BATCH_ONLY = ("application",), ("txnAppId", "txnVersion")
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,13 @@ class TopicSinkOptions:
         """From Spark's options. ``environment``: None is the process's. ``follows``: of a streaming query, or of a
         batch. Raises UsageError."""
         values = OptionValues(options, SINK_OPTIONS).with_path("topic")
-        for name in BATCH_ONLY if follows else STREAMING_ONLY:
-            if name in values:
-                raise UsageError(f"{name} is an option of df.{'write' if follows else 'writeStream'}")
+        values.refuse_of_other_writer(follows=follows)
         if "topic" not in values:
             raise UsageError("give the option topic: which topic is to be written")
         topic = values.text("topic")
         check_topic(topic)
         delivery = values.choice("delivery", (ONCE, AT_LEAST_ONCE)) if "delivery" in values else None
-        if not follows and delivery != AT_LEAST_ONCE and not all(name in values for name in BATCH_ONLY):
+        if not follows and delivery != AT_LEAST_ONCE and not all(name in values for name in OF_BATCH):
             raise UsageError(
                 "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
                 "task or a job that is repeated sends it once. Without them give delivery=at-least-once"

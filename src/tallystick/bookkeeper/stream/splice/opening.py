@@ -46,12 +46,12 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
         require_same_query(record, ticket.query, application, stream)
         if ticket.run in record.before:
             require_same_run(record, ticket.run, application, stream)
-        wanted = with_record(info, application, record.begun(ticket.run))
+        next_info = with_record(info, application, record.begun(ticket.run))
         if record_of(info, application) is None:
-            await require_short(context, stream, wanted)
-        if wanted == stored.value:
+            await require_short(context, stream, next_info)
+        if next_info == stored.value:
             return StreamSink(context, ticket, record.batch, stored.creation)
-        if await _stored(context, stream, wanted, stored):
+        if await _stored(context, stream, next_info, stored):
             context.context.events.emit("sink opened", stream=stream, application=application, run=ticket.run)
             return StreamSink(context, ticket, record.batch, stored.creation)
 

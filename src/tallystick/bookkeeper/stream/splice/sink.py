@@ -89,18 +89,20 @@ class StreamSink:
         if len({each.ledger for each in written}) < len(written):
             raise UsageError("a ledger is committed twice in one batch", stream=self.stream, ledgers=written)
         ticket = self.ticket
-        wanted = Batch(ticket.application, ticket.query, ticket.run, number, written, optional(offsets, int, "offsets"))
+        new_batch = Batch(
+            ticket.application, ticket.query, ticket.run, number, written, optional(offsets, int, "offsets")
+        )
         while True:
             stored = await self._read()
-            if is_stored(stored.value, wanted, self.stream):
+            if is_stored(stored.value, new_batch, self.stream):
                 self._batch = max(self._batch, number)
-                return _found(stored.value, wanted)
-            for each in wanted.ledgers:
+                return _found(stored.value, new_batch)
+            for each in new_batch.ledgers:
                 await self._require_closed(each)
-            wanted = await self._above_the_last(stored.value, wanted)
-            if await self._splice(stored, wanted):
+            new_batch = await self._above_the_last(stored.value, new_batch)
+            if await self._splice(stored, new_batch):
                 self._batch = number
-                return Committed(tuple(sorted(each.ledger for each in wanted.ledgers)), was_stored=False)
+                return Committed(tuple(sorted(each.ledger for each in new_batch.ledgers)), was_stored=False)
 
     async def sweep(self) -> list[LedgerId]:
         """Delete what no commit can list any more, of whatever application. Returns it. Raises as ``commit``."""
