@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SETTING = "spark.tallystick.stages"
 _PATIENCE_S = 10.0  # Spark's own list of stages lags
 _TIMEOUT_S = 20.0
+_QUESTION_S = 2.0  # who connects asks at once
+AT_ONCE = 64  # are answered; others wait in the kernel's queue
 _LONGEST = 200
 INSTEAD = (
     "give the option partitions, the number of the frame's partitions, or call tallystick.spark.register in the "
@@ -39,18 +41,31 @@ class StageService:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._token, self._tracker = secrets.token_hex(16), context.statusTracker()
         self._counts: dict[int, int] = {}
+        self._places = threading.BoundedSemaphore(AT_ONCE)
         self._listener = socket.create_server((conf.get("spark.driver.bindAddress") or host, 0))
         self.place = f"{host}|{self._listener.getsockname()[1]}|{self._token}"
         threading.Thread(target=self._serve, name="tally-stages", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
-            connection, _ = self._listener.accept()
+            self._places.acquire()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # it went already, or the process has no handle left just now
+                self._places.release()
+                time.sleep(0.1)
+                continue
             threading.Thread(target=self._answer, args=(connection,), name="tally-stage", daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
+        try:
+            self._converse(connection)
+        finally:
+            self._places.release()
+
+    def _converse(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
-            connection.settimeout(_TIMEOUT_S)
+            connection.settimeout(_QUESTION_S)
             question = connection.makefile("rb").readline(_LONGEST)
             token, _, stage = question.decode("ascii", "replace").strip().partition(" ")
             if hmac.compare_digest(token.encode(), self._token.encode()) and stage.isdecimal():

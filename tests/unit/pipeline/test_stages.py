@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -78,3 +80,16 @@ def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.M
 def test_a_service_says_where_it_is() -> None:
     host, port, token = StageService(cast("Any", Session())).place.split("|")
     assert host == "127.0.0.1" and int(port) and len(token) == 32
+
+
+def test_strangers_who_say_nothing_cost_few_threads_and_keep_no_task_waiting(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = session.settings[SETTING]
+    host, port, _ = place.split("|")
+    before = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * stages.AT_ONCE):  # no more than wait in the kernel's queue
+            stack.enter_context(socket.create_connection((host, int(port))))
+        assert ask(monkeypatch, 3, place) == 7
+        assert threading.active_count() - before <= stages.AT_ONCE
