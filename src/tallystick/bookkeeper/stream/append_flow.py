@@ -114,10 +114,13 @@ class AppendFlow:
         else:
             self._appends.append((entry, future), size)
             self._waits()
+        self._take(size)
+        return future
+
+    def _take(self, size: int) -> None:
         self._left -= size
         if self._left < 0 and self._exceeded is not None:
             self._exceeded()
-        return future
 
     def _waits(self) -> None:
         """There is something for the ledger."""
@@ -142,6 +145,7 @@ class AppendFlow:
         elif not future.done():
             future.set_exception(error)
         self._appends.extend(encoded.behind, encoded.behind_bytes)
+        self._take(encoded.more_bytes)
         if self._appends.waiting_count:
             self._waits()
         self.wake()

@@ -1,25 +1,46 @@
 """How what is appended becomes the bytes of an entry: as Pulsar's producers write messages, or as it is (raw).
 
-What takes long to encode, as it is compressed or has very many messages, is encoded beside the loop.
+What takes long to encode, as it is compressed or has very many messages, is encoded beside the loop. Very many messages
+are checked over several turns of it, when their entry has its place among the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple, cast
 
 from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.producers import LONGEST_NAME, has_numbers
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread, compress_us
 from tallystick.bookkeeper.wire.compression import Compression
-from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
+from tallystick.bookkeeper.wire.pulsar_messages import MESSAGE_BYTES, MOST_FIELDS, OutMessage, encode_entry
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import MAX_INT64, mapping, payload_bytes, text, whole
 from tallystick.runtime.clock import Clock
 
+CHECKED_AT_ONCE = 1024  # messages: a millisecond or two
+
 _MESSAGE_US = 1.0  # about what a message of a batch takes, and as much a property
+_BUFFERS = frozenset((bytes, bytearray, memoryview))
+_MESSAGES = frozenset((bytes, OutMessage))
+
+
+class Batch(NamedTuple):
+    """The messages of an entry. Of very many none is checked yet; but nobody else can change their data."""
+
+    messages: Sequence[bytes | OutMessage]
+    is_checked: bool
+
+    def behind(self, count: int) -> Batch:
+        """Returns the same without the first messages."""
+        return Batch(self.messages[count:], self.is_checked)
+
+    @property
+    def data_bytes(self) -> int:
+        return sum([len(one.data if isinstance(one, OutMessage) else one) for one in self.messages])
 
 
 class EntryEncoder:
@@ -70,21 +91,23 @@ class EntryEncoder:
             raise UsageError("owners and sinks have such names: nobody knows their numbers again", producer=producer)
         return producer, whole(sequence, "sequence", most=MAX_INT64 - count + 1)
 
+    def batch(self, given: list[object]) -> Batch:
+        """Returns messages, each an OutMessage or bytes. Raises UsageError for what is no message, which may come with
+        the encoding where there are very many."""
+        if len(given) > MOST_FIELDS:
+            raise UsageError(f"a batch has {MOST_FIELDS} messages at most", messages=len(given))
+        if len(given) > CHECKED_AT_ONCE:
+            kinds = set(map(type, given))
+            if kinds <= _BUFFERS:
+                return Batch(list(map(bytes, given)), is_checked=False)  # type: ignore[arg-type]  # of all buffers
+            if kinds <= _MESSAGES and all([type(one) is bytes or type(one.data) is bytes for one in given]):  # type: ignore[attr-defined]  # an OutMessage
+                return Batch(given, is_checked=False)  # type: ignore[arg-type]  # of these two kinds
+        return Batch([self.checked(one) for one in given], is_checked=True)
+
     def encode(self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None) -> bytes | LateEntry:
         """Returns an entry: without a producer one of this owner's own, with its next number. Raises UsageError, which
         may come with the encoding of a late entry."""
-        if producer is None or sequence is None:
-            producer, sequence = self.producer, self._sequence
-            self._sequence += len(messages)
-        self._published_ms = max(self._published_ms, self._clock.wall_ms())
-        encode = partial(
-            encode_entry,
-            messages,
-            producer=producer,
-            sequence=sequence,
-            publish_time_ms=self._published_ms,
-            compression=self._compression,
-        )
+        encode = self._encode(messages, len(messages), producer, sequence)
         if self._compression is None and len(messages) == 1:
             return encode()
         size, count = sum([len(each.data) for each in messages]), len(messages)
@@ -93,6 +116,39 @@ class EntryEncoder:
         if self._thread.takes(compress_us(size, self._compression) + count * _MESSAGE_US):
             return LateEntry(sum([each.size for each in messages]), encode, self._thread)
         return encode()
+
+    def encode_batch(self, batch: Batch, producer: str | None, sequence: int | None) -> bytes | LateEntry:
+        """The same of a batch."""
+        if batch.is_checked:
+            return self.encode(cast(Sequence[OutMessage], batch.messages), producer, sequence)
+        messages, count = list[OutMessage](), len(batch.messages)
+        encode = self._encode(messages, count, producer, sequence)
+        checks = self._checks(batch.messages, messages)
+        return LateEntry(batch.data_bytes + count * MESSAGE_BYTES, encode, self._thread, checks)
+
+    def _encode(
+        self, messages: Sequence[OutMessage], count: int, producer: str | None, sequence: int | None
+    ) -> Callable[[], bytes]:
+        """Returns what encodes ``count`` messages, which have their numbers and time by now."""
+        if producer is None or sequence is None:
+            producer, sequence = self.producer, self._sequence
+            self._sequence += count
+        self._published_ms = max(self._published_ms, self._clock.wall_ms())
+        return partial(
+            encode_entry,
+            messages,
+            producer=producer,
+            sequence=sequence,
+            publish_time_ms=self._published_ms,
+            compression=self._compression,
+        )
+
+    def _checks(self, given: Sequence[bytes | OutMessage], messages: list[OutMessage]) -> Iterator[int]:
+        """Yields what each part of them has beside data, and adds it to ``messages``."""
+        for start in range(0, len(given), CHECKED_AT_ONCE):
+            some = [self.checked(one) for one in given[start : start + CHECKED_AT_ONCE]]
+            messages += some
+            yield sum([one.size - MESSAGE_BYTES - len(one.data) for one in some])
 
     def raw(self, data: object, *fields: object) -> bytes:
         """Raises UsageError where there are ``fields``."""

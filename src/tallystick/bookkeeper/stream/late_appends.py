@@ -1,7 +1,8 @@
 """Appends of which the first is yet to be encoded, on the side thread, and all that were appended behind it.
 
 None overtakes another: what is encoded already waits behind what is not. What is here counts with the bytes that were
-given, which are more than those that are stored, as a rule.
+given, which are more than those that are stored, as a rule. Very many messages are checked before that, some in each
+turn of the loop, and count as they are.
 """
 
 from __future__ import annotations
@@ -17,37 +18,42 @@ from tallystick.bookkeeper.wire.stream_values import Position
 
 Append = tuple[bytes, asyncio.Future[Position]]
 Sized = tuple[Append, int]
+NO_CHECKS: Iterator[int] = iter(())
 
 
 class LateEntry(NamedTuple):
-    """An entry of ``size`` bytes about, whose bytes ``encode`` returns, on ``thread``."""
+    """An entry of ``size`` bytes about, whose bytes ``encode`` returns, on ``thread``; not before the last of
+    ``checks``, each of which yields how many bytes more there are. They raise UsageError for what cannot be encoded."""
 
     size: int
     encode: Callable[[], bytes]
     thread: SideThread
+    checks: Iterator[int] = NO_CHECKS
 
     async def now(self) -> bytes:
-        """Returns its bytes, for who keeps the order of entries by itself. Raises UsageError."""
+        """Returns the bytes of one without checks, for who keeps the order of entries by itself. Raises UsageError."""
         return await self.thread.worker().run(self.encode)
 
 
 class Encoded(NamedTuple):
-    """What came of a late entry, and the appends behind it that need wait no longer, with all their bytes."""
+    """What came of a late entry, and the appends behind it that need wait no longer, with all their bytes. The checks
+    of the entry found so many ``more_bytes``."""
 
     future: asyncio.Future[Position]
     entry: bytes | None
     error: Exception | None
     behind: deque[Sized]
     behind_bytes: int
+    more_bytes: int
 
 
 class _Late:
     """A late entry, and what was appended behind it and before the next one."""
 
-    __slots__ = ("behind", "behind_bytes", "encode", "entry", "error", "future", "size")
+    __slots__ = ("behind", "behind_bytes", "encode", "entry", "error", "future", "more_bytes", "size")
 
     def __init__(self, entry: LateEntry, future: asyncio.Future[Position]) -> None:
-        self.future, self.size = future, entry.size
+        self.future, self.size, self.more_bytes = future, entry.size, 0
         self.encode: Callable[[], bytes] | None = entry.encode  # None: nobody wants it any more
         self.entry: bytes | None = None
         self.error: Exception | None = None
@@ -80,7 +86,24 @@ class LateAppends:
         self._queue.append(late)
         self._count += 1
         self.bytes += late.size
-        worker.submit(late.run, partial(self._done, late))
+        if entry.checks is NO_CHECKS:
+            worker.submit(late.run, partial(self._done, late))
+        else:
+            entry.thread.steps.run(self._check(late, entry))
+
+    def _check(self, late: _Late, entry: LateEntry) -> Iterator[None]:
+        try:
+            for more_bytes in entry.checks:
+                if late.encode is None:
+                    return
+                late.size += more_bytes
+                late.more_bytes += more_bytes
+                self.bytes += more_bytes
+                yield
+            if late.encode is not None:
+                entry.thread.worker().submit(late.run, partial(self._done, late))
+        except Exception as error:  # also of a mapping that the caller gave
+            self._done(late, None, error)
 
     def append(self, item: Append, size: int) -> None:
         """It waits behind all others, of which there are some."""
@@ -112,7 +135,9 @@ class LateAppends:
             first = queue.popleft()
             self._count -= 1 + len(first.behind)
             self.bytes -= first.size + first.behind_bytes
-            self._encoded(Encoded(first.future, first.entry, first.error, first.behind, first.behind_bytes))
+            self._encoded(
+                Encoded(first.future, first.entry, first.error, first.behind, first.behind_bytes, first.more_bytes)
+            )
         self._wake()
 
     def _wake(self) -> None:

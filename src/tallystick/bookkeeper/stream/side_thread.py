@@ -1,7 +1,8 @@
 """A thread beside the event loop for what takes milliseconds, and how much of that the loop does itself.
 
 A call on the thread costs more than it takes to compress a short entry. So the loop compresses and decompresses for
-some ms in each of its turns, whichever stream that is for; what is more than that is done on the thread.
+some ms in each of its turns, whichever stream that is for; what is more than that is done on the thread. What a caller
+might change meanwhile is not for the thread: that is done in steps, some in each turn.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import asyncio
 
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.errors import UsageError
+from tallystick.runtime.turn_steps import TurnSteps
 from tallystick.runtime.worker import Worker, Workers
 
 TURN_US = 4_000.0  # of the loop's time that is used in each turn
+TURN_STEPS = 4  # and beside that: of about a millisecond
 
 # About what a KiB of text takes, and the memory for what is made; zlib.compress takes a while for no bytes, too.
 _COMPRESS_US = {
@@ -36,11 +39,12 @@ _JOIN_US = 0.5  # of a KiB of chunks
 class SideThread:
     """See the module. All streams of a client share it; the thread begins with its first call. ``close`` it."""
 
-    __slots__ = ("_is_closed", "_name", "_spent_us", "_worker", "_workers")
+    __slots__ = ("_is_closed", "_name", "_spent_us", "_steps", "_worker", "_workers")
 
     def __init__(self, workers: Workers, name: str) -> None:
         self._workers, self._name = workers, name
         self._worker: Worker | None = None
+        self._steps: TurnSteps | None = None
         self._spent_us = 0.0  # by the loop in this turn
         self._is_closed = False
 
@@ -61,9 +65,18 @@ class SideThread:
             self._worker = self._workers(self._name)
         return self._worker
 
+    @property
+    def steps(self) -> TurnSteps:
+        """What the loop does in steps before a call of the worker, for all streams."""
+        if self._steps is None:
+            self._steps = TurnSteps(TURN_STEPS)
+        return self._steps
+
     async def close(self) -> None:
         """Take nothing more, and end the thread once its calls have run. Repeated calls are one."""
         worker, self._worker, self._is_closed = self._worker, None, True
+        if self._steps is not None:
+            self._steps.close()
         if worker is not None:
             await worker.idle()
             worker.close()

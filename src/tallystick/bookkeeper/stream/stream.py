@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.dedup import Deduplication
 from tallystick.bookkeeper.stream.due_times import DueTimes
-from tallystick.bookkeeper.stream.encoding import EntryEncoder
+from tallystick.bookkeeper.stream.encoding import Batch, EntryEncoder
 from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.opening import OpenedStream
 from tallystick.bookkeeper.stream.owned_list import terminated
@@ -27,6 +27,8 @@ from tallystick.codec.frames import Buffer
 from tallystick.errors import StreamClosed, StreamTerminated, TallyError, UsageError
 from tallystick.runtime.arguments import items
 from tallystick.runtime.loops import check_loop
+
+POSITIONS_A_TURN = 4096  # that are returned of one batch
 
 
 class Stream:
@@ -124,28 +126,24 @@ class Stream:
         if encoder.is_raw:
             return self._owner.flow.append(encoder.raw(data, key, event_time, properties, producer, sequence))
         message = encoder.message(data, key, event_time, properties)
-        return self._append([message], producer, sequence)
+        return self._append(Batch([message], is_checked=True), producer, sequence)
 
-    def _append(
-        self, messages: Sequence[OutMessage], producer: str | None, sequence: int | None
-    ) -> asyncio.Future[Position]:
+    def _append(self, batch: Batch, producer: str | None, sequence: int | None) -> asyncio.Future[Position]:
         """Append the messages as one entry, but for those whose numbers are stored already."""
         encoder, dedup = self._encoder, self._dedup
         if producer is None and sequence is None:
-            entry = encoder.encode(messages, None, None)
+            entry = encoder.encode_batch(batch, None, None)
             if dedup is not None and dedup.holds:
                 size = entry.size if isinstance(entry, LateEntry) else len(entry)
                 return dedup.hold(lambda: self._owner.flow.append(entry), size)
             return self._owner.flow.append(entry)
-        name, first = encoder.numbered(producer, sequence, len(messages))
-        dedup = self._numbers()
-        size = sum([len(message.data) for message in messages])
-        return dedup.append(
+        name, first = encoder.numbered(producer, sequence, len(batch.messages))
+        return self._numbers().append(
             name,
             first,
-            first + len(messages) - 1,
-            lambda number: encoder.encode(messages[number - first :], name, number),
-            size,
+            first + len(batch.messages) - 1,
+            lambda number: encoder.encode_batch(batch.behind(number - first), name, number),
+            batch.data_bytes,
         )
 
     def _numbers(self) -> Deduplication:
@@ -173,18 +171,27 @@ class Stream:
         encoder = self._encoder
         if encoder.is_raw:
             raise UsageError("raw entries have no messages: append each of them", stream=self.name)
-        batch = [encoder.checked(one) for one in items(messages, "messages")]
-        if not batch:
+        batch = encoder.batch(items(messages, "messages"))
+        if not batch.messages:
             return []
         await self._owner.flow.room()
         try:
             future = self._append(batch, producer, sequence)
         finally:
             self._owner.flow.wake()
-        ledger, entry, _ = await future
-        if self._dedup is not None and producer is not None and sequence is not None:
-            return self._dedup.positions_of(producer, sequence, len(batch))
-        return [Position(ledger, entry, index if len(batch) > 1 else -1) for index in range(len(batch))]
+        position, batch_size = await future, len(batch.messages)
+        positions = list[Position]()
+        for start in range(0, batch_size, POSITIONS_A_TURN):
+            if start:
+                await asyncio.sleep(0)
+            indexes = range(start, min(start + POSITIONS_A_TURN, batch_size))
+            if producer is not None and sequence is not None:
+                positions += self._numbers().positions_of(producer, sequence + start, len(indexes))
+            elif batch_size > 1:
+                positions += [Position(position.ledger, position.entry, index) for index in indexes]
+            else:
+                positions.append(position)
+        return positions
 
     def state(self) -> dict[str, Any]:
         """Returns the state as JSON, with the fields and words of a Pulsar broker (Q18); its cursors are not in it."""

@@ -37,7 +37,7 @@ MOST_FIELDS = 1_000_000  # of an entry: its messages and their properties
 MOST_BYTES = 128 << 20  # of the payload of an entry, when it is decompressed
 MOST_PROPERTIES = 16_384  # of a message
 LONGEST_METADATA = 1 << 20  # bytes in front of a message
-_MESSAGE_BYTES, _PROPERTY_BYTES = 64, 8  # about what they take beside what the caller gave
+MESSAGE_BYTES, _PROPERTY_BYTES = 64, 8  # about what they take beside what the caller gave
 STEP_FIELDS = 4096  # messages and properties that are decoded without a stop
 
 _BROKER_MAGIC, _CRC_MAGIC = b"\x0e\x02", b"\x0e\x01"
@@ -57,7 +57,7 @@ class OutMessage:
     @property
     def size(self) -> int:
         """About how many bytes it takes, of an entry or of the memory: an empty one too."""
-        size = _MESSAGE_BYTES + len(self.data) + (0 if self.key is None else len(self.key))
+        size = MESSAGE_BYTES + len(self.data) + (0 if self.key is None else len(self.key))
         if self.properties:
             size += sum([_PROPERTY_BYTES + len(name) + len(value) for name, value in self.properties.items()])
         return size
