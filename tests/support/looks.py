@@ -6,6 +6,7 @@ from support.watched import Watched
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
+from tallystick.codec.steps import Steps
 from tallystick.runtime.events import Event, Events
 
 
@@ -22,8 +23,9 @@ class NoLedgers:
 
     def look_again(self) -> None: ...
 
-    def anchored(self, anchor: int) -> bool:
+    def anchored(self, anchor: int) -> Steps[bool]:
         return True
+        yield
 
 
 def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:

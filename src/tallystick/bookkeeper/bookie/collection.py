@@ -110,7 +110,7 @@ class GarbageCollection:
         anchor = await self._driver.bookie_creation(self._bookie)
         if anchor is None:
             raise MetadataError("the bookie has no cookie any more", bookie=self._bookie)
-        if not self._identities.anchored(anchor) or anchor != known_anchor:
+        if not await in_turns(self._identities.anchored(anchor)) or anchor != known_anchor:
             self._core.waiting.ahead.clear()  # by creations of other metadata, which this is a copy of
             stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash

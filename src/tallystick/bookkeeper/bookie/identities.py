@@ -107,9 +107,9 @@ class LedgerIdentities:
         """The creation of the bookie's cookie in the metadata that the stored creations are of."""
         return self._ledgers.anchor
 
-    def anchored(self, anchor: Creation) -> bool:
+    def anchored(self, anchor: Creation) -> Steps[bool]:
         """Return whether the stored creations are of the metadata in which the bookie's cookie has this one; they are
-        forgotten if not."""
+        forgotten if not: all of them by the last step."""
         return self._ledgers.anchored(anchor)
 
     def creations(self) -> Steps[list[tuple[LedgerId, Creation]]]:

@@ -218,19 +218,30 @@ class Ledgers:
         self._missed |= self._new
         self._new.clear()
 
-    def anchored(self, anchor: Creation) -> bool:
+    def anchored(self, anchor: Creation) -> Steps[bool]:
         """Return whether the stored creations are of the metadata in which the bookie's cookie has this one; they are
-        forgotten if not."""
-        if anchor == self.anchor:
+        forgotten if not. Until the last step they count as of the metadata before, as if nobody had noticed yet."""
+        before = self.anchor
+        if anchor == before:
             return True
-        self.anchor, self.ahead = anchor, set()
         self.missed_looks()
-        for ledger, held_ledger in self.alive.items():
-            held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = False
-            if held_ledger.creation != UNKNOWN:
-                self.set_creation(ledger, UNKNOWN)
-        self.deleted = {ledger: DeletedLedger(each.accessed_ms) for ledger, each in self.deleted.items()}
-        self.given_up = GivenUpLedgers({})
+        for count, ledger in enumerate(list(self.alive), 1):
+            if (held_ledger := self.alive.get(ledger)) is not None:
+                held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = False
+                if held_ledger.creation != UNKNOWN:
+                    self.set_creation(ledger, UNKNOWN)
+            if not count % STEP_LEDGERS:
+                yield
+                if self.anchor != before:  # somebody else came to the end, and what was noted since counts
+                    return False
+        for count, ledger in enumerate(list(self.deleted), 1):
+            if (deleted := self.deleted.get(ledger)) is not None:
+                self.deleted[ledger] = DeletedLedger(deleted.accessed_ms)
+            if not count % STEP_LEDGERS:
+                yield
+                if self.anchor != before:
+                    return False
+        self.anchor, self.ahead, self.given_up = anchor, set(), GivenUpLedgers({})
         return False
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:

@@ -14,10 +14,12 @@ from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Records
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.codec.steps import Steps
 from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable
 from tallystick.runtime.events import Events
 from tallystick.runtime.running_timeout import running_timeout
 from tallystick.runtime.tasks import watch
+from tallystick.runtime.turn_steps import in_turns
 
 HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
 ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unreadable: writers wait for their adds
@@ -48,7 +50,7 @@ class StoredLedgers(Protocol):
 
     def look_again(self) -> None: ...
 
-    def anchored(self, anchor: Creation) -> bool: ...
+    def anchored(self, anchor: Creation) -> Steps[bool]: ...
 
 
 GoOn = Callable[[Verdict], None]
@@ -173,7 +175,7 @@ class Looks:
             anchor = None
         if anchor is None:
             return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
-        if self._ledgers.anchored(anchor):
+        if await in_turns(self._ledgers.anchored(anchor)):
             amiss = [ledger for ledger in others if creations.get(ledger) in never_made]
             return judgements | dict.fromkeys(amiss, Judgement(Verdict.AMISS))
         self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")

@@ -91,11 +91,11 @@ async def test_creations_of_metadata_that_was_copied_while_they_were_read_say_no
 
     class Copied(ClusterMetadata):
         async def sync(self) -> Moment:
-            bookie.storage.identities.anchored(await self.bookie_creation("b0") or UNKNOWN)  # as a look does
+            finished(bookie.storage.identities.anchored(await self.bookie_creation("b0") or UNKNOWN))  # as a look does
             return await super().sync()
 
     await write(bookie, 1)
-    bookie.storage.identities.anchored(5)
+    finished(bookie.storage.identities.anchored(5))
     bookie.storage.identities.note(1, 1 << 60)
     asking(bookie, Copied(MemoryStore(home.cluster)))
     await bookie.collection.compare()

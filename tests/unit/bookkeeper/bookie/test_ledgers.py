@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tallystick.bookkeeper.bookie import ledgers as module
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
@@ -41,12 +42,49 @@ def forgettable(ledgers: Ledgers, oldest_ms: int, most: int, mark: int = 0, othe
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
     ledgers = Ledgers(STATE)
     ledgers.ahead = {1 << 60}
-    assert ledgers.anchored(77) and ledgers.identity(1 << 60) == LedgerIdentity(99, False, True)
-    assert not ledgers.anchored(78) and ledgers.anchored(78)
+    assert finished(ledgers.anchored(77)) and ledgers.identity(1 << 60) == LedgerIdentity(99, False, True)
+    assert not finished(ledgers.anchored(78)) and finished(ledgers.anchored(78))
     assert ledgers.identity(1 << 60) == LedgerIdentity(UNKNOWN, False) and ledgers.identity(6) == LedgerIdentity(
         UNKNOWN, True
     )
     assert ledgers.records()[1 << 60] == LedgerRecord(OTHER, 11, False).packed(1 << 60)
+
+
+def test_creations_are_forgotten_in_steps_and_count_as_old_ones_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 ledgers took 86 ms of one turn. A crash in between finds the old anchor, and forgets all again."""
+    monkeypatch.setattr(module, "STEP_LEDGERS", 10)
+    stored = {number: LedgerRecord(KEY, 2, False, number + 1).packed(number) for number in range(95)}
+    deleted = {number: DeletedLedger(number, number + 1, was_ahead=True) for number in range(100, 125)}
+    ledgers = Ledgers(State(ledgers=stored, deleted=deleted, anchor=77))
+    ledgers.ahead = {1}
+    steps, count = ledgers.anchored(78), 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            count += 1
+            assert (ledgers.anchor, ledgers.ahead) == (77, {1}) and len(ledgers.given_up.of(100)) == 1
+            if count == 2:
+                ledgers.delete(90, 9, 0)
+                ledgers.create(200, KEY)
+    assert (end.value.value, count) == (False, 9 + 2)
+    identities = [ledgers.identity(number) for number in (*range(95), *range(100, 125), 200)]
+    assert all(identity is not None and identity.creation == UNKNOWN for identity in identities)
+    assert not any(identity.was_given_up or identity.ahead for identity in identities if identity)
+    assert list(ledgers.deleted) == [*range(100, 125), 90] and ledgers.given_up.copy() == {}
+
+
+def test_who_comes_to_the_end_of_forgetting_later_undoes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look and a collection find the other metadata at once; what is noted or ahead since then is of it."""
+    monkeypatch.setattr(module, "STEP_LEDGERS", 10)
+    stored = {number: LedgerRecord(KEY, 2, False, number + 1).packed(number) for number in range(50)}
+    ledgers = Ledgers(State(ledgers=stored, deleted={60: DeletedLedger(9, 5)}, anchor=77))
+    later = ledgers.anchored(78)
+    next(later)
+    assert not finished(ledgers.anchored(78)) and ledgers.anchor == 78
+    ledgers.set_creation(45, 1 << 60)
+    ledgers.ahead = {45}
+    assert not finished(later)
+    assert ledgers.identity(45) == LedgerIdentity(1 << 60, False, True) and finished(ledgers.anchored(78))
 
 
 @pytest.mark.rule("Q15")
