@@ -11,7 +11,7 @@ server counts the bytes of all its connections::
     bytes of requests came, or were used             unfinished(peer, how many are there now, now, progress=…)
     something is remembered, or forgotten            kept(peer, how many bytes that is now)
     the connection was closed                        forget(peer)
-    ``over`` is true, or about once a second         close each peer of ``excess(now)``, with the reason given there
+    ``over`` is true, or about once a second         close each peer of ``excess(now, look)``, with its reason
 
 A transport tells nobody when part of its buffer has gone out, hence the look once a second. Responses that must never
 be refused (acknowledgements, HA) count like others: the reader with the most unsent bytes is closed for them.
@@ -20,19 +20,23 @@ Of unfinished requests the oldest go first, not the largest: a frame of an hones
 peers that let theirs trickle are there for as long as they like.
 
 To choose is to sort all peers. So once more is held than may be, a ``SPARE`` of the limit is made free: the next bytes
-that come do not cost that again.
+that come do not cost that again. Thousands may have to go: that is done in steps, some in each turn of the loop, and
+each looks at one peer. What was written may have gone out since it was counted; nobody is closed for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from bisect import insort
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 SPARE = 1 / 64  # of the limit
 
 Peer = TypeVar("Peer", bound=Hashable)
+Rank = tuple[float, int]  # who has the highest goes first
 
 
 class CloseReason(StrEnum):
@@ -144,54 +148,76 @@ class Budget(Generic[Peer]):
         """The peers that have responses to take, in the order in which these began to wait."""
         return tuple(self._unsent)
 
-    def excess(self, now: float) -> list[Excess[Peer]]:
-        """The peers to close now, which are forgotten: those that took nothing for too long, then as many as it takes
-        for the rest to fit, and to leave ``SPARE`` free.
+    def excess(self, now: float, look: Callable[[Peer], None]) -> Iterator[Excess[Peer] | None]:
+        """Yields in steps the peers to close at once, which are forgotten: those that took nothing for too long, then
+        as many as it takes for the rest to fit, and to leave ``SPARE`` free; None where nobody goes in a step.
 
         These are of the kind of which most is held: closing others would not help. The largest go first, of unfinished
-        requests the oldest.
+        requests the oldest. ``look`` tells what is ``unsent`` to a peer now, before it would have to go for that.
         """
         limit = now - self._stalled_after_s
-        peers = [
-            Excess(peer, CloseReason.STALLED, unsent.size)
-            for peer, unsent in self._unsent.items()
-            if unsent.moved_at <= limit
-        ]
-        for stalled in peers:
-            self.forget(stalled.peer)
-        if self.over:
-            peers += self._until_the_rest_fits()
-        return peers
+        for peer in [peer for peer, unsent in self._unsent.items() if unsent.moved_at <= limit]:
+            if peer in self._unsent:
+                look(peer)
+            unsent = self._unsent.get(peer)
+            if unsent is None or unsent.moved_at > limit:
+                yield None
+                continue
+            self.forget(peer)
+            yield Excess(peer, CloseReason.STALLED, unsent.size)
+        while self.over:
+            yield from self._until_the_rest_fits(look)
 
-    def _until_the_rest_fits(self) -> list[Excess[Peer]]:
-        candidates = {
-            CloseReason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
-            CloseReason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
-            CloseReason.KEPT: sorted(self._kept_sizes, key=self._kept_sizes.__getitem__),
-        }
-        peers = []
+    def _until_the_rest_fits(self, look: Callable[[Peer], None]) -> Iterator[Excess[Peer] | None]:
+        """Also returns when all that held something when it began were looked at."""
+        candidates: dict[CloseReason, list[tuple[Rank, Peer]]] = {}  # who goes first is last
         enough = self.limit_bytes * (1 - SPARE)
         while self.held_bytes > enough:
-            sums = {
-                CloseReason.UNSENT: self.unsent_bytes,
-                CloseReason.UNFINISHED: self.unfinished_bytes,
-                CloseReason.KEPT: self.kept_bytes,
-            }
-            reason = max(sums, key=sums.__getitem__)
-            peer = candidates[reason].pop()
-            size = self._size(peer, reason)
-            if size:
+            reason = self._fullest()
+            if reason not in candidates:
+                candidates[reason] = self._ranked(reason)
+            if not candidates[reason]:
+                return
+            before, peer = candidates[reason].pop()
+            if reason is CloseReason.UNSENT and peer in self._unsent:
+                look(peer)
+            rank = self._rank(peer, reason)
+            if rank is None:
+                yield None  # it was forgotten meanwhile
+            elif rank < before:
+                insort(candidates[reason], (rank, peer), key=itemgetter(0))
+                yield None
+            else:
+                size = self._size(peer, reason)
                 self.forget(peer)
-                peers.append(Excess(peer, reason, size))
-        return peers
+                yield Excess(peer, reason, size)
 
-    def _age(self, peer: Peer) -> tuple[float, int]:
-        """Ascends from the oldest unfinished request to the newest; of equal ones the largest is first."""
-        request = self._unfinished[peer]
-        return request.since, -request.size
+    def _fullest(self) -> CloseReason:
+        """Returns the kind of which most is held."""
+        sums = {
+            CloseReason.UNSENT: self.unsent_bytes,
+            CloseReason.UNFINISHED: self.unfinished_bytes,
+            CloseReason.KEPT: self.kept_bytes,
+        }
+        return max(sums, key=sums.__getitem__)
+
+    def _ranked(self, reason: CloseReason) -> list[tuple[Rank, Peer]]:
+        peers: dict[CloseReason, dict[Peer, object]] = {
+            CloseReason.UNSENT: self._unsent,
+            CloseReason.UNFINISHED: self._unfinished,
+            CloseReason.KEPT: self._kept_sizes,
+        }
+        ranked = [(rank, peer) for peer in peers[reason] if (rank := self._rank(peer, reason)) is not None]
+        return sorted(ranked, key=itemgetter(0))
+
+    def _rank(self, peer: Peer, reason: CloseReason) -> Rank | None:
+        """Returns None for who holds nothing of this kind. Of equally old requests the largest goes first."""
+        size = self._size(peer, reason)
+        if not size:
+            return None
+        return (-self._unfinished[peer].since, size) if reason is CloseReason.UNFINISHED else (size, 0)
 
     def _size(self, peer: Peer, reason: CloseReason) -> int:
-        """What is held of that kind; 0 for a peer that was forgotten for another."""
         if reason is CloseReason.KEPT:
             return self._kept_sizes.get(peer, 0)
         holding = self._unsent.get(peer) if reason is CloseReason.UNSENT else self._unfinished.get(peer)

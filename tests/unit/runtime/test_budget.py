@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Hashable, Iterator
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,15 @@ from hypothesis import strategies as st
 from tallystick.runtime.budget import Budget, CloseReason, Excess
 
 LIMIT, PATIENCE = 1000, 60.0
+Peer = TypeVar("Peer", bound=Hashable)
 
 
 def budget() -> Budget[str]:
     return Budget(LIMIT, PATIENCE)
+
+
+def excess(held: Budget[Peer], now: float, look: Callable[[Peer], None] = lambda peer: None) -> list[Excess[Peer]]:
+    return [found for found in held.excess(now, look) if found is not None]
 
 
 def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed() -> None:
@@ -23,7 +30,7 @@ def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed()
         held.unsent(peer, size, 0.0, written_bytes=size)
     held.unfinished("d", 1, 0.0)
     assert held.over
-    assert held.excess(0.0) == [Excess("b", CloseReason.UNSENT, 500)]
+    assert excess(held, 0.0) == [Excess("b", CloseReason.UNSENT, 500)]
     assert (held.held_bytes, held.over, held.takers()) == (501, False, ("a", "c"))
 
 
@@ -31,7 +38,7 @@ def test_exactly_the_limit_is_not_too_much() -> None:
     held = budget()
     held.unsent("a", LIMIT, 0.0, written_bytes=LIMIT)
     assert not held.over
-    assert held.excess(PATIENCE - 1) == []
+    assert excess(held, PATIENCE - 1) == []
 
 
 def test_what_was_held_for_a_peer_is_told_at_its_end() -> None:
@@ -48,7 +55,7 @@ def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fil
     held.unsent("reader", 300, 0.0, written_bytes=300)
     for number in range(3):
         held.unfinished(f"writer {number}", 250 + number, float(number))
-    assert [(found.peer, found.reason) for found in held.excess(3.0)] == [("writer 0", CloseReason.UNFINISHED)]
+    assert [(found.peer, found.reason) for found in excess(held, 3.0)] == [("writer 0", CloseReason.UNFINISHED)]
 
 
 def test_peers_that_let_their_frames_trickle_go_before_one_that_sends_a_large_one() -> None:
@@ -58,7 +65,7 @@ def test_peers_that_let_their_frames_trickle_go_before_one_that_sends_a_large_on
     held.unfinished("stranger 0", 101, 10.0)  # a byte more is no progress
     for size in (60, 120, 240):
         held.unfinished("sender", size, 10.0)
-    gone = held.excess(10.0)
+    gone = excess(held, 10.0)
     assert gone[0].peer == "stranger 0" and len(gone) == 2 and gone[1].peer.startswith("stranger")
     assert {found.reason for found in gone} == {CloseReason.UNFINISHED}
 
@@ -70,7 +77,7 @@ def test_who_has_had_a_request_served_begins_anew(size: int, progress: bool) -> 
     held.unfinished("other", 400, 5.0)
     held.unfinished("busy", size, 9.0, progress=progress)
     held.unfinished("third", 1000, 10.0)
-    assert held.excess(10.0)[0].peer == "other"
+    assert excess(held, 10.0)[0].peer == "other"
 
 
 def test_the_peers_are_sorted_once_for_many_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +86,10 @@ def test_the_peers_are_sorted_once_for_many_that_go(monkeypatch: pytest.MonkeyPa
     sorts = 0
     until_it_fits = held._until_the_rest_fits
 
-    def counted() -> list[Excess[int]]:
+    def counted(look: Callable[[int], None]) -> Iterator[Excess[int] | None]:
         nonlocal sorts
         sorts += 1
-        return until_it_fits()
+        return until_it_fits(look)
 
     monkeypatch.setattr(held, "_until_the_rest_fits", counted)
     for peer in range(6400):
@@ -91,8 +98,48 @@ def test_the_peers_are_sorted_once_for_many_that_go(monkeypatch: pytest.MonkeyPa
     for peer in range(6400, 7400):
         held.unfinished(peer, 10, float(peer))
         if held.over:
-            closed += len(held.excess(float(peer)))
+            closed += len(excess(held, float(peer)))
     assert closed >= 1000 and sorts <= 10
+
+
+def test_each_step_looks_at_one_peer_and_nobody_goes_for_what_went_out() -> None:
+    held: Budget[int] = Budget(100_000, PATIENCE)
+    looks: list[int] = []
+    out = {peer: 1000 for peer in range(0, 200, 2)}  # taken since it was counted
+
+    def look(peer: int) -> None:
+        looks.append(peer)
+        held.unsent(peer, 1000 - out.get(peer, 0) + peer, 1.0)
+
+    for peer in range(200):
+        held.unsent(peer, 1000 + peer, 0.0, written_bytes=1000)
+    held.forget(199)
+    steps, gone = held.excess(1.0, look), list[int]()
+    for count, found in enumerate(steps, 1):
+        assert len(looks) == count
+        gone += [found.peer] if found is not None else []
+        if count == 5:
+            held.unfinished(500, 3000, 1.0)  # and what comes between steps counts
+    assert gone and all(peer % 2 for peer in gone) and not held.over
+    assert gone == sorted(gone, reverse=True) and 100_000 * 63 // 64 - 2000 < held.held_bytes <= 100_000 * 63 // 64
+
+
+def test_who_stalls_by_the_count_alone_stays() -> None:
+    held = budget()
+    held.unsent("slow", 10, 0.0, written_bytes=10)
+    held.unsent("stalled", 10, 0.0, written_bytes=10)
+    found = excess(held, PATIENCE, lambda peer: held.unsent(peer, 9 if peer == "slow" else 10, PATIENCE))
+    assert found == [Excess("stalled", CloseReason.STALLED, 10)] and held.takers() == ("slow",)
+
+
+def test_a_request_that_is_served_between_steps_is_no_old_one() -> None:
+    held = budget()
+    for number in range(8):
+        held.unfinished(str(number), 200, float(number))
+    steps = held.excess(10.0, lambda peer: None)
+    assert next(steps) == Excess("0", CloseReason.UNFINISHED, 200)
+    held.unfinished("1", 200, 9.0, progress=True)
+    assert [found.peer for found in steps if found is not None] == ["2", "3", "4"]
 
 
 def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
@@ -100,7 +147,7 @@ def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
     held.kept("idle", 100)
     held.kept("stranger", 700)
     held.unfinished("sender", 300, 0.0)
-    assert held.excess(0.0) == [Excess("stranger", CloseReason.KEPT, 700)]
+    assert excess(held, 0.0) == [Excess("stranger", CloseReason.KEPT, 700)]
     held.kept("idle", 0)
     assert (held.kept_bytes, held.held_bytes) == (0, 300)
 
@@ -111,36 +158,36 @@ def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
     held.unsent("slow", 10, 0.0, written_bytes=10)
     held.unsent("slow", 9, 30.0)
     held.unsent("stalled", 10, 30.0)
-    assert held.excess(PATIENCE - 0.1) == []
-    assert held.excess(PATIENCE) == [Excess("stalled", CloseReason.STALLED, 10)]
+    assert excess(held, PATIENCE - 0.1) == []
+    assert excess(held, PATIENCE) == [Excess("stalled", CloseReason.STALLED, 10)]
     assert held.takers() == ("slow",)
-    assert held.excess(30.0 + PATIENCE) == [Excess("slow", CloseReason.STALLED, 9)]
+    assert excess(held, 30.0 + PATIENCE) == [Excess("slow", CloseReason.STALLED, 9)]
 
 
 def test_taking_shows_though_more_was_written_meanwhile() -> None:
     held = budget()
     held.unsent("a", 100, 0.0, written_bytes=100)
     held.unsent("a", 150, 30.0, written_bytes=60)  # 10 were taken
-    assert held.excess(PATIENCE) == []
+    assert excess(held, PATIENCE) == []
     held.unsent("a", 160, 80.0, written_bytes=10)  # none was
-    assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
+    assert [found.peer for found in excess(held, 30.0 + PATIENCE)] == ["a"]
 
 
 def test_what_was_taken_of_a_buffer_that_stays_whole_counts() -> None:
     held = budget()
     held.unsent("a", 100, 0.0, written_bytes=100)
     held.unsent("a", 100, 30.0, has_taken=True)
-    assert held.excess(PATIENCE) == []
-    assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
+    assert excess(held, PATIENCE) == []
+    assert [found.peer for found in excess(held, 30.0 + PATIENCE)] == ["a"]
 
 
 def test_who_has_nothing_to_take_is_never_late() -> None:
     held = budget()
     held.unsent("a", 10, 0.0, written_bytes=10)
     held.unsent("a", 0, 1.0)
-    assert held.excess(1e9) == []
+    assert excess(held, 1e9) == []
     held.unsent("a", 10, 1e9, written_bytes=10)
-    assert held.excess(1e9 + PATIENCE / 2) == []
+    assert excess(held, 1e9 + PATIENCE / 2) == []
 
 
 def test_nothing_held_is_nobody_s() -> None:
@@ -148,7 +195,7 @@ def test_nothing_held_is_nobody_s() -> None:
     held.unsent("a", 0, 0.0, written_bytes=5)
     held.unfinished("a", 0, 0.0)
     held.kept("a", 0)
-    assert (held.excess(1e9), held.takers(), held.held_bytes) == ([], (), 0)
+    assert (excess(held, 1e9), held.takers(), held.held_bytes) == ([], (), 0)
     held.forget("unknown")
 
 
@@ -184,7 +231,7 @@ def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: i
             held.forget(peer)
             unsent.pop(peer, None), unfinished.pop(peer, None), kept.pop(peer, None)
         else:
-            for found in held.excess(now):
+            for found in excess(held, now):
                 unsent.pop(found.peer, None), unfinished.pop(found.peer, None), kept.pop(found.peer, None)
             assert not held.over
         assert held.unsent_bytes == sum(unsent.values())

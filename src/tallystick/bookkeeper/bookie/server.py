@@ -7,6 +7,7 @@ and beyond it the largest holder is closed. A peer that takes nothing for a minu
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
@@ -19,13 +20,14 @@ from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.arena import Arena
-from tallystick.runtime.budget import Budget, CloseReason
+from tallystick.runtime.budget import Budget, CloseReason, Excess
 from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.events import Events
 from tallystick.runtime.memory import FreedMemory
 from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
 from tallystick.runtime.places import Places
+from tallystick.runtime.turn_steps import TurnSteps
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
@@ -34,6 +36,7 @@ STALLED_S = 60.0  # a peer that takes nothing for so long is closed
 TICK_S = 0.25  # between two looks at which peers took responses, while some wait to be taken
 
 FORGET_EACH_TURN = 200  # connections that ended: some milliseconds
+LOOKS_EACH_TURN = 200  # connections of which is measured what they took, or that must go: the same
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
 _DRAIN_S = 0.5
@@ -82,6 +85,7 @@ class BookieServer:
         self._reports = Once()  # by host and reason
         self._crowded = False  # there were too many, and that was reported
         self._turn_is_due = self._looking = False
+        self._looks = TurnSteps(LOOKS_EACH_TURN)
         self._ticking: asyncio.TimerHandle | None = None
         self._arena = Arena()
         self._listener: Listener | None = None
@@ -111,6 +115,7 @@ class BookieServer:
         for session in tuple(self._sessions):
             session.abort()
         self._ended.forget_all()
+        self._looks.close()
         self._freed.close()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -206,7 +211,7 @@ class BookieServer:
         self._counts.unsent_bytes = self._budget.unsent_bytes
         self._counts.unfinished_bytes = self._budget.unfinished_bytes
         if self._budget.over and not self._looking:
-            self._close_excess()
+            self._look(self._close_excess())
         if not self._turn_is_due and self._turns.due:
             self._turn_is_due = True
             self._loop.call_soon(self._turn)
@@ -222,26 +227,43 @@ class BookieServer:
     def _tick(self) -> None:
         """Measure which peers took responses, and close those that must go."""
         self._ticking = None
-        self._close_excess()
-        self._changed()
+        if not self._looking:
+            self._look(self._look_at_all())
         if self._ticking is None and self._budget.unsent_bytes:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
 
-    def _close_excess(self) -> None:
-        # What was written may have gone out since it was counted: nobody is closed for that.
+    def _look(self, steps: Iterator[None]) -> None:
         self._looking = True
+        self._looks.run(self._to_the_end(steps))
+
+    def _to_the_end(self, steps: Iterator[None]) -> Iterator[None]:
         try:
-            for session in self._budget.takers():
-                session.look()
+            yield from steps
         finally:
             self._looking = False
-        for excess in self._budget.excess(self._loop.time()):
-            if excess.reason is CloseReason.UNFINISHED:
-                self._counts.unfinished_closed += 1
-            else:
-                self._counts.unsent_closed += 1
-            host, reason = excess.peer.peer, str(excess.reason)
-            if self._reports.is_new((host, reason)):  # who is closed connects again and does the same
-                self._events.emit("connection closed", peer=host, bytes=excess.bytes, reason=reason)
-            excess.peer.abort()
-            self._freed.freed(excess.bytes)
+        self._changed()
+
+    def _look_at_all(self) -> Iterator[None]:
+        for session in self._budget.takers():
+            session.look()
+            yield
+            if self._budget.over:
+                yield from self._close_excess()
+        yield from self._close_excess()
+
+    def _close_excess(self) -> Iterator[None]:
+        for excess in self._budget.excess(self._loop.time(), lambda session: session.look()):
+            if excess is not None:
+                self._close(excess)
+            yield
+
+    def _close(self, excess: Excess[Session]) -> None:
+        if excess.reason is CloseReason.UNFINISHED:
+            self._counts.unfinished_closed += 1
+        else:
+            self._counts.unsent_closed += 1
+        host, reason = excess.peer.peer, str(excess.reason)
+        if self._reports.is_new((host, reason)):  # who is closed connects again and does the same
+            self._events.emit("connection closed", peer=host, bytes=excess.bytes, reason=reason)
+        excess.peer.abort()
+        self._freed.freed(excess.bytes)

@@ -233,7 +233,52 @@ async def test_nobody_is_closed_for_what_has_gone_out_meanwhile(bookie: Bookie) 
     for session in quick:
         bookie._server.unsent(session, server.MAX_HELD_BYTES // 2, False)
     assert not any(session.aborted for session in quick)
-    assert bookie.counts.unsent_bytes == 0
+    assert bookie.counts.unsent_bytes <= server.MAX_HELD_BYTES
+
+
+@dataclass(eq=False)
+class Stalled:
+    """A session whose peer takes nothing."""
+
+    server: BookieServer
+    work: list[str]
+    size: int
+    peer: str = "slow"
+
+    def look(self) -> None:
+        self.work.append("look")
+        self.server.unsent(cast(Session, self), self.size, False)
+
+    def abort(self) -> None:
+        self.work.append("abort")
+        self.server.forget(cast(Session, self))
+
+
+async def test_a_crowd_that_stalled_is_closed_over_several_turns(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,096 peers that had taken nothing for a minute were closed in one turn, which took 74 ms."""
+    crowd, work, count = bookie._server, list[str](), 1000
+    for _ in range(count):
+        crowd.unsent(cast(Session, Stalled(crowd, work, 100)), 100, False)
+    monkeypatch.setattr(crowd._budget, "_stalled_after_s", 0.0)
+    crowd._tick()
+    of_turns, done = list[int](), 0
+    while bookie.counts.unsent_closed < count:
+        of_turns.append(len(work) - done)
+        done = len(work)
+        await asyncio.sleep(0)
+    assert len(of_turns) >= count // server.LOOKS_EACH_TURN and max(of_turns) <= 2 * server.LOOKS_EACH_TURN
+    assert work.count("abort") == count and bookie.counts.unsent_bytes == 0
+
+
+async def test_a_full_memory_costs_a_look_at_those_that_must_go_and_not_at_all(bookie: Bookie) -> None:
+    crowd, work = bookie._server, list[str]()
+    size = server.MAX_HELD_BYTES // 1000
+    for _ in range(1010):
+        crowd.unsent(cast(Session, Stalled(crowd, work, size)), size, False)
+    assert work.count("abort") == work.count("look") < 100
+    assert bookie.counts.unsent_bytes <= server.MAX_HELD_BYTES
 
 
 async def test_a_read_waits_for_its_turn_and_adds_do_not_wait_for_it(

@@ -47,7 +47,7 @@ def page(counts: BrokerCounts, *slaves: SlaveLag, age_s: float | None = None, ri
     return generate_latest(registry(view)).decode()
 
 
-def test_counters_and_the_log() -> None:
+async def test_counters_and_the_log() -> None:
     counts = BrokerCounts(messages_in=5, bytes_in=600, sends_refused=1, messages_out=4, bytes_out=500, pulls=9)
     counts.late[PutStatus.FLUSH_SLAVE_TIMEOUT] = 2
     shown = page(counts)
@@ -69,7 +69,7 @@ def test_counters_and_the_log() -> None:
     assert "broker_has_rival 1.0" in page(counts, rival=True)
 
 
-def test_replication_of_a_master_and_of_a_slave() -> None:
+async def test_replication_of_a_master_and_of_a_slave() -> None:
     shown = page(BrokerCounts(), SlaveLag("b0:1", True, 30, 0.5), SlaveLag("b0:2", False, 10**9, 60.0), age_s=4.0)
     for line in (
         'broker_slave_in_sync{slave="b0:1"} 1.0',

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
 
 from support.freed import Freed
 from tallystick.rocketmq.remoting import memory as memory_module
-from tallystick.rocketmq.remoting.memory import Memory
+from tallystick.rocketmq.remoting.memory import LOOKS_EACH_TURN, Memory
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
 
@@ -39,3 +40,35 @@ async def test_what_connections_held_is_told_once_at_their_end(monkeypatch: pyte
     assert [event.fields["bytes"] for event in told] == [300]
     memory.close()
     assert freed.closed, "nothing of a server that is closed is due later"
+
+
+@dataclass(eq=False)
+class Slow(Connection):
+    """Its peer takes nothing; it counts the looks."""
+
+    work: list[str] = field(default_factory=list)
+    memory: Memory | None = None
+
+    def tell_unsent(self) -> None:
+        assert self.memory is not None
+        self.work.append("look")
+        self.memory.unsent(self, 100, written_bytes=0)
+
+    def condemn(self, reason: str) -> None:
+        self.work.append("end")
+
+
+async def test_a_crowd_is_looked_at_and_closed_over_several_turns() -> None:
+    """Of thousands that stalled together the look that found it closed all."""
+    memory, work, count = Memory(SystemClock(), Events(), 1 << 30, 0.0), list[str](), 1000
+    for number in range(count):
+        memory.unsent(Slow(f"10.0.0.1:{number}", work=work, memory=memory), 100, written_bytes=100)
+    memory._look()
+    of_turns, done = list[int](), 0
+    while memory.unsent_bytes:
+        of_turns.append(len(work) - done)
+        done = len(work)
+        await asyncio.sleep(0)
+    assert len(of_turns) >= count // LOOKS_EACH_TURN and max(of_turns) <= 2 * LOOKS_EACH_TURN
+    assert work.count("end") == count == memory.dropped_connections
+    memory.close()
