@@ -25,6 +25,7 @@ from tallystick.pipeline.topic.sink_options import AT_LEAST_ONCE, ONCE, TopicSin
 from tallystick.pipeline.topic.sink_order import sorted_rows
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import encode_row, rows_of, topic_columns
+from tallystick.pipeline.topic.sink_sets import add_sets
 from tallystick.pipeline.worker import worker
 from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.sinking import SinkPlace, SinkSender, differs
@@ -61,17 +62,28 @@ class _SinkWriter:
         self.options, self.columns = options, topic_columns(schema)
         self.brokers = SinkBrokers(options.name_servers)
         self.queues, self.is_once = worker(self.brokers).ask(lambda sender: look_up(sender, options))
+        self.sets = self._sets()
+
+    def _sets(self) -> tuple[str, ...]:
+        """Returns the broker sets that the query may have sent to, as far as its checkpoint can tell."""
+        options = self.options
+        if options.checkpoint is None or not self.is_once:
+            return ()
+        try:
+            return add_sets(options.checkpoint, options.topic, {queue.broker for queue in self.queues})
+        except (OSError, ValueError, NotImplementedError):  # a file system that only the JVM can write
+            return ()
 
     def write_part(self, batches: Iterator[pa.RecordBatch], application: str, query: str, batch: int) -> PartSent:
         """Send what a task has. Raises NonDeterministicReplay, CheckpointLost, BrokerError, Unavailable, UsageError."""
         rows = (row for some in batches for row in rows_of(some, self.columns))
-        partition, queues, topic = this_task().partitionId(), self.queues, self.options.topic
+        partition, queues, sets, topic = this_task().partitionId(), self.queues, self.sets, self.options.topic
         if not self.is_once:
             first = partition % len(queues)
             repeatable = RepeatablePart(worker(self.brokers), topic, [*queues[first:], *queues[:first]])
             return PartSent(None, -1, repeatable.send_all(rows))
         place = SinkPlace(topic, application, query, batch, self._partition_count(partition), partition)
-        start = worker(self.brokers).ask(lambda sender: sender.begin(place, queues))
+        start = worker(self.brokers).ask(lambda sender: sender.begin(place, queues, sets))
         if start.newest > batch:
             return PartSent(place, start.newest, 0)
         encoded = map(encode_row, rows)

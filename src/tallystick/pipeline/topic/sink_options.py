@@ -37,7 +37,8 @@ SINK_OPTIONS = {
 @dataclass(frozen=True)
 class TopicSinkOptions:
     """All options, checked. ``application`` is None where it is the query's id, or unnecessary; ``version`` is a
-    batch's; ``delivery`` is None where the brokers decide."""
+    batch's; ``delivery`` is None where the brokers decide; ``checkpoint`` is a streaming query's own, None where it is
+    not known here."""
 
     name_servers: tuple[str, ...]
     topic: str
@@ -46,6 +47,7 @@ class TopicSinkOptions:
     delivery: str | None
     is_sorted: bool
     partitions: int | None
+    checkpoint: str | None = None
 
     @classmethod
     def parse(
@@ -74,4 +76,5 @@ class TopicSinkOptions:
             delivery=delivery,
             is_sorted=values.choice("order", (SORTED, ARRIVAL)) == SORTED,
             partitions=values.integer("partitions", 0, least=1) or None,
+            checkpoint=values.text("checkpointLocation") or None,
         )

@@ -1,8 +1,9 @@
 """Sends the messages of a sink to the masters of a topic: again until disk and slaves have them.
 
-Each message once: ``begin`` asks all broker sets of the application how far the partition has come, and ``send_once``
-goes on there (see broker/sink_checks). Who asks a set that does not answer does not know, and goes nowhere else. At
-least once: ``send_again`` sends to another queue when one fails.
+Each message once: ``begin`` asks all broker sets of the topic and the application how far the partition has come, those
+that take no message just now among them, and ``send_once`` goes on there (see broker/sink_checks). Who asks a set that
+does not answer does not know, and goes nowhere else. At least once: ``send_again`` sends to another queue when one
+fails.
 """
 
 from __future__ import annotations
@@ -97,14 +98,19 @@ class SinkSender:
                 names.append(broker)
         return names
 
-    async def begin(self, place: SinkPlace, queues: Sequence[MessageQueue]) -> SinkStart:
-        """Returns where a partition goes on; if a later batch is recorded, only that counts.
+    async def begin(self, place: SinkPlace, queues: Sequence[MessageQueue], sets: Sequence[str] = ()) -> SinkStart:
+        """Returns where a partition goes on; if a later batch is recorded, only that counts. ``sets``: further broker
+        sets that may have messages of the application.
 
         Raises NonDeterministicReplay for another number of partitions, CheckpointLost for another query, BrokerError,
         BrokerUnavailable.
         """
         start = SinkStart(queues[place.partition % len(queues)], -1, (), -1)
-        brokers = dict.fromkeys(sorted({queue.broker for queue in queues}))
+        of_queues = {queue.broker for queue in queues}
+        # A set whose master is away, or that is being emptied, has no queue to write to, and may have a part of this.
+        others = set((await self._context.routes.find(place.topic)).addresses) - of_queues
+        others.difference_update(await self.unaware(place.topic, others))
+        brokers = dict.fromkeys(sorted({*of_queues, *others, *sets}))
         asked = set[str]()
         while pending := [broker for broker in brokers if broker not in asked]:
             asked.add(pending[0])

@@ -9,18 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
-from tallystick.admin.topics import create_topic
-from tallystick.errors import CheckpointLost, NonDeterministicReplay, UsageError
+from tallystick.admin.topics import create_topic, topic_route
+from tallystick.errors import BrokerUnavailable, CheckpointLost, NonDeterministicReplay, UsageError
 from tallystick.pipeline.topic import sink_part
-from tallystick.pipeline.topic.sink import SinkBrokers, look_up
+from tallystick.pipeline.topic.sink import SinkBrokers, TopicFollowingWriter, look_up
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
 from tallystick.pipeline.worker import TaskWorker
 from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.client import sinking
 from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.sinking import SinkPlace, SinkSender
 from tallystick.rocketmq.wire.sink_identity import SINK
@@ -43,15 +45,22 @@ class Tasks:
     def __init__(self, cluster: LiveCluster) -> None:
         self.cluster = cluster
 
-    async def run(self, rows: Sequence[int], place: SinkPlace = PLACE, *, dies_after: int | None = None) -> int:
+    async def run(
+        self,
+        rows: Sequence[int],
+        place: SinkPlace = PLACE,
+        *,
+        dies_after: int | None = None,
+        sets: Sequence[str] = (),
+    ) -> int:
         """Returns how many messages were new; a task that dies has sent so many rows, or a few less."""
-        return await asyncio.to_thread(self._run, rows, place, dies_after)
+        return await asyncio.to_thread(self._run, rows, place, dies_after, sets)
 
-    def _run(self, rows: Sequence[int], place: SinkPlace, dies_after: int | None) -> int:
+    def _run(self, rows: Sequence[int], place: SinkPlace, dies_after: int | None, sets: Sequence[str]) -> int:
         worker = TaskWorker(SinkBrokers((self.cluster.name_server,)))
         try:
             queues = worker.ask(lambda sender: sender.queues("T"))
-            start = worker.ask(lambda sender: sender.begin(place, queues))
+            start = worker.ask(lambda sender: sender.begin(place, queues, sets))
             part = OncePart(worker, place, start)
             texts = [encode_row(SinkRow(b"%d" % number, "k", None, [("a", "b")], 0)) for number in rows]
             if dies_after is None:
@@ -155,6 +164,48 @@ async def test_a_sink_goes_on_at_a_slave_that_becomes_the_master(tasks: Tasks) -
     await slave.take_role(Role.ASYNC_MASTER, 0)
     await tasks.run(rows)
     assert await tasks.values() == rows
+
+
+@pytest.fixture
+async def two_sets(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    """The first set has the queue of the partition, and a part of it, and loses its master."""
+    monkeypatch.setattr(sinking, "PATIENCE_S", 1.0)
+    await tasks.cluster.start("broker-b", role="ASYNC_MASTER")
+    await create_topic(tasks.cluster.operator, "T", queues=2)
+    return tasks
+
+
+async def _require_waiting(tasks: Tasks, sets: Sequence[str] = ()) -> None:
+    """The set without a master is waited for, and what it has does not come a second time when it is back."""
+    with pytest.raises(BrokerUnavailable, match="nothing is sent elsewhere"):
+        await tasks.run(list(range(50)), sets=sets)
+    await tasks.cluster.start("broker-a", role="ASYNC_MASTER")
+    await tasks.run(list(range(50)), sets=sets)
+    assert await tasks.values() == list(range(50))
+
+
+async def test_a_set_whose_slave_alone_is_left_is_waited_for(two_sets: Tasks) -> None:
+    await two_sets.cluster.start("broker-a-s1")
+    await two_sets.run(list(range(50)), dies_after=30)
+    await two_sets.cluster.brokers.pop("broker-a").stop()
+    await _require_waiting(two_sets)
+
+
+async def test_a_set_that_no_name_server_knows_any_more_is_waited_for(two_sets: Tasks, tmp_path: Path) -> None:
+    cluster, place = two_sets.cluster, {"topic": "T", "checkpointLocation": str(tmp_path / "checkpoint")}
+    options = TopicSinkOptions.parse({**place, "nameServer": cluster.name_server}, {}, follows=True)
+    schema = StructType([StructField("value", BinaryType())])
+    assert (await asyncio.to_thread(TopicFollowingWriter, options, schema)).sets == ("broker-a", "broker-b")
+    await two_sets.run(list(range(50)), dies_after=30)
+    await cluster.brokers.pop("broker-a").stop()
+    await until(lambda: _has_sets(cluster, ["broker-b"]))
+    writer = await asyncio.to_thread(TopicFollowingWriter, options, schema)  # of the query's next start
+    assert writer.sets == ("broker-a", "broker-b")
+    await _require_waiting(two_sets, writer.sets)
+
+
+async def _has_sets(cluster: LiveCluster, names: list[str]) -> bool:
+    return sorted({each.broker for each in await topic_route(cluster.operator, "T")}) == names
 
 
 async def test_at_least_once_sends_all_each_time(tasks: Tasks) -> None:
