@@ -130,6 +130,10 @@ class SinkSender:
         before them are missing, which a takeover lost: begin again."""
         response = await self._send(RequestCode.SEND_SINK_BATCH, [queue], encode_batch(contents))
         code = response.code
+        if code == ResponseCode.MESSAGE_ILLEGAL and len(contents) > 1:
+            for part in _halves(contents):
+                await self.send_once(place, queue, part)
+            return
         about = {"topic": place.topic, "application": place.application, "batch": place.batch}
         if code in (ResponseCode.SINK_DIFFERS, ResponseCode.SINK_PARTITIONS):
             raise differs(place, response.remark or "")
@@ -145,6 +149,10 @@ class SinkSender:
     async def send_again(self, queues: Sequence[MessageQueue], contents: Sequence[Content]) -> None:
         """Send messages to the first of the queues that takes them. Raises BrokerError, Unavailable."""
         response = await self._send(RequestCode.SEND_BATCH_MESSAGE, queues, encode_batch(contents))
+        if response.code == ResponseCode.MESSAGE_ILLEGAL and len(contents) > 1:
+            for part in _halves(contents):
+                await self.send_again(queues, part)
+            return
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response, topic=queues[0].topic)
 
@@ -218,6 +226,12 @@ class SinkSender:
     async def _pause(self, topic: str, attempt: int) -> None:
         await asyncio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
         self._context.routes.refresh_soon(topic)
+
+
+def _halves(contents: Sequence[Content]) -> tuple[Sequence[Content], Sequence[Content]]:
+    """Returns two parts of a batch that a broker does not take as one: its own maxMessageSize may be small."""
+    middle = len(contents) // 2
+    return contents[:middle], contents[middle:]
 
 
 def differs(place: SinkPlace, what: str) -> NonDeterministicReplay:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from support import live_brokers
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin.topics import create_topic, topic_route
-from tallystick.errors import BrokerUnavailable, CheckpointLost, NonDeterministicReplay, UsageError
+from tallystick.errors import BrokerError, BrokerUnavailable, CheckpointLost, NonDeterministicReplay, UsageError
 from tallystick.pipeline.topic import sink_part
 from tallystick.pipeline.topic.sink import SinkBrokers, TopicFollowingWriter, look_up
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
@@ -206,6 +207,39 @@ async def test_a_set_that_no_name_server_knows_any_more_is_waited_for(two_sets: 
 
 async def _has_sets(cluster: LiveCluster, names: list[str]) -> bool:
     return sorted({each.broker for each in await topic_route(cluster.operator, "T")}) == names
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+async def test_a_broker_of_a_small_limit_gets_in_parts_what_it_does_not_take_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_once: bool
+) -> None:
+    monkeypatch.setitem(live_brokers.SMALL, "maxMessageSize", "10000")
+    sizes = [*[3000] * 20, 9900, *[10] * 500]
+    rows = [SinkRow(bytes([number % 256]) * size, None, None, [], 0) for number, size in enumerate(sizes)]
+
+    def run(name_server: str, sent: Sequence[SinkRow], batch: int) -> int:
+        worker = TaskWorker(SinkBrokers((name_server,)))
+        try:
+            queues = worker.ask(lambda sender: sender.queues("T"))
+            if not is_once:
+                return RepeatablePart(worker, "T", list(queues)).send_all(sent)
+            place = replace(PLACE, batch=batch)
+            part = OncePart(worker, place, worker.ask(lambda sender: sender.begin(place, queues)))
+            return part.send_all(map(encode_row, sent))
+        finally:
+            worker.close()
+
+    async with live_cluster(tmp_path) as cluster:
+        await cluster.start("broker-a", role="ASYNC_MASTER")
+        await create_topic(cluster.operator, "T", queues=1)
+        assert await asyncio.to_thread(run, cluster.name_server, rows, 0) == len(rows)
+        cluster.brokers["broker-a"].log.catch_up()
+        async with topics(cluster.name_server) as mq:
+            queue = (await mq.topic("T")).readable[0]
+            bodies = [message.body async for message in mq.read(queue, 0, len(rows))]
+        assert bodies == [row.body for row in rows]
+        with pytest.raises(BrokerError, match="body length limit 10000B"):
+            await asyncio.to_thread(run, cluster.name_server, [SinkRow(bytes(10001), None, None, [], 0)], 1)
 
 
 async def test_at_least_once_sends_all_each_time(tasks: Tasks) -> None:
