@@ -82,12 +82,14 @@ def register(spark: SparkSession) -> SparkSession:
     require("reading with Spark", *LIBRARIES)
     from tallystick.pipeline.ledger.source import LedgerDataSource
     from tallystick.pipeline.stages import serve_stages
+    from tallystick.pipeline.stream.relay_driver import serve_relay
     from tallystick.pipeline.stream.source import StreamDataSource
     from tallystick.pipeline.topic.source import TopicDataSource
 
     _check_workers(spark)
     if getattr(spark, "_sc", None) is not None:
         serve_stages(spark)
+        serve_relay(spark)
     spark.dataSource.register(LedgerDataSource)
     spark.dataSource.register(StreamDataSource)
     spark.dataSource.register(TopicDataSource)

@@ -21,7 +21,7 @@ INSIDE = {
     "BookKeeper": {"context", "stream_context"},
     "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
     "Position": {"count", "index"},
-    "Stream": {"end_with_client"},
+    "Stream": {"append_encoded", "end_with_client"},
     "Cursor": {"end_with_client"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},

@@ -22,6 +22,7 @@ CUTTING = {
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 # Who writes: a batch, or a streaming query.
 OF_BATCH, OF_QUERY = ("txnAppId", "txnVersion"), ("application",)
+ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"  # what the option delivery says
 TRIGGERING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIGITS = re.compile(r"\d{1,40}", re.ASCII)  # Python refuses thousands of them in words of its own
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)

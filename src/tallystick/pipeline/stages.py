@@ -7,14 +7,13 @@ asks it for its stage. The first answer stands: a stage that is run again in par
 from __future__ import annotations
 
 import contextlib
-import hmac
-import secrets
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.driver_port import DriverPort, listen
 from tallystick.pipeline.tasks import this_task
 
 if TYPE_CHECKING:
@@ -36,14 +35,10 @@ class StageService:
     """Answers for the stages of one Spark context, as long as the process runs."""
 
     def __init__(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        conf = context.getConf()
-        host = conf.get("spark.driver.host") or "127.0.0.1"
-        self._token, self._tracker = secrets.token_hex(16), context.statusTracker()
+        self._tracker = spark.sparkContext.statusTracker()
         self._counts: dict[int, int] = {}
         self._places = threading.BoundedSemaphore(AT_ONCE)
-        self._listener = socket.create_server((conf.get("spark.driver.bindAddress") or host, 0))
-        self.place = f"{host}|{self._listener.getsockname()[1]}|{self._token}"
+        self._listener, self.port = listen(spark)
         threading.Thread(target=self._serve, name="tally-stages", daemon=True).start()
 
     def _serve(self) -> None:
@@ -68,7 +63,7 @@ class StageService:
             connection.settimeout(_QUESTION_S)
             question = connection.makefile("rb").readline(_LONGEST)
             token, _, stage = question.decode("ascii", "replace").strip().partition(" ")
-            if hmac.compare_digest(token.encode(), self._token.encode()) and stage.isdecimal():
+            if self.port.admits(token) and stage.isdecimal():
                 connection.sendall(b"%d\n" % self._count(int(stage)))
 
     def _count(self, stage: int) -> int:
@@ -91,20 +86,21 @@ def serve_stages(spark: SparkSession) -> None:
     application = spark.sparkContext.applicationId
     if application not in _services:
         _services[application] = StageService(spark)
-    spark.conf.set(SETTING, _services[application].place)
+    spark.conf.set(SETTING, _services[application].port.setting())
 
 
 def tasks_of_stage() -> int:
     """Returns how many tasks the stage of this task has. Raises UsageError where nobody tells."""
     task = this_task()
-    host, _, rest = (task.getLocalProperty(SETTING) or "").partition("|")
-    port, _, token = rest.partition("|")
-    if not port.isdecimal():
+    at = DriverPort.parse(task.getLocalProperty(SETTING))
+    if at is None:
         raise UsageError(f"nobody tells the tasks of a sink how many they are: {INSTEAD}")
     answer = b""
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
-        connection.sendall(f"{token} {task.stageId()}\n".encode())
+    with contextlib.suppress(OSError), socket.create_connection((at.host, at.port), _TIMEOUT_S) as connection:
+        connection.sendall(f"{at.token} {task.stageId()}\n".encode())
         answer = connection.makefile("rb").readline(_LONGEST)
     if not answer.strip().isdigit() or not int(answer):
-        raise UsageError(f"the driver does not tell how many tasks this stage has: {INSTEAD}", driver=f"{host}:{port}")
+        raise UsageError(
+            f"the driver does not tell how many tasks this stage has: {INSTEAD}", driver=f"{at.host}:{at.port}"
+        )
     return int(answer)

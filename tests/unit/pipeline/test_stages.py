@@ -78,7 +78,7 @@ def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.M
 
 
 def test_a_service_says_where_it_is() -> None:
-    host, port, token = StageService(cast("Any", Session())).place.split("|")
+    host, port, token = StageService(cast("Any", Session())).port.setting().split("|")
     assert host == "127.0.0.1" and int(port) and len(token) == 32
 
 

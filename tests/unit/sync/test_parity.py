@@ -28,7 +28,7 @@ INSIDE = {  # what the house itself uses of the asynchronous classes, and makes 
     "BookKeeper": {"context", "stream_context"},
     "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
     "LedgerReader": {"open"},
-    "Stream": {"end_with_client"},
+    "Stream": {"append_encoded", "end_with_client"},
     "Cursor": {"end_with_client"},
 }
 

@@ -130,13 +130,9 @@ class Stream:
 
     def _append(self, batch: Batch, producer: str | None, sequence: int | None) -> asyncio.Future[Position]:
         """Append the messages as one entry, but for those whose numbers are stored already."""
-        encoder, dedup = self._encoder, self._dedup
+        encoder = self._encoder
         if producer is None and sequence is None:
-            entry = encoder.encode_batch(batch, None, None)
-            if dedup is not None and dedup.holds:
-                size = entry.size if isinstance(entry, LateEntry) else len(entry)
-                return dedup.hold(lambda: self._owner.flow.append(entry), size)
-            return self._owner.flow.append(entry)
+            return self._append_entry(encoder.encode_batch(batch, None, None))
         name, first = encoder.numbered(producer, sequence, len(batch.messages))
         return self._numbers().append(
             name,
@@ -145,6 +141,22 @@ class Stream:
             lambda number: encoder.encode_batch(batch.behind(number - first), name, number),
             batch.data_bytes,
         )
+
+    def _append_entry(self, entry: bytes | LateEntry) -> asyncio.Future[Position]:
+        dedup = self._dedup
+        if dedup is not None and dedup.holds:
+            size = entry.size if isinstance(entry, LateEntry) else len(entry)
+            return dedup.hold(lambda: self._owner.flow.append(entry), size)
+        return self._owner.flow.append(entry)
+
+    async def append_encoded(self, entry: bytes) -> asyncio.Future[Position]:
+        """Append an entry whose messages somebody has encoded as the settings say, when there is room for it. Returns a
+        future of its position. Raises and fails as ``append``."""
+        await self._owner.flow.room()
+        try:
+            return self._append_entry(entry)
+        finally:
+            self._owner.flow.wake()
 
     def _numbers(self) -> Deduplication:
         if self._dedup is None:

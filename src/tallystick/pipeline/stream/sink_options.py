@@ -14,7 +14,7 @@ from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import OF_BATCH, OptionValues
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, OF_BATCH, OF_QUERY, ONCE, OptionValues
 
 SINK_OPTIONS = {
     "path": "what save(path) and start(path) say: the stream",
@@ -25,8 +25,10 @@ SINK_OPTIONS = {
     "own a query that lost its checkpoint is refused, and stores nothing twice",
     "txnAppId": "of a batch: the name of who writes, kept for good",
     "txnVersion": "of a batch: its number, above that of the batch before; a number that is stored already is left out",
+    "delivery": "exactly-once (the default): each batch is in the stream once, as a whole; at-least-once: rows are "
+    "there as soon as they are written, at little cost a batch, and come twice when a task or a batch is repeated",
     "switch": "false (the default); true: a stream that an owner wrote, and that is open nowhere, is written by sinks "
-    "from now on",
+    "from now on; with delivery=at-least-once one that sinks wrote is written by an owner, the driver",
     "entryFormat": "pulsar (the default): messages with key, properties and times; raw: each value is an entry",
     "compression": "of messages: none (the default), lz4, zlib, zstd or snappy",
     "ensemble": "bookies of a ledger (default 3)",
@@ -41,7 +43,8 @@ COMPRESSIONS = ("none", *[each.name.lower() for each in Compression if each is n
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """All options, checked. ``application`` is None where it is the query's id; ``version`` is a batch's."""
+    """All options, checked. ``application`` is None where it is the query's id, or unnecessary; ``version`` is a
+    batch's. ``is_once`` False: at least once."""
 
     uri: str
     stream: str
@@ -49,6 +52,7 @@ class SinkOptions:
     version: int | None
     settings: StreamSettings
     switch: bool = False
+    is_once: bool = True
     checkpoint: str | None = None  # where a streaming query has its own, as far as it is known here
 
     @classmethod
@@ -62,20 +66,34 @@ class SinkOptions:
         values.refuse_of_other_writer(follows=follows)
         if "stream" not in values:
             raise UsageError("give the option stream: which stream is to be written")
-        if not follows and not all(name in values for name in OF_BATCH):
-            raise UsageError(
-                "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
-                "task or a job that is repeated stores it once"
-            )
+        is_once = values.choice("delivery", (ONCE, AT_LEAST_ONCE)) == ONCE
+        _check_names(values, is_once=is_once, follows=follows)
         application = values.text("application" if follows else "txnAppId")
         return cls(
             uri=require_shared(values.given_or("uri", lambda: find_uri(environment))),
             stream=stream_name(values.text("stream")),
-            application=application_name(application) if application or not follows else None,
+            application=application_name(application) if application else None,
             version=None if follows else values.integer("txnVersion", 0),
             settings=_settings(values),
             switch=values.choice("switch", ("false", "true")) == "true",
+            is_once=is_once,
             checkpoint=values.text("checkpointLocation") or None,
+        )
+
+
+def _check_names(values: OptionValues, *, is_once: bool, follows: bool) -> None:
+    """Raises UsageError where a batch says too little of who writes, or anybody says it for nothing."""
+    if not is_once:
+        for name in (*OF_BATCH, *OF_QUERY):
+            if name in values:
+                raise UsageError(
+                    f"the option {name} says nothing with delivery=at-least-once: nobody notes what is stored. Leave "
+                    "out one of them"
+                )
+    elif not follows and not all(name in values for name in OF_BATCH):
+        raise UsageError(
+            "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
+            "task or a job that is repeated stores it once. Without them give delivery=at-least-once"
         )
 
 

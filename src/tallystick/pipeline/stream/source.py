@@ -44,18 +44,22 @@ class StreamDataSource(LogSource[StreamSourceOptions]):
         return StreamFollowingReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tallystick.pipeline.stream.repeatable_sink import RepeatableBatchWriter
         from tallystick.pipeline.stream.sink import StreamBatchWriter
 
         with coded():
             require_append("a stream", overwrite=overwrite)
-            return StreamBatchWriter(SinkOptions.parse(options_of_read(self.options), follows=False), schema)
+            options = SinkOptions.parse(options_of_read(self.options), follows=False)
+            return (StreamBatchWriter if options.is_once else RepeatableBatchWriter)(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tallystick.pipeline.stream.repeatable_sink import RepeatableFollowingWriter
         from tallystick.pipeline.stream.sink import StreamFollowingWriter
 
         with coded():
             require_append("a stream", overwrite=overwrite)
-            return StreamFollowingWriter(SinkOptions.parse(options_of_read(self.options), follows=True), schema)
+            options = SinkOptions.parse(options_of_read(self.options), follows=True)
+            return (StreamFollowingWriter if options.is_once else RepeatableFollowingWriter)(options, schema)
 
 
 class StreamSourceReader(BatchReader[StreamSourceOptions, StreamPartition]):

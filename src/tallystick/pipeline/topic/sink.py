@@ -18,10 +18,11 @@ from pyspark.sql.types import StructType
 from tallystick.errors import CheckpointLost, UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
 from tallystick.pipeline.stages import tasks_of_stage
 from tallystick.pipeline.tasks import batch_id, query_id, this_task
 from tallystick.pipeline.topic.schema import FORMAT
-from tallystick.pipeline.topic.sink_options import AT_LEAST_ONCE, ONCE, TopicSinkOptions
+from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_order import sorted_rows
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import encode_row, rows_of, topic_columns

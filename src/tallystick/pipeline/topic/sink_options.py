@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from tallystick.admin.dev_lookup import find_name_server
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import OF_BATCH, OptionValues
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, OF_BATCH, ONCE, OptionValues
 from tallystick.pipeline.topic.options import OPTIONS, name_servers_of
 from tallystick.rocketmq.client.arguments import check_topic
 
-ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 SORTED, ARRIVAL = "sorted", "arrival"
 
 SINK_OPTIONS = {

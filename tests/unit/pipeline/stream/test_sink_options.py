@@ -27,6 +27,13 @@ def test_a_batch_has_a_name_and_a_number() -> None:
     assert (options.application, options.version, options.switch) == ("app", 7, False)
 
 
+def test_rows_are_stored_once_unless_at_least_once_is_said() -> None:
+    assert parse(STREAM, follows=True).is_once and parse(BATCH | {"delivery": "Exactly-Once"}, follows=False).is_once
+    for follows in (True, False):
+        options = parse(STREAM | {"delivery": "at-least-once", "switch": "true"}, follows=follows)
+        assert (options.is_once, options.application, options.switch) == (False, None, True)
+
+
 def test_how_it_is_stored() -> None:
     chosen = {
         "stream": "persistent://t/n/s", "uri": URI, "switch": "true", "compression": "zstd",
@@ -50,6 +57,9 @@ def test_how_it_is_stored() -> None:
         (BATCH | {"txnVersion": "-1"}, False, "txnVersion"),
         (BATCH | {"txnVersion": "x"}, False, "txnVersion"),
         (BATCH | {"txnAppId": ""}, False, ""),
+        (STREAM | {"delivery": "at-most-once"}, True, "exactly-once or at-least-once"),
+        (STREAM | {"delivery": "at-least-once", "application": "a"}, True, "application says nothing"),
+        (BATCH | {"delivery": "at-least-once"}, False, "txnAppId says nothing"),
         (STREAM | {"switch": "maybe"}, True, "switch"),
         (STREAM | {"compression": "gzip"}, True, "compression"),
         (STREAM | {"compresion": "lz4"}, True, "did you mean compression"),

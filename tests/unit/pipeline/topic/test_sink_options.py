@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.pipeline.topic.sink_options import AT_LEAST_ONCE, ONCE, TopicSinkOptions
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
+from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 
 NAMED = {"nameServer": "127.0.0.1:9876", "topic": "T"}
 BATCH = {"txnAppId": "app", "txnVersion": "3"}

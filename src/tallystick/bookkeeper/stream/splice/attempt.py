@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES
@@ -179,7 +179,7 @@ class SinkAttempt:
             self.abort()
 
 
-def looked_at(future: asyncio.Future[EntryId]) -> None:
+def looked_at(future: asyncio.Future[Any]) -> None:
     """Take what an append failed with: of an attempt that was given up, or a copy, nobody else looks at it."""
     if not future.cancelled():
         future.exception()

@@ -1,0 +1,220 @@
+"""Tasks relay entries to the driver, which owns the stream: what is stored, and what either side is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from support.streams import NAME, RAW, ledgers, notes, payloads
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.errors import StreamFenced, StreamOwned, Unavailable, UsageError
+from tallystick.pipeline.driver_port import DriverPort
+from tallystick.pipeline.stream import relay_driver, relay_task
+from tallystick.pipeline.stream.relay import RelayRequest, decode_request, encode_frame, entries_in
+from tallystick.pipeline.stream.relay_driver import RelayPort, StreamOwners
+from tallystick.pipeline.stream.relay_task import AT_ONCE, EntryMaker, Relay
+
+TOKEN = "t" * 32
+
+
+def request(**other: Any) -> RelayRequest:
+    fields: dict[str, Any] = {"settings": RAW, "switch": False, "idle_s": 60.0, **other}
+    return RelayRequest(TOKEN, "memory://unused", NAME, **fields)
+
+
+class Driver:
+    """A driver of the test's loop; tasks are in threads."""
+
+    def __init__(self, cluster: SmallCluster, port: DriverPort) -> None:
+        self.cluster, self.port = cluster, port
+        self.owners = StreamOwners(self._connect)
+        self.opened = 0
+
+    async def _connect(self, uri: str) -> BookKeeper:
+        self.opened += 1
+        return self.cluster.client(self.opened)
+
+    async def relay(self, *frames: list[bytes], **fields: Any) -> int:
+        def run() -> int:
+            with Relay(self.port, request(**fields)) as relay:
+                for entries in frames:
+                    relay.send(entries)
+                return relay.finish()
+
+        return await asyncio.to_thread(run)
+
+
+@pytest.fixture
+async def driver(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Driver]:
+    monkeypatch.setattr(relay_driver, "_WAIT_S", 0.2)
+    listener = socket.create_server(("127.0.0.1", 0))
+    made = Driver(cluster, DriverPort("127.0.0.1", listener.getsockname()[1], TOKEN))
+    server = await asyncio.start_server(RelayPort(made.owners, made.port).serve, sock=listener)
+    yield made
+    server.close()
+    await made.owners.close()
+
+
+def test_frames_have_their_entries() -> None:
+    entries = [b"a", b"", bytes(70_000)]
+    assert entries_in(encode_frame(entries)[4:]) == entries and entries_in(b"") == []
+    for damaged in (b"\0\0\0\5abc", b"\0\0"):
+        with pytest.raises(ValueError, match="longer than its frame"):
+            entries_in(damaged)
+
+
+def test_entries_are_full_with_bytes_or_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_task, "MOST_MESSAGES", 3)
+    maker = EntryMaker(RAW, "p")
+    frames = list(maker.add([OutMessage(b"%d" % number) for number in range(7)]))
+    assert [*frames, maker.take()] == [[b"0", b"1", b"2"], [b"3", b"4", b"5"], [b"6"]] and maker.take() == []
+    monkeypatch.setattr(relay_task, "MOST_BYTES", 1000)
+    sizes = [[len(entry) for entry in frame] for frame in maker.add([OutMessage(bytes(600))] * 2)]
+    assert sizes == [[600]] and len(maker.take()) == 1
+
+
+async def test_what_a_task_relays_is_stored_in_order_and_in_one_ledger_for_all_batches(
+    driver: Driver, cluster: SmallCluster
+) -> None:
+    frames = [[b"%d-%d" % (number, one) for one in range(3)] for number in range(3 * AT_ONCE)]
+    assert await driver.relay(*frames) == 9 * AT_ONCE
+    assert await driver.relay([b"next"]) == 1
+    assert driver.opened == 1 and len(await ledgers(cluster)) == 1
+    await driver.owners.close()
+    assert await payloads(cluster) == [*(entry for frame in frames for entry in frame), b"next"]
+
+
+async def test_a_stream_is_given_back_when_no_task_wants_it_for_a_while(driver: Driver, cluster: SmallCluster) -> None:
+    await driver.relay([b"a"], idle_s=0.05)
+    async with cluster.client(50).open_stream(NAME, settings=RAW, wait_s=20) as stream:
+        await stream.append(b"b")
+    await driver.relay([b"c"])
+    await driver.owners.close()
+    assert await payloads(cluster) == [b"a", b"b", b"c"] and await notes(cluster) == []
+
+
+async def test_a_stream_that_another_process_owns_is_left_to_it(driver: Driver, cluster: SmallCluster) -> None:
+    async with cluster.client(50).open_stream(NAME, settings=RAW) as stream:
+        for switch in (False, True):
+            with pytest.raises(StreamOwned, match="owner="):
+                await driver.relay([b"a"], switch=switch)
+        await stream.append(b"b")
+    assert await driver.relay([b"c"]) == 1
+
+
+async def test_sinks_that_commit_are_ended_only_where_the_options_say_so(driver: Driver, cluster: SmallCluster) -> None:
+    sink = await cluster.client(50).open_sink(NAME, "app", "query", settings=RAW)
+    async with sink.attempt(0) as attempt:
+        await attempt.append(b"a")
+        await sink.commit(0, [await attempt.close()])
+    with pytest.raises(StreamOwned, match=r"applications: app. switch=true"):
+        await driver.relay([b"b"])
+    assert await driver.relay([b"b"], switch=True) == 1
+    with pytest.raises(StreamOwned):
+        await sink.commit(1, [])
+    assert await driver.relay([b"c"]) == 1
+    await driver.owners.close()
+    assert await payloads(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_a_driver_that_was_taken_over_says_so_and_opens_the_stream_anew(
+    driver: Driver, cluster: SmallCluster
+) -> None:
+    await driver.relay([b"a"])
+    async with cluster.client(50).open_stream(NAME, takeover=True, settings=RAW) as stream:
+        await stream.append(b"b")
+        with pytest.raises((StreamOwned, Unavailable)) as refused:
+            for _ in range(2):  # the first may be told of the fence
+                with contextlib.suppress(StreamFenced):
+                    await driver.relay([b"lost"])
+        assert isinstance(refused.value, StreamOwned)
+    await driver.relay([b"c"])
+    await driver.owners.close()
+    assert await payloads(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_a_task_that_dies_leaves_whole_entries(driver: Driver, cluster: SmallCluster) -> None:
+    def die() -> None:
+        connection = socket.create_connection((driver.port.host, driver.port.port))
+        connection.sendall(request().encode() + encode_frame([b"whole"]) + encode_frame([b"half"])[:-1])
+        assert connection.recv(2, socket.MSG_WAITALL) == b"\n\n"
+        connection.close()
+
+    await asyncio.to_thread(die)
+    await driver.relay([b"next"])
+    await driver.owners.close()
+    assert await payloads(cluster) == [b"whole", b"next"]
+
+
+async def test_an_entry_that_is_too_long_fails_its_task_alone(driver: Driver, cluster: SmallCluster) -> None:
+    with pytest.raises(UsageError, match="too long"):
+        await driver.relay([b"a"], [bytes(6 << 20)], *[[b"b"]] * (2 * AT_ONCE))
+    with pytest.raises(UsageError, match="too long"):
+        await driver.relay([bytes(65 << 20)])
+    await driver.relay([b"c"])
+    await driver.owners.close()
+    stored = await payloads(cluster)
+    assert stored[0] == b"a" and stored[-1] == b"c"
+
+
+async def test_writers_with_other_options_take_turns(driver: Driver, cluster: SmallCluster) -> None:
+    other = replace(RAW, retention_bytes=1 << 30)
+    async with driver.owners.use(request()):
+        with pytest.raises(UsageError, match="other options"):
+            await driver.relay([b"a"], settings=other)
+    assert await driver.relay([b"a"], settings=other) == 1
+    assert driver.opened == 2
+
+
+async def test_strangers_and_other_versions_are_told_nothing_or_what_is_wrong(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_driver, "_REQUEST_S", 0.2)
+    stranger = replace(driver.port, token="x" * 32)
+
+    def ask(line: bytes) -> bytes:
+        with socket.create_connection((driver.port.host, driver.port.port)) as connection:
+            connection.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(line)
+                return connection.makefile("rb").read()
+            return b""
+
+    with (
+        Relay(stranger, replaced(request(), token=stranger.token)) as relay,
+        pytest.raises(Unavailable, match="token"),
+    ):
+        await asyncio.to_thread(relay.send, [b"a"])
+    assert await asyncio.to_thread(ask, b"") == b"", "who says nothing is not waited for"
+    assert await asyncio.to_thread(ask, b"x" * 200_000) == b""
+    assert b"another version" in await asyncio.to_thread(ask, b'{"token": 1}\n')
+    assert driver.opened == 0
+
+
+def replaced(given: RelayRequest, **fields: object) -> RelayRequest:
+    return RelayRequest(**{name: getattr(given, name) for name in given.__struct_fields__} | fields)
+
+
+def test_who_is_told_no_port_says_what_to_do() -> None:
+    with pytest.raises(UsageError, match="call tallystick"):
+        Relay(None, request()).send([b"a"])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = listener.getsockname()[1]
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        Relay(DriverPort("127.0.0.1", closed, TOKEN), request()).send([b"a"])
+
+
+def test_settings_come_over_as_they_are() -> None:
+    sent = request(settings=StreamSettings(5, 4, 3, compression="zstd", retention_s=60))
+    assert decode_request(sent.encode()) == sent
+    assert json.loads(sent.encode())["stream"] == NAME
