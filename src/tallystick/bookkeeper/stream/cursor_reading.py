@@ -226,11 +226,18 @@ class CursorReading:
                 if not core.is_acked(at):
                     first_index = max(start.batch_index, 0) if at == start.of_entry else 0
                     has_messages = False
-                    for messages in await decoder.steps(entry, first_index):
-                        has_messages = True
-                        yield _Step(at, messages, False)
+                    steps = await decoder.steps(entry, first_index)
+                    while True:
+                        for messages in steps:
+                            has_messages = True
+                            yield _Step(at, messages, False)
+                        if not decoder.has_more:
+                            break
+                        steps = await decoder.more()
+                    steps, messages = (), []  # not kept while the next entry is waited for
                     if not has_messages and not first_index:
                         core.ack(at)  # a marker of a broker: nobody gets it, so nobody acknowledges it
+                del entry
                 yield _Step(at, [], True)
 
     async def _end_generator(self) -> None:

@@ -12,13 +12,17 @@ from typing import TypeVar
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream.chunks import ChunksCore, Scattered
 from tallystick.bookkeeper.stream.entries import Damaged, LedgerGone
+from tallystick.bookkeeper.stream.plain_payloads import PlainPayload, PlainPayloads
 from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us, join_us
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import (
+    STEP_BYTES,
+    BatchPlace,
     Buffer,
     Chunk,
     InMessage,
     OpenEntry,
+    batch_step,
     iter_messages,
     open_entry,
     plain_chunks,
@@ -65,6 +69,7 @@ class Decompressor:
     def __init__(self, thread: SideThread) -> None:
         self._thread = thread
         self._is_closed = False
+        self.payloads = PlainPayloads()
 
     async def payload(self, entry: OpenEntry, *, max_bytes: int) -> Buffer:
         """Returns ``plain_payload``. Raises as that does."""
@@ -100,6 +105,15 @@ class Decompressor:
             waiting.clear()
 
 
+class _Rest:
+    """An entry that is being decoded, from ``place`` on."""
+
+    __slots__ = ("first_index", "opened", "place", "plain")
+
+    def __init__(self, opened: OpenEntry, first_index: int) -> None:
+        self.opened, self.first_index, self.place, self.plain = opened, first_index, BatchPlace(), PlainPayload()
+
+
 class EntryDecoder:
     """Makes the messages of one reading of a stream out of its entries."""
 
@@ -122,6 +136,7 @@ class EntryDecoder:
         self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
         self._read_again, self._is_raw, self._max_bytes = read_again, is_raw, max_bytes
         self._chunks = ChunksCore(max_bytes)
+        self._rest: _Rest | None = None
         self._given_up = given_up or _needs_none
 
     @property
@@ -130,11 +145,12 @@ class EntryDecoder:
         return self._chunks.first
 
     async def steps(self, entry: Entry, first_index: int = 0) -> Iterable[list[StreamMessage]]:
-        """Returns the messages of an entry from ``first_index`` on, which are decoded some thousands at a time.
+        """Returns the messages of an entry from ``first_index`` on, which are decoded some thousands at a time. Next:
+        ``more``, while it ``has_more``.
 
         Raises NoSuchPosition if it has not so many; for bytes that are no messages see ``Damaged``.
         """
-        position = Position(entry.ledger, entry.id)
+        position, self._rest = Position(entry.ledger, entry.id), None
         if self._is_raw:
             self._require(position, first_index, 1)
             return ([StreamMessage(position, entry.data)],)
@@ -144,11 +160,15 @@ class EntryDecoder:
             opened = open_entry(entry.data, position=position)
             self._require(position, first_index, max(opened.count, 1))
             payload = await self._decompressor.payload(opened, max_bytes=self._max_bytes)
+            if opened.is_batch and opened.compression is not Compression.NONE and len(payload) > STEP_BYTES:
+                self._rest = _Rest(opened, first_index)
+                return (self._next_step(self._rest, payload),)
             if opened.chunk is None:
                 return self._decoded(opened, payload, first_index)
             parts = [part for step in iter_messages(opened, payload) for part in step]
             return [await self._joined(part, opened.chunk) for part in parts]
         except CorruptEntry as error:
+            self._rest = None
             self._damaged(position, error)
             return ()
 
@@ -158,6 +178,36 @@ class EntryDecoder:
                 yield [_message(each) for each in step if each.position.batch_index >= first_index or not first_index]
         except CorruptEntry as error:
             self._damaged(opened.position, error)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the entry has more messages than those that were returned: its payload may be let go meanwhile."""
+        return self._rest is not None
+
+    async def more(self) -> Iterable[list[StreamMessage]]:
+        """Returns the next messages of the entry. Raises as ``steps``."""
+        rest = self._rest
+        assert rest is not None, "it has more"
+        try:
+            payload = rest.plain.payload
+            if payload is None:
+                payload = await self._decompressor.payload(rest.opened, max_bytes=self._max_bytes)
+            return (self._next_step(rest, payload),)
+        except CorruptEntry as error:
+            self._rest = None
+            self._damaged(rest.opened.position, error)
+            return ()
+
+    def _next_step(self, rest: _Rest, payload: Buffer) -> list[StreamMessage]:
+        step, place = batch_step(rest.opened, payload, rest.place)
+        if place is None:
+            self._rest = None
+            self._decompressor.payloads.drop(rest.plain)
+        else:
+            rest.place = place
+            self._decompressor.payloads.keep(rest.plain, payload)
+        first_index = rest.first_index
+        return [_message(each) for each in step if each.position.batch_index >= first_index or not first_index]
 
     def _require(self, position: Position, index: int, count: int) -> None:
         if index >= count:

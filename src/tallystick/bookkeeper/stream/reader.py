@@ -233,5 +233,6 @@ class StreamReader:
                     if self._is_closed:  # of an entry that was read before there may be thousands more
                         self._require_open()
                     yield message
+                    del message  # it may be long, and the next one is long in coming
         finally:
             await self._done(walk)

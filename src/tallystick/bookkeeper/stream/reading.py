@@ -57,6 +57,7 @@ class Reading:
         async with aclosing(walked) as entries, aclosing(self._between(entries, start, end)) as messages:
             async for message in messages:
                 yield message
+                del message
 
     async def _existing(self, start: Position) -> Position:
         """Returns where to begin. Raises PositionTrimmed, NoSuchPosition."""
@@ -86,25 +87,33 @@ class Reading:
         if end is not None:
             last, end_index = end[:2], end.batch_index
         async for entry in entries:
-            at = entry.ledger, entry.id
+            at, data_bytes = (entry.ledger, entry.id), len(entry.data)
             most = end_index if at == last else NO_INDEX
-            for step in await self._decoder.steps(entry, first_index if at == first else 0):
-                for message in step:
-                    if most != NO_INDEX and max(message.position.batch_index, 0) >= most:
-                        return
-                    published = message.publish_time
-                    if published is not None:
-                        is_late = is_late or published >= (request.start_ms or 0)
-                        if not is_late:
-                            continue
-                        if request.end_ms is not None and published >= request.end_ms:
+            steps = await self._decoder.steps(entry, first_index if at == first else 0)
+            del entry  # what was read is not kept while the next is waited for, which may be long
+            while True:
+                for step in steps:
+                    for message in step:
+                        if most != NO_INDEX and max(message.position.batch_index, 0) >= most:
                             return
-                    yield message
-                    work += 1 + len(message.properties)
-                    if work >= PART_WORK:
-                        await self._did(work)
-                        work = 0
-            await self._did(work + 1 + (len(entry.data) >> PIECE_BITS))
+                        published = message.publish_time
+                        if published is not None:
+                            is_late = is_late or published >= (request.start_ms or 0)
+                            if not is_late:
+                                continue
+                            if request.end_ms is not None and published >= request.end_ms:
+                                return
+                        yield message
+                        work += 1 + len(message.properties)
+                        if work >= PART_WORK:
+                            await self._did(work)
+                            work = 0
+                step, message = [], None  # type: ignore[assignment]  # as above
+                if not self._decoder.has_more:
+                    break
+                steps = await self._decoder.more()
+            del steps
+            await self._did(work + 1 + (data_bytes >> PIECE_BITS))
             work = 0
 
     async def _did(self, work: int) -> None:

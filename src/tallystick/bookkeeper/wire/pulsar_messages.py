@@ -39,6 +39,7 @@ MOST_PROPERTIES = 16_384  # of a message
 LONGEST_METADATA = 1 << 20  # bytes in front of a message
 MESSAGE_BYTES, _PROPERTY_BYTES = 64, 8  # about what they take beside what the caller gave
 STEP_FIELDS = 4096  # messages and properties that are decoded without a stop
+STEP_BYTES = 256 * 1024  # and of their data, about
 
 _BROKER_MAGIC, _CRC_MAGIC = b"\x0e\x02", b"\x0e\x01"
 _LENGTH = struct.Struct(">I")
@@ -302,12 +303,38 @@ def _alone(entry: OpenEntry, data: bytes) -> InMessage:
     )
 
 
+class BatchPlace(NamedTuple):
+    """Where decoding a batch goes on: the number of a message, where it is in the payload, and the fields before it."""
+
+    number: int = 0
+    at: int = 0
+    fields: int = 0
+
+
+def batch_step(entry: OpenEntry, payload: Buffer, place: BatchPlace) -> tuple[list[InMessage], BatchPlace | None]:
+    """Returns some messages of a batch, from ``place`` on, and where it goes on; None: these are the last. Raises
+    CorruptEntry."""
+    try:
+        return _step(entry, memoryview(payload), place)
+    except (ValueError, DecodeError) as error:
+        _refuse(entry.position, error)
+
+
 def _of_batch(entry: OpenEntry, payload: memoryview) -> Iterator[list[InMessage]]:
+    place: BatchPlace | None = BatchPlace()
+    while place is not None:
+        step, place = _step(entry, payload, place)
+        if step:
+            yield step
+
+
+def _step(entry: OpenEntry, payload: memoryview, place: BatchPlace) -> tuple[list[InMessage], BatchPlace | None]:
     ledger, number, _ = entry.position
     producer, publish_time_ms, schema_version = entry.producer, entry.publish_time_ms, entry.metadata.schema_version
     step: list[InMessage] = []
-    at, fields, of_step = 0, 0, 0
-    for index in range(entry.count):
+    start, at, fields = place
+    of_step = step_bytes = 0
+    for index in range(start, entry.count):
         size = _length(payload, at)
         if size > LONGEST_METADATA:
             raise ValueError(f"message {index} has more than {LONGEST_METADATA} bytes of metadata")
@@ -332,14 +359,13 @@ def _of_batch(entry: OpenEntry, payload: memoryview) -> Iterator[list[InMessage]
                 schema_version,
             )
             step.append(message)
+        step_bytes += single.payload_size
         at, of_step = stop, of_step + 1 + len(single.properties)
-        if of_step >= STEP_FIELDS:
+        if of_step >= STEP_FIELDS or step_bytes >= STEP_BYTES:
             if (fields := fields + of_step) > MOST_FIELDS:
                 raise ValueError(f"it has more than {MOST_FIELDS} messages and properties")
-            yield step
-            step, of_step = [], 0
-    if step:
-        yield step
+            return step, BatchPlace(index + 1, at, fields) if index + 1 < entry.count else None
+    return step, None
 
 
 def _decompressed(data: Buffer, how: Compression, size: int, position: Position, max_bytes: int) -> bytes:

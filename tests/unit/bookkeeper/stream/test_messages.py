@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import zlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tallystick.bookkeeper.stream import messages, reader
 from tallystick.bookkeeper.stream.encoding import EntryEncoder
 from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.messages import StreamMessage
+from tallystick.bookkeeper.stream.plain_payloads import PlainPayload, PlainPayloads
 from tallystick.bookkeeper.stream.reader import StreamReaders
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread
@@ -236,3 +238,85 @@ async def test_very_many_chunks_are_given_up_over_some_turns(
             telling.cancel()
     assert given_up == [Position(1, number) for number in range(41)]
     assert is_left or given_at[:6] == [8, 16, 24, 32, 40, 41]
+
+
+LONG_BATCH = [b"%d" % n + bytes(100_000) for n in range(20)]
+
+
+def long_batch() -> bytes:
+    return pulsar_entry(*LONG_BATCH, compression=Compression.ZLIB)
+
+
+async def test_readers_in_the_middle_of_long_batches_keep_little_of_them_together(
+    owner: ListedStream, readers: StreamReaders
+) -> None:
+    """Each kept what an entry may have, 128 MiB, however many there were; and who merges two waits for neither."""
+    await owner.create([long_batch()] * 2)
+    payloads = readers.decompressor.payloads = PlainPayloads(5_000_000)
+    opened = [readers.open(NAME) for _ in range(10)]
+    read = [(await each).read() for each in opened]
+    found: list[list[bytes]] = [[] for _ in read]
+    for _ in range(40):
+        for messages_of, each in zip(found, read, strict=True):
+            messages_of.append((await anext(each)).data)
+            assert payloads.bytes <= 5_000_000
+    assert found == [LONG_BATCH * 2] * 10
+    assert [await anext(each, None) for each in read] == [None] * 10
+    assert payloads.bytes == 0
+
+
+@pytest.mark.parametrize("index", [0, 7, 19])
+async def test_a_long_batch_is_read_from_its_middle_and_its_messages_have_their_places(
+    owner: ListedStream, readers: StreamReaders, index: int
+) -> None:
+    readers.decompressor.payloads = PlainPayloads(0)
+    await owner.create([long_batch(), pulsar_entry(b"behind")])
+    start = Position(owner.info.ledgers[0].ledger, 0, index)
+    *rest, behind = await read(readers, start=start)
+    assert [(each.position.batch_index, each.data) for each in rest] == list(enumerate(LONG_BATCH))[index:]
+    assert behind.data == b"behind"
+
+
+async def test_a_long_batch_that_ends_in_damage_is_read_up_to_it(owner: ListedStream, readers: StreamReaders) -> None:
+    whole = open_entry(long_batch(), position=Position(0, 0))
+    payload = bytes(plain_payload(whole, max_bytes=1 << 30))[:-50_000]
+    metadata = MessageMetadata.FromString(whole.metadata.SerializeToString())
+    metadata.uncompressed_size = len(payload)
+    front = metadata.SerializeToString()
+    cut = len(front).to_bytes(4, "big") + front + compress(payload, Compression.ZLIB)
+    await owner.create([cut, pulsar_entry(b"behind")])
+    found = [message.data for message in await read(readers, on_corrupt="skip")]
+    assert found[-1] == b"behind" and found[:-1] == LONG_BATCH[: len(found) - 1] and 15 <= len(found) < 21
+    with pytest.raises(CorruptEntry, match="not whole"):
+        await read(readers)
+
+
+async def test_what_was_read_is_not_kept_while_the_next_is_waited_for(
+    owner: ListedStream, readers: StreamReaders
+) -> None:
+    """Each follower kept its last message, which may have 128 MiB, until the next one came."""
+    await owner.create([], [pulsar_entry(b"long" * 1000)])
+    reader = await readers.open(NAME)
+    messages_read = reader.read(follow=True)
+    data = (await anext(messages_read)).data
+    following = asyncio.create_task(cast(Any, anext(messages_read)))
+    await asyncio.sleep(0.05)
+    assert not following.done() and sys.getrefcount(data) == 2
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await reader.close()
+
+
+def test_the_payload_that_was_used_longest_ago_is_let_go() -> None:
+    payloads, plain = PlainPayloads(100), [PlainPayload() for _ in range(4)]
+    for each in plain[:3]:
+        payloads.keep(each, bytes(40))
+    assert [each.payload is not None for each in plain] == [False, True, True, False] and payloads.bytes == 80
+    payloads.keep(plain[1], bytes(40))
+    payloads.keep(plain[3], bytes(60))
+    assert [each.payload is not None for each in plain] == [False, True, False, True] and payloads.bytes == 100
+    payloads.keep(plain[0], bytes(1000))
+    assert [each.payload is not None for each in plain] == [True, False, False, False] and payloads.bytes == 1000
+    payloads.drop(plain[1])
+    del plain[:], each
+    assert payloads.bytes == 0, "nobody reads it any more"
