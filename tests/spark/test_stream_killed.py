@@ -1,4 +1,5 @@
-"""A streaming query whose driver is killed, JVM and all, and started again: each row is in its table once."""
+"""A streaming query whose driver is killed, JVM and all, and started again: each row is in its table once, and in a
+stream once, or at least once."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +24,7 @@ DRIVER = """
 import sys
 import tallystick.spark
 
-uri, stream, folder, trigger, sink = sys.argv[1:]
+uri, stream, folder, trigger, sink, delivery = sys.argv[1:]
 spark = tallystick.spark.session("local[2]", **{"spark.driver.memory": "1g", "spark.local.dir": folder})
 spark.sparkContext.setLogLevel("OFF")
 options = {"uri": uri, "subscribe": stream, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20",
@@ -38,7 +39,7 @@ def write(batch, number):
 if sink == "table":
     query = rows.writeStream.foreachBatch(write)
 else:
-    query = rows.select("value").writeStream.format("tally-stream").options(uri=uri, stream=sink)
+    query = rows.select("value").writeStream.format("tally-stream").options(uri=uri, stream=sink, delivery=delivery)
 query = query.option("checkpointLocation", f"{folder}/checkpoint")
 query = query.trigger(availableNow=True) if trigger == "now" else query.trigger(processingTime="20 milliseconds")
 query.start().awaitTermination()
@@ -47,8 +48,10 @@ PATIENCE_S = 180.0
 
 
 @contextmanager
-def driver(uri: str, name: str, folder: Path, trigger: str, sink: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", DRIVER, uri, name, str(folder), trigger, sink]
+def driver(
+    uri: str, name: str, folder: Path, trigger: str, sink: str, delivery: str = "exactly-once"
+) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", DRIVER, uri, name, str(folder), trigger, sink, delivery]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         yield process
@@ -98,3 +101,33 @@ def test_rows_come_once_though_the_driver_is_killed_in_the_middle_of_batches(
         return
     rows = [row for path in (tmp_path / "table").glob("batch=*") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["value"] for row in rows) == values
+
+
+def test_no_row_is_lost_though_the_driver_that_owns_the_stream_is_killed(
+    bk: sync.BookKeeper, uri: str, tmp_path: Path
+) -> None:
+    name, sink = "spark/killed/persistent/in", "spark/killed/persistent/owned"
+    values = [b"%05d" % number for number in range(200)]
+    with bk.open_stream(name) as stream:
+        for value in values:
+            stream.append(value)
+        with driver(uri, name, tmp_path, "always", sink, "at-least-once") as process:
+            deadline = time.monotonic() + PATIENCE_S
+            while begun(tmp_path) < 3:
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.01)
+        wait_for_lac(bk, name, len(values))
+        with driver(uri, name, tmp_path, "now", sink, "at-least-once") as process:
+            assert process.wait(PATIENCE_S) == 0
+    with bk.read_stream(sink) as reader:
+        rows = [message.data for message in reader.read()]
+    assert sorted(set(rows)) == values
+    assert len(rows) - len(values) <= 20, "what the batch has in which it was killed"
+    with bk.open_stream(sink) as stream:  # nobody has it any more
+        listed = {each["ledgerId"] for each in stream.state()["ledgers"]}
+    made = [ledger for ledger in bk.ledgers() if metadata_of(bk, ledger).get("pulsar/managed-ledger") == sink.encode()]
+    assert listed.issuperset(made)
+
+
+def metadata_of(bk: sync.BookKeeper, ledger: int) -> Mapping[str, bytes]:
+    return bk.ledger_metadata(ledger).custom
