@@ -58,6 +58,7 @@ bench: setup ## ours and the original in turn; JSON in out/
 	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/restart.py --json out/restart.json
 	$(PY) bench/spark.py --json out/spark.json
+	$(PY) bench/sinks.py --json out/sinks.json
 	$(PY) bench/triggers.py --json out/triggers.json
 	$(PY) bench/micro_batches.py --json out/micro_batches.json
 	$(PY) bench/many_ledgers.py --json out/many_ledgers.json

@@ -4,9 +4,9 @@
 
 One local session with two cores, three bookies, a master and its slave on this machine; the workloads take turns, and
 medians count. Each writes to the ``noop`` sink. ``mapInArrow`` yields the same number of equal batches without reading
-anything, so the distance to it is what reading, checking and building the batches costs; ``range`` is the JVM alone, as
-a ruler for how busy the machine is. CPU is user and system time of the driver with its JVM and Python workers; that of
-bookies and brokers is apart.
+anything, so the distance to it is what reading, checking and building the batches costs; Parquet has the rows of a
+ledger, not compressed; ``range`` is the JVM alone, as a ruler for how busy the machine is. CPU is user and system time
+of the driver with its JVM and Python workers; that of bookies and brokers is apart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ QUORUMS = {"ledger 3/3/2": (3, 3, 2), "ledger striped 3/2/2": (3, 2, 2)}
 STREAMS = {"stream, 1 message an entry": 1, "stream, 100 an entry": 100}
 TOPIC = "bench"
 TOPICS = {"topic, all 18 columns": None, "topic, place and body": "queueId,queueOffset,body"}
-CEILING, RULER = "mapInArrow of ready batches", "range, JVM only"
+CEILING, PARQUET, RULER = "mapInArrow of ready batches", "the ledger's rows as Parquet", "range, JVM only"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def beside_ceiling(quick: bool) -> command.Results:
             servers = [node.process.pid for node in state.nodes if node.process is not None]
             spark = tallystick.spark.session(f"local[{PARTITIONS}]", **{"spark.driver.memory": "2g"})
             spark.sparkContext.setLogLevel("ERROR")
-            results = measure(workloads(spark, state, rows), rows, rounds, servers)
+            results = measure(workloads(spark, state, rows, f"{folder}/parquet"), rows, rounds, servers)
             spark.stop()
         finally:
             cluster.down()
@@ -76,8 +76,8 @@ def beside_ceiling(quick: bool) -> command.Results:
     return {"machine": machine, "rows": rows, "payload_bytes": PAYLOAD_BYTES, "rounds": results}
 
 
-def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, DataFrame]:
-    """What is measured, by name."""
+def workloads(spark: SparkSession, state: DevState, rows: int, folder: str) -> dict[str, DataFrame]:
+    """What is measured, by name. ``folder`` is for Parquet."""
     results: dict[str, DataFrame] = {}
     for name, quorums in QUORUMS.items():
         ledger = write_ledger(state.uri, rows, quorums)
@@ -93,6 +93,9 @@ def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, Data
         options = {"nameServer": str(state.name_server), "subscribe": TOPIC, "minPartitions": str(PARTITIONS)}
         reader = spark.read.format("tally-topic").options(**options)
         results[name] = (reader.option("columns", chosen) if chosen else reader).load()
+    ledger_rows = results[next(iter(QUORUMS))]
+    ledger_rows.write.options(**{"compression": "none", "parquet.enable.dictionary": "false"}).parquet(folder)
+    results[PARQUET] = spark.read.parquet(folder)
     columns = "ledger bigint, entry bigint, lac bigint, length bigint, payload binary"
     seeds = spark.range(PARTITIONS, numPartitions=PARTITIONS)
     results[CEILING] = seeds.mapInArrow(ready_batches(rows // PARTITIONS), columns)
