@@ -43,7 +43,7 @@ quick: setup ## while you work, in half a minute: lint, types, import contracts,
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)
 
-test-full: test ## test, then the whole kill matrix (docs/kill-matrix.md): half an hour more
+test-full: test ## test, then the whole kill matrix (docs/kill-matrix.md): an hour more
 	$(VENV)/bin/pytest -q tests/spark/test_kill_matrix.py --all-cells --kill-report docs/kill-matrix.md
 
 sim: setup ## a minute of the deterministic simulator: whole clusters, storage of bookies, streams, sinks, replication, metadata of brokers, whole brokers

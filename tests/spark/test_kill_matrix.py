@@ -1,52 +1,48 @@
 """The kill matrix: a query with the exactly-once sink, and what dies or hangs around it at each moment of a batch.
 
 After each cell the stream has every row of its source once, each batch as a whole and in order, and no ledger is left
-that is in no list. ``--all-cells`` runs them all, ``--kill-report docs/kill-matrix.md`` renews the table.
+that is in no list. ``--all-cells`` runs them all, ``--kill-report docs/kill-matrix.md`` renews
+their rows of the table.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support import kill_cells
+from support import kill_cells, kill_sources
+from support.following_topics import rows_of_topic
 from support.kill_cells import CELLS, Cell, write_table
+from support.kill_sources import Source
 from support.moments import FOLDER, PATIENCE_S, Moments, Reached
 from support.moments_driver import ROWS_A_BATCH, Job
 from support.spark_cluster import SparkCluster, running
-from support.topics import BROKER, make_topic, send
+from support.topics import BROKER, make_topic
+from support.zookeeper import missing
+from support.zookeeper_bookies import LONGEST_SESSION_S, ZooKeeperBookies
+from support.zookeeper_bookies import running as zookeeper_bookies_running
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
-from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.rocketmq.wire.record import Message
+from tallystick.admin.process import ProcessState
 
 pytestmark = [pytest.mark.spark, pytest.mark.rule("Q18")]
 
 BATCHES, HIT = 5, 2  # of the first run; the batch in which it happens
-MORE = 10  # rows that come behind it
 HANG_S = 2.0
+BOOKIE = "bookie-1"
 WIDE = 200_000  # bytes of a row: four of them are more than a task hands to the driver
 TESTS = Path(__file__).resolve().parents[1]
-OWNER = """
-import sys, time
-from tallystick import sync
-from tallystick.bookkeeper.stream.settings import StreamSettings
-with sync.connect(sys.argv[1]) as bk:
-    stream = bk.open_stream(sys.argv[2], settings=StreamSettings(max_entries_per_ledger=40))
-    for number in range(int(sys.argv[3])):
-        stream.append(b"%05d" % number + b"x" * int(sys.argv[4]))
-    print("stored", flush=True)
-    time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +51,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield started
 
 
-class Matrix:
-    """One cell: its source, the driver, and the moment at which it waits."""
+@pytest.fixture(scope="module")
+def zookeeper_bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperBookies]:
+    if reason := missing():
+        pytest.skip(f"no ZooKeeper server here: {reason}")
+    with zookeeper_bookies_running(tmp_path_factory.mktemp("zookeeper-bookies")) as started:
+        yield started
 
-    def __init__(self, cell: Cell, job: Job, bk: sync.BookKeeper) -> None:
-        self.cell, self.job, self.bk = cell, job, bk
+
+@pytest.fixture(scope="module")
+def zookeeper_bk(zookeeper_bookies: ZooKeeperBookies) -> Iterator[sync.BookKeeper]:
+    with sync.connect(zookeeper_bookies.uri) as client:
+        yield client
+
+
+class Matrix:
+    """One cell: the driver, and the moment at which it waits; ``peers`` gives whom it harms, by a fixture's name."""
+
+    def __init__(self, cell: Cell, job: Job, bk: sync.BookKeeper, peers: Callable[[str], Any]) -> None:
+        self.cell, self.job, self.bk, self.peers = cell, job, bk, peers
         self.moments = Moments(Path(job.folder) / "moments")
         self.moment = f"{cell.moment}.{HIT}"
         self.before = set(bk.ledgers())
@@ -88,116 +98,71 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def seconds(request: pytest.FixtureRequest) -> Iterator[dict[Cell, float]]:
-    """How long each cell took that has passed: the table, if one is wanted."""
-    passed: dict[Cell, float] = {}
-    yield passed
+def seconds(request: pytest.FixtureRequest) -> Iterator[dict[Cell, float | None]]:
+    """How long each cell took, None of one that failed: the table, if one is wanted."""
+    taken: dict[Cell, float | None] = {}
+    yield taken
     if path := request.config.getoption("--kill-report", None):
-        write_table(Path(path), passed)
+        write_table(Path(path), taken)
 
 
 def test_each_row_is_stored_once_whatever_dies(
-    cell: Cell,
-    bk: sync.BookKeeper,
-    uri: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    seconds: dict[Cell, float],
+    cell: Cell, tmp_path: Path, request: pytest.FixtureRequest, seconds: dict[Cell, float | None]
 ) -> None:
-    started = time.monotonic()
-    name = f"kills/cell{CELLS.index(cell)}/persistent"
-    job = Job(uri, f"{name}/in", f"{name}/out", str(tmp_path))
-    matrix = Matrix(cell, _placed(job, cell, request), bk)
-    count, width = BATCHES * ROWS_A_BATCH, 10 if cell.few else WIDE
-    with _source(matrix, count, width, request) as (owner, publish):
+    started, seconds[cell] = time.monotonic(), None
+    matrix = _matrix(cell, str(tmp_path), request.getfixturevalue)
+    with _source(matrix) as source:
         matrix.moments.want(matrix.moment)
         with matrix.driver(matrix.job) as process:
             reached = matrix.moments.wait(matrix.moment, process.poll)
             try:
-                _do(matrix, reached, process, owner, request)
+                _do(matrix, reached, process, source)
+                matrix.moments.go(matrix.moment, fail=cell.deed == kill_cells.FAIL)
+                _undo_soon(matrix)
                 code = process.wait(PATIENCE_S)
             finally:
-                _revive(cell, request)
+                _undo(matrix)
         assert (code == 0) == cell.goes_on, matrix.job.error
-        if not cell.goes_on or owner is not None:
-            publish(range(count, count + MORE))
+        if cell.deed == kill_cells.SUCCESSOR:
+            assert source.wake_owner() == "StreamFenced"
+        if not cell.goes_on or source.owner is not None:
+            source.grow()
             assert matrix.again() == 0, matrix.job.error
-            count += MORE
-    _compare(matrix, count)
+    _compare(matrix, source.count)
     seconds[cell] = time.monotonic() - started
 
 
-def _placed(job: Job, cell: Cell, request: pytest.FixtureRequest) -> Job:
-    """The job on the cell's master, with Spark's settings for it."""
-    if cell.master != kill_cells.CLUSTER:
-        job = replace(job, master=cell.master)
-    else:
-        cluster: SparkCluster = request.getfixturevalue("cluster")
-        job = replace(job, master=cluster.master)
+def _matrix(cell: Cell, folder: str, peers: Callable[[str], Any]) -> Matrix:
+    """The cell's job: between which peers, on which master of Spark's."""
+    on_zookeeper = cell.deed in kill_cells.ON_ZOOKEEPER
+    bk: sync.BookKeeper = peers("zookeeper_bk" if on_zookeeper else "bk")
+    uri: str = peers("zookeeper_bookies").uri if on_zookeeper else peers("uri")
+    name = f"kills/cell{CELLS.index(cell)}/persistent"
+    job = Job(uri, f"{name}/in", f"{name}/out", folder)
+    job = replace(job, master=peers("cluster").master if cell.master == kill_cells.CLUSTER else cell.master)
     if cell.deed == kill_cells.MASTER:
-        job = replace(job, source=f"kills-{cell.moment}", name_server=request.getfixturevalue("name_server"))
-    return job
+        job = replace(job, source=f"kills-{cell.moment}", name_server=peers("name_server"))
+    if cell.topic:
+        job = replace(job, sink=f"kills-{CELLS.index(cell)}", sink_name_server=peers("name_server"))
+        make_topic(job.sink_name_server, job.sink)
+    return Matrix(cell, job, bk, peers)
 
 
-Publish = Callable[[range], None]
-
-
-@contextlib.contextmanager
-def _source(
-    matrix: Matrix, count: int, width: int, request: pytest.FixtureRequest
-) -> Iterator[tuple[subprocess.Popen[str] | None, Publish]]:
-    """What the query copies: with so many rows, and what appends more; its owner, if that is a process of its own."""
-    job, bk = matrix.job, matrix.bk
+def _source(matrix: Matrix) -> AbstractContextManager[Source]:
+    cell, job, bk = matrix.cell, matrix.job, matrix.bk
+    count, width = BATCHES * ROWS_A_BATCH, 10 if cell.few else WIDE
     if job.name_server:
-        make_topic(job.name_server, job.source)
-        with sync.topics(job.name_server) as mq:
-            _send(mq, job.source, range(count), width)
-            yield None, lambda numbers: _send(mq, job.source, numbers, width)
-        return
-    if matrix.cell.deed == kill_cells.OWNER:
-        command = [sys.executable, "-c", OWNER, job.uri, job.source, str(count), str(width)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
-            try:
-                assert owner.stdout is not None and owner.stdout.readline() == "stored\n"
-                yield owner, lambda numbers: _take_over(matrix, numbers, width)
-            finally:
-                owner.kill()
-        return
-    with bk.open_stream(job.source, settings=StreamSettings(max_entries_per_ledger=40)) as stream:
-
-        def append(numbers: range) -> None:
-            for number in numbers:
-                stream.append(_row(number, width))
-
-        append(range(count))
-        yield None, append
+        return kill_sources.topic(job, count, width)
+    if cell.deed in (kill_cells.OWNER, kill_cells.SUCCESSOR):
+        return kill_sources.owned_stream(bk, job, count, width)
+    if cell.deed in kill_cells.ON_ZOOKEEPER:
+        return kill_sources.free_stream(bk, job, count, width)
+    return kill_sources.stream(bk, job, count, width)
 
 
-def _row(number: int, width: int) -> bytes:
-    return b"%05d" % number + b"x" * width
-
-
-def _send(mq: sync.RocketMQ, topic: str, numbers: range, width: int) -> None:
-    for start in range(numbers.start, numbers.stop, 10):
-        send(mq, topic, [Message(topic, _row(number, width)) for number in range(start, min(start + 10, numbers.stop))])
-
-
-def _take_over(matrix: Matrix, numbers: range, width: int) -> None:
-    with matrix.bk.open_stream(matrix.job.source, takeover=True) as stream:
-        for number in numbers:
-            stream.append(_row(number, width))
-
-
-def _do(
-    matrix: Matrix,
-    reached: Reached,
-    process: subprocess.Popen[bytes],
-    owner: subprocess.Popen[str] | None,
-    request: pytest.FixtureRequest,
-) -> None:
-    """Do to the query, or around it, what the cell says; then it goes on, if it can."""
-    deed = matrix.cell.deed
-    match deed:
+def _do(matrix: Matrix, reached: Reached, process: subprocess.Popen[bytes], source: Source) -> None:
+    """Do to the query, or around it, what the cell says."""
+    match matrix.cell.deed:
         case kill_cells.DIE:
             os.kill(reached.pid, signal.SIGKILL)
         case kill_cells.EXECUTOR:
@@ -215,35 +180,72 @@ def _do(
             os.killpg(process.pid, signal.SIGSTOP)
             assert matrix.again() == 0, matrix.job.error
             os.killpg(process.pid, signal.SIGCONT)
+        case _:
+            _do_around(matrix, reached, source)
+
+
+def _do_around(matrix: Matrix, reached: Reached, source: Source) -> None:
+    match matrix.cell.deed:
         case kill_cells.OWNER:
-            assert owner is not None
-            owner.kill()
-        case kill_cells.MASTER:
-            request.getfixturevalue("brokers").kill([BROKER])
+            source.kill_owner()
+        case kill_cells.SUCCESSOR:
+            source.pause_owner()
+            source.grow()
+        case kill_cells.MASTER | kill_cells.SINK_MASTER:
+            matrix.peers("brokers").kill([BROKER])
+        case kill_cells.SINK_MASTER_HANGS:
+            matrix.peers("brokers").pause([BROKER])
         case kill_cells.BOOKIE:
-            request.getfixturevalue("bookies").kill(["bookie-1"])
+            matrix.peers("bookies").kill([BOOKIE])
         case kill_cells.BOOKIE_HANGS:
-            request.getfixturevalue("bookies").pause(["bookie-1"])
-    matrix.moments.go(matrix.moment, fail=deed == kill_cells.FAIL)
+            matrix.peers("bookies").pause([BOOKIE])
+        case kill_cells.EXPIRE:
+            matrix.peers("zookeeper_bookies").expire(reached.pid)
+        case kill_cells.ZOOKEEPER | kill_cells.ZOOKEEPER_GONE:
+            matrix.peers("zookeeper_bookies").server.stop()
+        case kill_cells.ZOOKEEPER_HANGS:
+            matrix.peers("zookeeper_bookies").server.pause()
 
 
-def _revive(cell: Cell, request: pytest.FixtureRequest) -> None:
-    """Start what was killed, or let it run."""
-    match cell.deed:
-        case kill_cells.MASTER:
-            brokers: DevCluster = request.getfixturevalue("brokers")
-            brokers.restart([BROKER])
+def _undo_soon(matrix: Matrix) -> None:
+    """Start what the query waits for, a while after it has gone on, or let it run."""
+    match matrix.cell.deed:
+        case kill_cells.ZOOKEEPER | kill_cells.SINK_MASTER | kill_cells.SINK_MASTER_HANGS:
+            time.sleep(HANG_S)
+            _undo(matrix)
+        case kill_cells.ZOOKEEPER_HANGS:
+            time.sleep(LONGEST_SESSION_S + HANG_S)
+            _undo(matrix)
+
+
+def _undo(matrix: Matrix) -> None:
+    """Start what was killed, or let it run; what runs already is left alone."""
+    match matrix.cell.deed:
+        case kill_cells.MASTER | kill_cells.SINK_MASTER | kill_cells.SINK_MASTER_HANGS:
+            _run(matrix.peers("brokers"), BROKER)
         case kill_cells.BOOKIE | kill_cells.BOOKIE_HANGS:
-            bookies: DevCluster = request.getfixturevalue("bookies")
-            if cell.deed == kill_cells.BOOKIE:
-                bookies.restart(["bookie-1"])
-            else:
-                bookies.resume(["bookie-1"])
+            _run(matrix.peers("bookies"), BOOKIE)
+        case kill_cells.ZOOKEEPER | kill_cells.ZOOKEEPER_HANGS | kill_cells.ZOOKEEPER_GONE:
+            matrix.peers("zookeeper_bookies").server.revive()
+
+
+def _run(cluster: DevCluster, node: str) -> None:
+    match next(status.state for status in cluster.status() if status.id == node):
+        case ProcessState.PAUSED:
+            cluster.resume([node])
+        case ProcessState.DEAD:
+            cluster.restart([node])
 
 
 def _compare(matrix: Matrix, count: int) -> None:
     """Each row once, each batch as a whole, rows of a ledger in their order, and no ledger that is nowhere listed."""
     job, bk = matrix.job, matrix.bk
+    if matrix.cell.topic:
+        bk.delete_stream(job.source, takeover=True)
+        assert sorted(int(row[:5]) for row in asyncio.run(rows_of_topic(job.sink_name_server, job.sink))) == list(
+            range(count)
+        )
+        return
     with bk.read_stream(job.sink) as reader:
         rows = [(message.position.ledger, int(message.data[:5])) for message in reader.read()]
     numbers = [number for _, number in rows]

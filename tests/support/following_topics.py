@@ -77,3 +77,12 @@ class FollowingTopics:
 
     async def has_read(self, count: int) -> bool:
         return len(await self.until_idle()) >= count
+
+
+async def rows_of_topic(name_server: str, topic: str) -> list[bytes]:
+    """All bodies that a topic has now."""
+    query = await FollowingTopics(name_server, subscribe=topic).start()
+    try:
+        return list(await query.until_idle())
+    finally:
+        await query.close()

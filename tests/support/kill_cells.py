@@ -15,6 +15,13 @@ FAIL, DIE, HANG = "fails", "is killed", "hangs"  # the process that has come to 
 DRIVER, EXECUTOR = "driver killed", "executor killed"
 BOOKIE, BOOKIE_HANGS = "bookie killed", "bookie hangs"
 OWNER, MASTER = "owner of the source killed", "broker master killed"
+SUCCESSOR = "owner of the source hangs, another takes over"
+SINK_MASTER, SINK_MASTER_HANGS = "broker master of the sink killed", "broker master of the sink hangs"
+# With the metadata on ZooKeeper.
+EXPIRE = "hangs until its ZooKeeper session is over"
+ZOOKEEPER, ZOOKEEPER_HANGS = "ZooKeeper killed and started", "ZooKeeper hangs for longer than sessions"
+ZOOKEEPER_GONE = "ZooKeeper killed, for longer than calls wait"
+ON_ZOOKEEPER = (EXPIRE, ZOOKEEPER, ZOOKEEPER_HANGS, ZOOKEEPER_GONE)
 RIVAL = "a second driver, then the first again"
 NEW_CHECKPOINT = "driver killed, checkpoint lost"
 LOCAL, RETRIES, CLUSTER = "local[2]", "local[2,4]", "cluster"
@@ -33,15 +40,20 @@ class Cell:
     goes_on: bool = False
     in_ci: bool = False
     few: bool = False  # rows: the driver writes them, not the tasks
+    topic: bool = False  # into which the query writes, not into a stream
 
     @property
     def name(self) -> str:
-        rows = " (few rows)" if self.few else ""
-        return f"{self.moment}: {self.deed}{rows}, {self.master}"
+        return f"{self.moment}: {self.what}, {self.master}"
+
+    @property
+    def what(self) -> str:
+        """The deed, with what is special about the query."""
+        return f"{self.deed}{'; few rows' if self.few else ''}{'; into a topic' if self.topic else ''}"
 
     @property
     def id(self) -> str:
-        return re.sub("[^a-z0-9]+", "-", self.name)
+        return re.sub("[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
 def _cells() -> list[Cell]:
@@ -59,7 +71,24 @@ def _cells() -> list[Cell]:
     cells += [Cell(moment, OWNER, goes_on=True, in_ci=moment == WRITES) for moment in (WRITES, COMMITS)]
     cells += [Cell(moment, MASTER, goes_on=True, in_ci=moment == WRITES) for moment in (WRITES, COMMITS)]
     cells += [Cell(moment, RIVAL, in_ci=moment == SPLICES) for moment in (BEGINS, WROTE, *COMMIT)]
-    return [*cells, Cell(SPLICED, NEW_CHECKPOINT, in_ci=True), Cell(COMMITS, NEW_CHECKPOINT)]
+    cells += [Cell(SPLICED, NEW_CHECKPOINT, in_ci=True), Cell(COMMITS, NEW_CHECKPOINT)]
+    cells += [Cell(moment, SUCCESSOR, goes_on=True) for moment in (PLANS, WRITES, COMMITS)]
+    return [*cells, *_cells_on_zookeeper(), *_cells_into_a_topic()]
+
+
+def _cells_on_zookeeper() -> list[Cell]:
+    met = (PLANS, WRITES, WROTE, COMMITS, SPLICES, SPLICED)
+    cells = [Cell(moment, EXPIRE, goes_on=True, in_ci=moment == SPLICES) for moment in met]
+    cells += [Cell(moment, ZOOKEEPER, goes_on=True) for moment in met]
+    cells += [Cell(moment, ZOOKEEPER_HANGS, goes_on=True) for moment in met]
+    return [*cells, *(Cell(moment, ZOOKEEPER_GONE) for moment in (WRITES, SPLICES))]
+
+
+def _cells_into_a_topic() -> list[Cell]:
+    cells = [Cell(moment, DIE, RETRIES, goes_on=True, topic=True) for moment in TASK]
+    cells += [Cell(moment, DRIVER, topic=True) for moment in (*TASK, COMMITS, COMMITTED)]
+    cells += [Cell(moment, SINK_MASTER, goes_on=True, topic=True) for moment in (*TASK, COMMITS)]
+    return cells + [Cell(moment, SINK_MASTER_HANGS, goes_on=True, topic=True) for moment in (*TASK, COMMITS)]
 
 
 CELLS = _cells()
@@ -69,16 +98,26 @@ BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
 HEAD = "| moment | what happens | Spark | the query | seconds | in CI |\n|---|---|---|---|---|---|\n"
 
 
-def write_table(page: Path, seconds: Mapping[Cell, float]) -> None:
-    """Renew the table of the page. A cell that has not passed shows no time."""
+def write_table(page: Path, seconds: Mapping[Cell, float | None]) -> None:
+    """Renew the rows of the cells that were run: their seconds, or None of one that failed. The others stay."""
     text = page.read_text()
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    rows = "".join(_row(cell, seconds.get(cell)) for cell in CELLS)
+    kept = _seconds_of(text[start:end])
+    rows = "".join(_row(cell, seconds[cell] if cell in seconds else kept.get(_key(cell))) for cell in CELLS)
     page.write_text(f"{text[:start]}\n{HEAD}{rows}{text[end:]}")
 
 
+def _seconds_of(table: str) -> dict[str, float]:
+    """The time of each cell that has one, by what its row begins with."""
+    rows = re.findall(r"^(\|.*\|) [a-z ]+ \| (\d+) \| (?:yes)? ?\|$", table, re.MULTILINE)
+    return {key: float(seconds) for key, seconds in rows}
+
+
+def _key(cell: Cell) -> str:
+    return f"| {cell.moment} | {cell.what} | `{cell.master}` |"
+
+
 def _row(cell: Cell, seconds: float | None) -> str:
-    deed = f"{cell.deed}; few rows" if cell.few else cell.deed
     outcome = "not run" if seconds is None else "goes on" if cell.goes_on else "started again"
     time = "" if seconds is None else f"{seconds:.0f}"
-    return f"| {cell.moment} | {deed} | `{cell.master}` | {outcome} | {time} | {'yes' if cell.in_ci else ''} |\n"
+    return f"{_key(cell)} {outcome} | {time} | {'yes' if cell.in_ci else ''} |\n"

@@ -1,7 +1,7 @@
 """Moments of a Spark query at which a test stops it and does something to it.
 
-A data source that is like ``tally-stream``, and whose planner, tasks and commits wait at the moment that the test
-wants, each moment once, until the test says how to go on. Both sides meet in a folder::
+Data sources that are like ``tally-stream`` and ``tally-topic``, and whose planner, tasks and commits wait at the moment
+that the test wants, each moment once, until the test says how to go on. Both sides meet in a folder::
 
     FOLDER/wanted-MOMENT      the test: the first who comes to this moment takes it (a rename, so it is one of all)
     FOLDER/reached-MOMENT     the query: it waits here; the file has the pids of the process and of its JVM
@@ -36,6 +36,9 @@ from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.sink import StreamFollowingWriter
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.source import StreamDataSource, StreamFollowingReader
+from tallystick.pipeline.topic.sink import TopicFollowingWriter
+from tallystick.pipeline.topic.sink_options import TopicSinkOptions
+from tallystick.pipeline.topic.source import TopicDataSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,22 +134,50 @@ class _Reader(StreamFollowingReader):
 
 class _Writer(StreamFollowingWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        is_last = context.partitionId() == 1
-        if is_last:
-            reach(f"{BEGINS}.{batch}")
-        written = super().write(_watched(iterator, f"{WRITES}.{batch}") if is_last else iterator)
-        if is_last:
-            reach(f"{WROTE}.{batch}")
-        return written
+        return _written(super().write, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         reach(f"{COMMITS}.{batchId}")
         _watch_splices()
         super().commit(messages, batchId)
         reach(f"{COMMITTED}.{batchId}")
+
+
+class TopicMomentsDataSource(TopicDataSource):
+    """Writes into a topic: a commit has nothing to splice."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tally-topic-moments"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return _TopicWriter(TopicSinkOptions.parse(options_of_read(self.options), follows=True), schema)
+
+
+class _TopicWriter(TopicFollowingWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _written(super().write, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        reach(f"{COMMITS}.{batchId}")
+        super().commit(messages, batchId)
+        reach(f"{COMMITTED}.{batchId}")
+
+
+Write = Callable[[Iterator["pa.RecordBatch"]], WriterCommitMessage]
+
+
+def _written(write: Write, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    """What a task does; that of the last partition comes to the moments."""
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() != 1:
+        return write(iterator)
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    reach(f"{BEGINS}.{batch}")
+    message = write(_watched(iterator, f"{WRITES}.{batch}"))
+    reach(f"{WROTE}.{batch}")
+    return message
 
 
 def _watched(batches: Iterator[pa.RecordBatch], moment: str) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""A Spark query in a process of its own, which the kill matrix stops at moments: a stream is copied into another one.
+"""A Spark query in a process of its own, which the kill matrix stops at moments: a copy of a stream, or of a topic.
 
 Usage: ``python moments_driver.py JOB`` with a ``Job`` in JSON. It ends with 0 when all that the source has now is
 copied, and with 1 and what the query failed with in FOLDER/error.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tallystick.spark
-from support.moments import FOLDER, MomentsDataSource
+from support.moments import FOLDER, MomentsDataSource, TopicMomentsDataSource
 
 ROWS_A_BATCH = 24
 FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -22,7 +22,7 @@ FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True)
 class Job:
-    """``topic``: what is copied is this one of the brokers of ``name_server``, and not the stream ``source``."""
+    """``name_server``: ``source`` is a topic of its brokers, not a stream; ``sink_name_server``: so is ``sink``."""
 
     uri: str
     source: str
@@ -30,6 +30,7 @@ class Job:
     folder: str
     master: str = "local[2]"
     name_server: str = ""
+    sink_name_server: str = ""
     checkpoint: str = "checkpoint"
 
     def command(self) -> list[str]:
@@ -57,7 +58,8 @@ def run(job: Job) -> int:
         },
     )
     spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(MomentsDataSource)
+    for source in (MomentsDataSource, TopicMomentsDataSource):
+        spark.dataSource.register(source)
     if job.name_server:
         reader = spark.readStream.format("tally-topic").options(nameServer=job.name_server)
         values = "body AS value"
@@ -66,7 +68,11 @@ def run(job: Job) -> int:
     rows = reader.options(
         subscribe=job.source, startingOffsets="earliest", maxOffsetsPerTrigger=str(ROWS_A_BATCH), minPartitions="2"
     ).load()
-    query = rows.selectExpr(values).writeStream.format("tally-moments").options(uri=job.uri, application="copier")
+    query = rows.selectExpr(values).writeStream.option("application", "copier")
+    if job.sink_name_server:
+        query = query.format("tally-topic-moments").options(nameServer=job.sink_name_server, order="arrival")
+    else:
+        query = query.format("tally-moments").options(uri=job.uri)
     try:
         started = query.option("checkpointLocation", f"{job.folder}/{job.checkpoint}").trigger(availableNow=True)
         started.start(job.sink).awaitTermination()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -98,6 +100,21 @@ class ZooKeeperServer:
             connection.sendall(command.encode())
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
         return ""
+
+    def clients(self) -> set[int]:
+        """The ports at the far ends of its connections: one that a session has no more is closed."""
+        return {int(port) for port in re.findall(r"^ /[^\[]*:(\d+)\[1\]", self.ask("cons"), re.MULTILINE)}
+
+    def pause(self) -> None:
+        assert self._process is not None, "launch it first"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def revive(self) -> None:
+        """Start it if it was stopped, and let it run if it was paused."""
+        if self._process is None:
+            self.start()
+        else:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """kill -9: what it acknowledged is on its disk."""
