@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.spark_sessions import session
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Fast to start, small, and quiet: what a test wants of a JVM.
-FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 Read = Callable[..., "DataFrame"]
 Write = Callable[..., int]
 
@@ -94,23 +93,8 @@ def master() -> str:
 @pytest.fixture(scope="module")
 def spark(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Each module has a session of its own; all live in one JVM, which is started once."""
-    import tallystick.spark
-
-    found = tallystick.spark.session(
-        master,
-        **{
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": FAST_JVM,
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": FAST_JVM,
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before all executors are there
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        },
-    )
-    found.sparkContext.setLogLevel("OFF")
-    yield found
-    found.stop()
+    with session(master, tmp_path_factory.mktemp("warehouse")) as started:
+        yield started
 
 
 @pytest.fixture

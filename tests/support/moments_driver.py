@@ -15,9 +15,9 @@ from pathlib import Path
 
 import tallystick.spark
 from support.moments import FOLDER, MomentsDataSource, TopicMomentsDataSource
+from support.spark_sessions import FAST_JVM
 
 ROWS_A_BATCH = 24
-FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
