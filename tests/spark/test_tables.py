@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,10 @@ def test_delta(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) 
     print(following.events, rows[:1])
     with pytest.raises(CheckpointLost):
         following.run(checkpoint="another")
+    shutil.rmtree(tmp_path / "a table")
+    publish(name, [b'{"n": 101}'])
+    with pytest.raises(CheckpointLost, match="committed to this table, which lacks it"):
+        following.run()
 
 
 def test_iceberg(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:

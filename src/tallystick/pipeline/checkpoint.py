@@ -1,13 +1,18 @@
-"""What a checkpoint of Spark says of its query: the id, before it is started, and where a batch ends."""
+"""What a checkpoint of Spark says of its query: the id, before it is started, and where a batch ends; and what we note
+there beside it, in files of our own, which Spark leaves alone."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tallystick.errors import UsageError
+import msgspec
+
+from tallystick.errors import CorruptRecord, UsageError
+
+T = TypeVar("T")
 
 
 def folder_uri(place: str) -> str:
@@ -50,8 +55,43 @@ def offsets_digest(text: str) -> int:
 
 def last_batch(checkpoint: str) -> int:
     """Returns the number of the last batch that was begun, -1 for none."""
+    return _last_of(checkpoint, "offsets")
+
+
+def last_finished(checkpoint: str) -> int:
+    """Returns the number of the last batch that the sink had all of, -1 for none."""
+    return _last_of(checkpoint, "commits")
+
+
+def _last_of(checkpoint: str, log: str) -> int:
     from pyarrow import fs
 
     filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
-    infos = filesystem.get_file_info(fs.FileSelector(f"{root}/offsets", allow_not_found=True))
+    infos = filesystem.get_file_info(fs.FileSelector(f"{root}/{log}", allow_not_found=True))
     return max((int(each.base_name) for each in infos if each.base_name.isdecimal()), default=-1)
+
+
+def read_note(checkpoint: str, name: str, kind: type[T]) -> T | None:
+    """Returns what was noted under a name; None if nothing was. Raises CorruptRecord, OSError."""
+    from pyarrow import fs
+
+    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
+    if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File:
+        return None
+    with filesystem.open_input_file(f"{root}/{name}") as file:
+        text = file.read()
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(f"{name} is none of ours: put its copy back", checkpoint=checkpoint) from error
+
+
+def write_note(checkpoint: str, name: str, note: object) -> None:
+    """Note something, in place of what was noted under the name. Raises OSError."""
+    from pyarrow import fs
+
+    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
+    filesystem.create_dir(root, recursive=True)
+    with filesystem.open_output_stream(f"{root}/{name}.new") as file:
+        file.write(msgspec.json.encode(note))
+    filesystem.move(f"{root}/{name}.new", f"{root}/{name}")

@@ -12,6 +12,7 @@ from tallystick.pipeline.checkpoint import query_of
 from tallystick.pipeline.codes import error_of
 from tallystick.pipeline.tables.delta import DeltaTarget
 from tallystick.pipeline.tables.iceberg import IcebergTarget
+from tallystick.pipeline.tables.last_commit import LastCommit, require_last_commit
 from tallystick.pipeline.tables.parquet import ParquetFolder
 from tallystick.pipeline.tables.record import application_name, require_same_query
 from tallystick.pipeline.tables.rows import BatchRows
@@ -151,8 +152,10 @@ def _source(spark: SparkSession, format: str, options: Mapping[str, object]) -> 
 def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -> None:
     """Before Spark is started: each batch is asked again."""
     state = table.load(application)
-    if state is not None and state.record is not None:
-        require_same_query(state.record, query_of(checkpoint), application, table.name)
+    record = None if state is None else state.record
+    if record is not None:
+        require_same_query(record, query_of(checkpoint), application, table.name)
+    require_last_commit(checkpoint, LastCommit(table.name, application, -1 if record is None else record.batch))
 
 
 def _to_folder(

@@ -11,7 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 
 from tallystick.errors import CorruptRecord, UsageError
-from tallystick.pipeline.checkpoint import folder_uri, last_batch
+from tallystick.pipeline.checkpoint import folder_uri, last_batch, last_finished
+from tallystick.pipeline.tables.last_commit import LastCommit, require_batch
 from tallystick.pipeline.tables.record import TableRecord, is_committed, require_same_query
 
 RECORD = "_tallystick.json"  # readers of Parquet pass over what begins with an underscore
@@ -54,6 +55,7 @@ class ParquetFolder:
             record = TableRecord(first or "that began there", max(logged), 0)
             require_same_query(record, query, application, self.name)
             is_committed(record, TableRecord(record.query, last_batch(checkpoint), 0), application, self.name)
+        require_batch(LastCommit(self.name, application, max(logged, default=-1)), last_finished(checkpoint))
 
     def claim(self, application: str, checkpoint: str, query: str | None) -> None:
         """Write whose the folder is: before the query is started, and when it has an id."""

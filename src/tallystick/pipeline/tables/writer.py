@@ -16,6 +16,7 @@ from tallystick.errors import MetadataConflict, TallyError
 from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.tables.arrow_types import added_columns, check_partitions
 from tallystick.pipeline.tables.files import SPARK_SCHEMA, FilesTask, WrittenFile
+from tallystick.pipeline.tables.last_commit import LastCommit, note_commit
 from tallystick.pipeline.tables.names import FileName
 from tallystick.pipeline.tables.record import TableRecord, is_committed
 from tallystick.pipeline.tables.rows import BatchRows, arrow_schema
@@ -164,6 +165,7 @@ class BatchWriter:
     def _keep(self, written: TableRecord) -> None:
         """What may fail: the next commit tries it again."""
         try:
+            note_commit(self._checkpoint, LastCommit(self._target.name, self._application, written.batch))
             every = self._settings.compact_every
             if every and self._target.can_compact and self.progress.batches % every == 0:
                 outcome = self._target.compact(self._settings.target_file_bytes)

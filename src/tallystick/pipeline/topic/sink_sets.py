@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
-from tallystick.errors import CorruptRecord
-from tallystick.pipeline.checkpoint import folder_uri
+from tallystick.pipeline.checkpoint import read_note, write_note
 
 SETS = "tallystick-broker-sets"  # a file of the checkpoint
 
@@ -22,21 +19,8 @@ def add_sets(checkpoint: str, topic: str, sets: Iterable[str]) -> tuple[str, ...
     Raises CorruptRecord for a file that says something else; OSError, NotImplementedError or ValueError for a file
     system that only the JVM knows.
     """
-    from pyarrow import fs
-
-    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
-    path, noted = f"{root}/{SETS}", dict[str, list[str]]()
-    if filesystem.get_file_info(path).type == fs.FileType.File:
-        with filesystem.open_input_file(path) as file:
-            text = file.read()
-        try:
-            noted = msgspec.json.decode(text, type=dict[str, list[str]])
-        except msgspec.DecodeError as error:
-            raise CorruptRecord(f"{SETS} is none of ours: put its copy back", checkpoint=checkpoint) from error
+    noted = read_note(checkpoint, SETS, dict[str, list[str]]) or {}
     both = sorted({*sets, *noted.get(topic, [])})
     if both != noted.get(topic):
-        filesystem.create_dir(root, recursive=True)
-        with filesystem.open_output_stream(f"{path}.new") as file:
-            file.write(msgspec.json.encode({**noted, topic: both}))
-        filesystem.move(f"{path}.new", path)
+        write_note(checkpoint, SETS, {**noted, topic: both})
     return tuple(both)

@@ -56,6 +56,23 @@ def test_a_checkpoint_from_an_older_copy_is_refused(folder: ParquetFolder, tmp_p
         folder.require("a", checkpoint(tmp_path, "c", 1), "q")
 
 
+@pytest.mark.parametrize("logged", [(), ("0", "1")])
+def test_a_folder_that_lacks_batches_that_it_had_is_refused(
+    folder: ParquetFolder, tmp_path: Path, logged: tuple[str, ...]
+) -> None:
+    mine = checkpoint(tmp_path, "c", 3)
+    (tmp_path / "c" / "commits").mkdir()
+    (tmp_path / "c" / "commits" / "2").touch()
+    if logged:
+        folder.claim("a", mine, "q")
+        log(tmp_path, *logged)
+    with pytest.raises(CheckpointLost, match="batch 2 of application a was committed to this table, which lacks it"):
+        folder.require("a", mine, "q")
+    folder.claim("a", mine, "q")
+    log(tmp_path, "0", "1", "2")
+    folder.require("a", mine, "q")
+
+
 def test_a_driver_that_died_before_it_said_its_query_goes_on(folder: ParquetFolder, tmp_path: Path) -> None:
     mine = checkpoint(tmp_path, "c", 0)
     folder.claim("a", mine, None)
