@@ -27,7 +27,7 @@ each looks at one peer. What was written may have gone out since it was counted;
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
@@ -202,7 +202,7 @@ class Budget(Generic[Peer]):
         return max(sums, key=sums.__getitem__)
 
     def _ranked(self, reason: CloseReason) -> list[tuple[Rank, Peer]]:
-        peers: dict[CloseReason, dict[Peer, object]] = {
+        peers: dict[CloseReason, Iterable[Peer]] = {
             CloseReason.UNSENT: self._unsent,
             CloseReason.UNFINISHED: self._unfinished,
             CloseReason.KEPT: self._kept_sizes,
