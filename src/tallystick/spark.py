@@ -129,16 +129,19 @@ def ingest(
     )
 
 
-def decoded(frame: DataFrame, value_schema: str = "", *, format: Literal["json"] = "json") -> DataFrame:
+def decoded(
+    frame: DataFrame, value_schema: str = "", *, format: Literal["json", "avro"] = "json", header: str = ""
+) -> DataFrame:
     """The frame of a source with the fields of its values as columns, and its other columns behind an underscore.
 
     ``value_schema`` is as in ``carrier STRING, delay INT``; without it the fields are looked for in all values, which
-    needs a frame that is read, not followed. What does not fit is in the column ``_dead_letter`` as it came. Raises
+    needs a frame that is read, not followed. Of ``avro`` it is the schema as JSON, or a file that has it; its values
+    may each have a ``header``, ``confluent``. What does not fit is in the column ``_dead_letter`` as it came. Raises
     UsageError.
     """
-    from tallystick.pipeline.tables.json_rows import decoded as decode
+    from tallystick.pipeline.tables.decoded import decoded as decode
 
-    return decode(frame, value_schema, format)
+    return decode(frame, value_schema, format, header)
 
 
 def _check_workers(spark: SparkSession) -> None:

@@ -140,3 +140,20 @@ def test_a_frame_that_is_followed_needs_a_schema(spark: SparkSession) -> None:
         "n",
         "_dead_letter",
     ]
+
+
+def test_values_in_avro(spark: SparkSession) -> None:
+    schema = json.dumps({"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "long"]}]})
+    frame = decoded(source(spark, [b"\2\x0e", b"\0", b"\2", None]), schema, format="avro")
+    assert [(row["_position"], row["n"], row["_dead_letter"]) for row in rows_of(frame)] == [
+        ("1:0", 7, None), ("1:1", None, None), ("1:2", None, b"\2"), ("1:3", None, None),
+    ]  # fmt: skip
+    rates = spark.readStream.format("rate").load()
+    followed = rates.selectExpr("cast(cast(value as string) as binary) value")
+    assert decoded(followed, schema, format="avro", header="confluent").isStreaming
+    settings = IngestSettings(schema="avro", value_schema=schema, value_header="confluent")
+    (row,) = BatchRows(settings).shaped(source(spark, [b"\0\0\0\0\1\2\x0e"]), None).collect()
+    assert (row.n, row._dead_letter) == (7, None)
+    for arguments in ({"format": "avro"}, {"format": "xml"}, {"header": "confluent"}):
+        with pytest.raises(UsageError):
+            decoded(source(spark, []), **arguments)  # type: ignore[arg-type]

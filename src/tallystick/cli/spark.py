@@ -34,11 +34,14 @@ def ingest(
         Parameter(help="Metadata of the streams. By default TALLY_URI, else the running development cluster."),
     ] = None,
     schema: Annotated[
-        Literal["json", "raw"], Parameter(help="The fields of JSON values, or the columns of the source.")
+        Literal["json", "avro", "raw"], Parameter(help="The fields of JSON or Avro values, or the source's columns.")
     ] = "json",
     value_schema: Annotated[
-        str, Parameter(help="The fields to keep, as in: carrier STRING, delay INT. All by default.")
+        str, Parameter(help="Of json: carrier STRING, delay INT; all by default. Of avro: its schema, or a file of it.")
     ] = "",
+    value_header: Annotated[
+        Literal["confluent"] | None, Parameter(help="What comes before each value of avro: five bytes.")
+    ] = None,
     partition_by: Annotated[Literal["day", "hour"] | None, Parameter(help="Partitions, of the event time.")] = None,
     event_time: Annotated[str, Parameter(help="SQL for the event time, where it is a column.")] = "",
     trigger: Annotated[str, Parameter(help="A batch so often; or available-now: all there is, and then the end.")] = (
@@ -69,6 +72,7 @@ def ingest(
     settings = tally_spark.IngestSettings(
         schema=schema,
         value_schema=value_schema,
+        value_header=value_header or "",
         partition_by=partition_by or "",
         event_time=event_time,
         trigger=trigger,

@@ -17,6 +17,7 @@ INSTALLS = {
     "pandas": "'pandas>=2.2,<3'",
     "deltalake": "'deltalake>=1.6,<2'",
     "pyiceberg": "'pyiceberg>=0.12,<0.13'",
+    "fastavro": "'fastavro>=1.9'",
     "sqlalchemy": "'sqlalchemy>=2'",
     "pytest_asyncio": "'pytest-asyncio>=0.25'",
 }

@@ -22,21 +22,6 @@ _TEXT, _PARSED, _KEYS, _UNFIT = "_tally_text", "_tally_parsed", "_tally_keys", "
 _CORRUPT = "_tally_corrupt"
 
 
-def decoded(source: DataFrame, value_schema: str = "", format: str = "json") -> DataFrame:
-    """Returns the frame with the value's fields as columns. Raises UsageError.
-
-    Without a schema, as in ``carrier STRING, delay INT``, the fields are looked for in all values; a frame that follows
-    a source needs one.
-    """
-    if format != "json":
-        raise UsageError("values are decoded from json", given=format)
-    if value_schema:
-        return json_rows(source, JsonFields.given(value_schema))
-    if source.isStreaming:
-        raise UsageError("value_schema must be given for a frame that follows a source: nobody knows all its values")
-    return json_rows(source, JsonFields.found(value_texts(source), None, max_columns=1_000))
-
-
 def value_texts(source: DataFrame) -> DataFrame:
     """Returns a frame with the values alone, as text; null for what is none."""
     return source.select(_text(value_column(source)).alias(_TEXT))
@@ -68,13 +53,13 @@ def _text(value: str) -> Column:
     return F.expr(f"try_validate_utf8(cast(`{value}` as string))")
 
 
-def value_column(source: DataFrame) -> str:
+def value_column(source: DataFrame, schema: str = "json") -> str:
     """Returns the column that has what producers sent. Raises UsageError."""
     for name in VALUES:
         if name in source.columns:
             return name
     raise UsageError(
-        f"the schema json reads the column {', '.join(VALUES[:-1])} or {VALUES[-1]}, and the source has none",
+        f"the schema {schema} reads the column {', '.join(VALUES[:-1])} or {VALUES[-1]}, and the source has none",
         columns=", ".join(source.columns),
     )
 

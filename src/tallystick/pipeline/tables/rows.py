@@ -1,7 +1,7 @@
 """From the rows of a source to those of a table: one batch of a query, as a frame.
 
 ``raw`` is the source's columns. ``json`` is the fields of the objects in the value; where nobody says which, those that
-the table has, and those that the values of this batch have besides.
+the table has, and those that the values of this batch have besides. ``avro`` is the fields of the record in the value.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.tables.avro_rows import AvroFields, avro_rows
 from tallystick.pipeline.tables.json_fields import JsonFields, refused_name
 from tallystick.pipeline.tables.json_rows import json_rows, value_texts
 from tallystick.pipeline.tables.settings import IngestSettings
@@ -30,13 +31,17 @@ class BatchRows:
 
     def __init__(self, settings: IngestSettings) -> None:
         self._settings = settings
-        self._given = JsonFields.given(settings.value_schema) if settings.value_schema else None
+        self._avro = AvroFields(settings.value_schema) if settings.schema == "avro" else None
+        given = settings.value_schema and self._avro is None
+        self._given = JsonFields.given(settings.value_schema) if given else None
 
     def shaped(self, source: DataFrame, table: pa.Schema | None) -> DataFrame:
         """``table``: its columns, None while there is no table. Raises UsageError."""
         schema = self._settings.schema
         if callable(schema):
             rows = schema(source)
+        elif self._avro is not None:
+            rows = avro_rows(source, self._avro, self._settings.value_header)
         elif schema == "json":
             fields = self._given or JsonFields.found(value_texts(source), table, self._settings.max_columns)
             rows = json_rows(source, fields)

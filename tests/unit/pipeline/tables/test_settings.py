@@ -22,8 +22,14 @@ def test_or_what_there_is_now() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"schema": "avro"}, "schema is json, raw, or a function"),
-        ({"schema": "raw", "value_schema": "a INT"}, "value_schema is of the schema json"),
+        ({"schema": "xml"}, "schema is json, avro, raw, or a function"),
+        ({"schema": "avro"}, "the schema avro needs a value_schema"),
+        ({"schema": "raw", "value_schema": "a INT"}, "value_schema is of the schemas json and avro"),
+        ({"value_header": "confluent"}, "value_header is confluent, of the schema avro"),
+        (
+            {"schema": "avro", "value_schema": "{}", "value_header": "x"},
+            "value_header is confluent, of the schema avro",
+        ),
         ({"partition_by": "month"}, "partition_by is day or hour"),
         ({"event_time": "t"}, "event_time says nothing without partition_by"),
         ({"trigger": "often"}, "trigger is available-now, or a time"),
