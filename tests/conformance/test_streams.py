@@ -189,7 +189,7 @@ async def test_a_long_list_is_compared_and_set(one: BookKeeper, other: BookKeepe
 
 async def test_streams_are_listed_by_their_prefix(one: BookKeeper, other: BookKeeper) -> None:
     topics = "a/n/persistent/t", "a/n/persistent/t-2", "a/n/persistent/my%2Ftopic+1", "a/n2/persistent/t"
-    names = [*topics, "b/n/persistent/ü"]
+    names = [*topics, "b/n/persistent/%C3%BC"]
     for name in names:
         async with one.open_stream(name):
             pass

@@ -32,7 +32,7 @@ from tallystick.bookkeeper.metadata.store import (
     Version,
     Znode,
 )
-from tallystick.bookkeeper.stream.names import StreamPaths
+from tallystick.bookkeeper.stream.names import StreamPaths, require_broker_name
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import CursorInfo, StreamInfo
@@ -96,8 +96,10 @@ class StreamCatalog:
         """Make an empty stream, or return the one that exists; ``codec`` as in ``read``.
 
         What is noted is condemned before: an owner of an earlier stream of this name, which was deleted, lists nothing
-        in the new one, and changes nothing there.
+        in the new one, and changes nothing there. Raises UsageError for a name by which no Pulsar broker finds a topic;
+        streams that have such a name are read and written as ever.
         """
+        require_broker_name(stream)
         while True:
             await self.overtake(stream)
             for ledger in await self.going(stream):

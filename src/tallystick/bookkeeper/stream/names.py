@@ -53,21 +53,26 @@ def stream_name(name: str) -> str:
 
 
 def broker_stream_name(name: str) -> str:
-    """Returns the name as ``stream_name`` does. Raises UsageError also where Pulsar refuses the tenant or namespace, or
-    looks for the topic elsewhere."""
+    """Returns the name as ``stream_name`` does. Raises as that, and as ``require_broker_name``."""
     written = stream_name(name)
-    tenant, namespace, _, topic = written.split("/")
+    require_broker_name(written)
+    return written
+
+
+def require_broker_name(stream: str) -> None:
+    """Raises UsageError where Pulsar refuses the tenant or namespace of a stream, or looks for its topic elsewhere."""
+    tenant, namespace, _, topic = stream.split("/")
     if not (_BROKER_PART.fullmatch(tenant) and _BROKER_PART.fullmatch(namespace)):
         raise UsageError(
-            "a Pulsar broker takes tenants and namespaces of ASCII letters, digits and any of _ - = : . only", name=name
+            "a Pulsar broker takes tenants and namespaces of ASCII letters, digits and any of _ - = : . only",
+            name=stream,
         )
     if encoded(decoded(topic)) != topic:
         raise UsageError(
             "a Pulsar broker finds no stream of this name: its topics are written as in a URL",
-            name=name,
+            name=stream,
             would_be=f"{tenant}/{namespace}/persistent/{encoded(decoded(topic))}",
         )
-    return written
 
 
 def cursor_name(name: str) -> str:

@@ -9,7 +9,9 @@ import pytest
 from support.cursors import cursors_of
 from support.small_cluster import SmallCluster
 from support.streams import ledgers as all_ledgers
+from tallystick.admin.streams import create_stream
 from tallystick.bookkeeper.metadata.store import Create, Delete, Update
+from tallystick.bookkeeper.stream import catalog
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -77,29 +79,48 @@ async def test_create_asks_for_the_cluster_where_it_cannot_know_it(cluster: Smal
     assert NAMESPACE in await bk.create_for_pulsar(NAME, cluster="west")
 
 
+async def used_as_one_that_exists(bk: BookKeeper, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Versions before made streams of such names."""
+    with monkeypatch.context() as before:
+        before.setattr(catalog, "require_broker_name", lambda stream: None)
+        assert await create_stream(bk, name) and not await create_stream(bk, name)
+    async with bk.open_stream(name) as stream, bk.cursor(name, "c") as cursor:
+        await stream.append(b"a")
+        assert [message.data for message in await cursor.read()] == [b"a"]
+
+
 @pytest.mark.parametrize(
     "name", ["t t/n/persistent/s", "t/n,n/persistent/s", "persistent://t/n\u00e4/s", "t%20/n/persistent/s"]
 )
-async def test_a_name_that_no_broker_takes_is_refused(cluster: SmallCluster, bk: BookKeeper, name: str) -> None:
+async def test_a_name_that_no_broker_takes_is_refused(
+    cluster: SmallCluster, bk: BookKeeper, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     with pytest.raises(UsageError, match="a Pulsar broker takes"):
         await bk.create_for_pulsar(name)
     assert await cluster.store.children("/admin/policies") in (None, [])
-    async with bk.open_stream(name):
-        pass
+    with pytest.raises(UsageError, match="a Pulsar broker takes"):
+        await bk.open_stream(name)
+    assert [each async for each in bk.streams()] == []
+    await used_as_one_that_exists(bk, monkeypatch, name)
     with pytest.raises(UsageError, match="a Pulsar broker takes"):
         await bk.hand_over(name, force=True)
 
 
 @pytest.mark.parametrize("topic", ["\u00e9", "a b", "100%", "a:b", "%c3%a9", "a~b"])
 async def test_a_topic_that_a_broker_looks_for_elsewhere_is_refused(
-    cluster: SmallCluster, bk: BookKeeper, topic: str
+    cluster: SmallCluster, bk: BookKeeper, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
+    """It was made, and no broker ever found it."""
     name = f"t/n/persistent/{topic}"
     with pytest.raises(UsageError, match=r"written as in a URL.*would_be=t/n/persistent/[\w%+]+"):
         await bk.create_for_pulsar(name)
     assert await cluster.store.children("/admin/policies") in (None, [])
-    async with bk.open_stream(name):
-        pass
+    with pytest.raises(UsageError, match="written as in a URL"):
+        await bk.open_stream(name)
+    with pytest.raises(UsageError, match="written as in a URL"):
+        await create_stream(bk, name)
+    assert [each async for each in bk.streams()] == []
+    await used_as_one_that_exists(bk, monkeypatch, name)
     with pytest.raises(UsageError, match="written as in a URL"):
         await bk.hand_over(name, force=True)
 
