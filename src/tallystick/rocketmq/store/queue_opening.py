@@ -76,6 +76,8 @@ class QueueOpening:
         for queue in queues if queue_state.drop_from >= 0 else ():
             queue.remove_expired_files()
         for queue in queues:
+            queue.delete_files()  # those before a lost one whose messages have expired
+        for queue in queues:
             queue.forget_deleted(queue_state.deletions.get(queue.topic, 0))  # noted, but not yet what it took
         shortened_queues = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
         dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in shortened_queues]]))

@@ -71,6 +71,39 @@ def test_a_queue_that_was_built_again_from_where_the_log_begins_loses_no_more_th
     assert shelf.store.queue_range("Topic", 0) == (first, end)
 
 
+def test_a_file_of_expired_messages_before_a_lost_one_goes_with_it() -> None:
+    """It stayed for good behind a kill, and a check of the store found a gap behind it."""
+    shelf = Shelf()
+    for _ in range(2):
+        shelf.send(*[b"x" * 400] * (COUNT // 2))
+        for _ in range(3):
+            shelf.store.reput()
+            shelf.store.maintain(shelf.clock.ms)
+        if shelf.store.rebuilding:  # till then no file of the queue goes
+            shelf.expire()
+        shelf.disk.kill()
+        lose_files(shelf.disk, 0)
+        shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    shelf.settle()
+    first, end = shelf.store.queue_range("Topic", 0)
+    names = sorted(shelf.disk.listdir(QUEUE))
+    assert int(names[2]) // 20 <= first < end == COUNT, "files whose messages have all expired"
+    shelf.disk.kill()
+    shelf.disk.unlink(f"{QUEUE}/{names[1]}")
+    shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.open()
+    assert sorted(shelf.disk.listdir(QUEUE)) == names[2:]
+    assert shelf.store.queue_range("Topic", 0) == (first, end) and len(shelf.bodies()) == end - first
+    with shelf.disk.undisturbed():
+        assert check_store(shelf.disk, ROOT, SMALL).findings == []
+
+
 def test_a_promoted_slave_that_loses_what_came_since_gives_no_offset_of_its_master_out_again() -> None:
     """It had a part of the log, and was told where the queues end. The first messages behind that were lost before
     they were durable, and with them what was told: their queue went on where the part of the log ends."""
