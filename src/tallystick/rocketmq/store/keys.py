@@ -8,6 +8,7 @@ tags. The other keys of a run are hashed at once. Sources: ``MessageExtBrokerInn
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
@@ -15,6 +16,7 @@ from tallystick.codec.records import RecordRun, hash_alike, hash_latin, hash_tex
 from tallystick.rocketmq.store.index_file import index_hashes
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.record import decode_properties
+from tallystick.rocketmq.wire.sink_identity import SINK_MARK
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # its tags codes are the times when a message is due
 _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messageDelayLevel
@@ -23,6 +25,7 @@ _MAX_CACHED = 10_000
 _LONGEST_KEPT = 512
 _FEW = 16  # for fewer records it is not worth while to look at them by columns
 
+_IDENTITY = b"\x02" + SINK_MARK  # of a message that a sink sent
 _TAGS, _KEYS, _UNIQUE = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
 
 
@@ -67,22 +70,23 @@ class KeyHashes:
 
     def of_run(self, run: RecordRun) -> RunKeys:
         """The original's order of a record's keys: the client's id, the user's keys, the tags."""
-        return self._of_alike(run) or self._of_any(run)
+        texts = _without_identities(run.properties)
+        return self._of_alike(run, texts) or self._of_any(run, texts)
 
-    def _of_alike(self, run: RecordRun) -> RunKeys | None:
+    def _of_alike(self, run: RecordRun, properties: Sequence[bytes]) -> RunKeys | None:
         """Of one topic, with properties that differ in nothing but the client's id, and no keys of users."""
         count = len(run)
         if count < _FEW:
             return None
-        name, first = run.topics[0], run.properties[0]
+        name, first = run.topics[0], properties[0]
         topic = self.of_topic(name)
         head, mark, rest = (b"\x02" + first).rpartition(_UNIQUE)
         key, _, tail = rest.partition(b"\x02")
-        if not key or topic.delayed or run.topics.count(name) != count or set(map(len, run.properties)) != {len(first)}:
+        if not key or topic.delayed or run.topics.count(name) != count or set(map(len, properties)) != {len(first)}:
             return None
         user_keys, tags_code, tags_hash = self._others.get((name, head, tail)) or self._others_of(name, head, tail)
         # From the first record's id on: each id, and what stands between it and the next.
-        texts, key_at = b"".join([*run.properties, first]), len(head) + len(mark) - 1
+        texts, key_at = b"".join([*properties, first]), len(head) + len(mark) - 1
         between = texts[key_at + len(key) : key_at + len(first)]
         end = key_at + count * len(first)
         rows = struct.iter_unpack(f"{len(key)}s{len(between)}s", memoryview(texts)[key_at:end])
@@ -95,7 +99,7 @@ class KeyHashes:
             records = list(chain.from_iterable(zip(records, records, strict=True)))
         return RunKeys([tags_code] * count, records, index_hashes(hashes))
 
-    def _of_any(self, run: RecordRun) -> RunKeys:
+    def _of_any(self, run: RecordRun, properties_of: Sequence[bytes]) -> RunKeys:
         tags_codes: list[int] = []
         records: list[int] = []
         hashes: list[int] = []
@@ -103,7 +107,7 @@ class KeyHashes:
         seeds: list[int] = []
         places: list[int] = []  # and where in ``hashes`` they belong
         topics, others = self._topics, self._others
-        for number, (name, properties) in enumerate(zip(run.topics, run.properties, strict=True)):
+        for number, (name, properties) in enumerate(zip(run.topics, properties_of, strict=True)):
             topic = topics.get(name) or self.of_topic(name)
             # The last one of a name counts. Without any the key is what lies before the first mark: nothing.
             head, _, rest = (b"\x02" + properties).rpartition(_UNIQUE)
@@ -146,6 +150,15 @@ class KeyHashes:
         """The hashes of a whole record's keys; None when it is none."""
         run = scan_records(record, physical)
         return self.of_run(run).hashes if len(run) else None
+
+
+def _without_identities(properties: Sequence[bytes]) -> Sequence[bytes]:
+    """Returns the properties without what a sink says of each message, and of no other: it is neither key nor tag, and
+    no two messages would be alike with it."""
+    if not properties or _IDENTITY not in properties[0]:
+        return properties
+    parts = [text.partition(_IDENTITY) for text in properties]
+    return [head + mark[:1] + rest.partition(b"\x02")[2] for head, mark, rest in parts]
 
 
 def _due_ms(properties: bytes, stored_ms: int, tags_code: int) -> int:
