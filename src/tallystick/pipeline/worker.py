@@ -98,12 +98,16 @@ async def _produce(items: AsyncGenerator[T, None], ready: queue.SimpleQueue[obje
 _workers: dict[type, TaskWorker[Any]] = {}
 
 
+def leave_out_imports() -> None:
+    """Leave what the imports of this process made out of the collections of garbage, of which Spark does one after each
+    task: 30 ms of 48 for a small one."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:
     """This process's worker for a format; a new one when the peers have moved since the last task."""
-    if not _workers:
-        # Spark collects garbage after each task, over all that the imports made: 30 ms of 48 for a small task. Frozen
-        # objects are left out of that.
-        gc.freeze()
+    leave_out_imports()
     task_worker = _workers.get(type(peers))
     if task_worker is None or task_worker.peers != peers:
         if task_worker is not None:

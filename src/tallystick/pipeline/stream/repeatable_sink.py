@@ -21,6 +21,7 @@ from tallystick.pipeline.stream.relay_task import EntryMaker, Relay
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
 from tallystick.pipeline.tasks import query_id, this_task
+from tallystick.pipeline.worker import leave_out_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +44,11 @@ class _RepeatableWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.columns = check_columns(schema, is_raw=options.settings.entry_format == "raw")
+        leave_out_imports()
 
     def write_part(self, batches: Iterator[pa.RecordBatch], producer: str, idle_s: float) -> PartRelayed:
         """Store what a task has, in order. Raises what the driver's appends do, UsageError, Unavailable."""
+        leave_out_imports()
         options, port = self.options, DriverPort.parse(this_task().getLocalProperty(SETTING))
         token = "" if port is None else port.token
         request = RelayRequest(token, options.uri, options.stream, options.settings, options.switch, idle_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, ledgers, notes, payloads
@@ -23,6 +25,8 @@ from tallystick.pipeline.stream import relay_driver, relay_task
 from tallystick.pipeline.stream.relay import RelayRequest, decode_request, encode_frame, entries_in
 from tallystick.pipeline.stream.relay_driver import RelayPort, StreamOwners
 from tallystick.pipeline.stream.relay_task import AT_ONCE, EntryMaker, Relay
+from tallystick.pipeline.stream.repeatable_sink import RepeatableFollowingWriter
+from tallystick.pipeline.stream.sink_options import SinkOptions
 
 TOKEN = "t" * 32
 
@@ -218,3 +222,14 @@ def test_settings_come_over_as_they_are() -> None:
     sent = request(settings=StreamSettings(5, 4, 3, compression="zstd", retention_s=60))
     assert decode_request(sent.encode()) == sent
     assert json.loads(sent.encode())["stream"] == NAME
+
+
+def test_what_the_imports_made_is_left_out_of_collections_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))
+    schema = StructType([StructField("value", StringType())])
+    options = SinkOptions.parse({"uri": "sqlite:///u", "stream": NAME, "delivery": "at-least-once"}, {}, follows=True)
+    for _ in range(2):  # Spark makes a writer for each batch
+        RepeatableFollowingWriter(options, schema)
+    assert frozen == [1]
