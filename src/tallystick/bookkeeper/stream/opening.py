@@ -21,6 +21,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.leases import Lease
+from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.marks import make_ledger, owner_in
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList, closed
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -149,11 +150,13 @@ async def _owner_before(context: StreamContext, info: StreamInfo, lease: Lease) 
 
 async def recover_ledgers(context: StreamContext, stream: str, info: StreamInfo) -> tuple[StreamLedger, ...]:
     """Fence and close the ledgers that the list does not have as closed. Returns their ends; one that does not exist is
-    empty. Raises RecoveryIncomplete, Unavailable, MetadataError."""
+    empty, and has no counts. Raises RecoveryIncomplete, Unavailable, MetadataError."""
     ended = []
     for listed in unclosed(info):
-        entries, size = await _recover(context, stream, listed.ledger)
-        ended.append(closed(listed, StreamLedger(listed.ledger, entries, size, context.context.clock.wall_ms())))
+        counts = await _recover(context, stream, listed.ledger)
+        entries, size = counts or (0, 0)
+        end = closed(listed, StreamLedger(listed.ledger, entries, size, context.context.clock.wall_ms()))
+        ended.append(end._replace(has_counts=counts is not None))
     return tuple(ended)
 
 
@@ -162,8 +165,8 @@ def unclosed(info: StreamInfo) -> list[StreamLedger]:
     return [ledger for ledger in info.ledgers if not ledger.is_closed]
 
 
-async def _recover(context: StreamContext, stream: str, ledger: LedgerId) -> tuple[int, int]:
-    """Returns how many entries and bytes the ledger has. Returns zeros if there is no such ledger, on a second look."""
+async def _recover(context: StreamContext, stream: str, ledger: LedgerId) -> tuple[int, int] | None:
+    """Returns how many entries and bytes the ledger has. Returns None if there is no such ledger, on a second look."""
     for is_second in (False, True):
         try:
             async with context.ledgers.open_ledger(ledger, recover=True) as reader:
@@ -172,7 +175,7 @@ async def _recover(context: StreamContext, stream: str, ledger: LedgerId) -> tup
             if not is_second:
                 await context.context.driver.sync()
     context.context.events.emit("stream ledger missing", stream=stream, ledger=ledger)
-    return 0, 0
+    return None
 
 
 def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId) -> Callable[[StreamInfo], ListChange]:
@@ -184,7 +187,8 @@ def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId) -> Callable[[Stre
         kept = with_ends(info, ended)
         dropped = tuple([each.ledger for each in kept if not each.entries])
         ledgers = (*[each for each in kept if each.entries], StreamLedger(ledger, has_counts=False))
-        return ListChange(as_owned(replace(info, ledgers=ledgers)), dropped, (ledger,))
+        opened = with_gone(info, replace(info, ledgers=ledgers), ended)
+        return ListChange(as_owned(opened), dropped, (ledger,))
 
     return edit
 
@@ -202,5 +206,5 @@ def require_no_sink(info: StreamInfo, stream: str, *, takeover: bool) -> None:
 
 def with_ends(info: StreamInfo, ended: tuple[StreamLedger, ...]) -> tuple[StreamLedger, ...]:
     """Returns the ledgers of the list, some of them as they ended."""
-    ends = {each.ledger: each for each in ended}
+    ends = {each.ledger: each._replace(has_counts=True) for each in ended}
     return tuple([ends.get(each.ledger, each) for each in info.ledgers])

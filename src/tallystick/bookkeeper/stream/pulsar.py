@@ -15,7 +15,7 @@ from tallystick.bookkeeper.metadata.store import Create, parent_of
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions, broker_deletions
 from tallystick.bookkeeper.stream.leases import Owning
-from tallystick.bookkeeper.stream.opening import recover_ledgers, require_ours
+from tallystick.bookkeeper.stream.opening import recover_ledgers, require_ours, with_ends
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.stream.trim import cursor_marks
@@ -254,12 +254,11 @@ def _as_its_owner_counts(info: StreamInfo, handle: Stream) -> StreamInfo:
 
 def _closed(ended: tuple[StreamLedger, ...]) -> Edit:
     """These ledgers are closed, and stay in the list if they have entries, or end a stream that is terminated."""
-    ends = {each.ledger: each for each in ended}
 
     def edit(info: StreamInfo) -> ListChange:
-        listed = [ends.get(each.ledger, each) for each in info.ledgers]
+        listed = with_ends(info, ended)
         if info.terminated is not None:
-            return ListChange(replace(info, ledgers=tuple(listed)))
+            return ListChange(replace(info, ledgers=listed))
         empty = tuple([each.ledger for each in listed if not each.entries])
         return ListChange(replace(info, ledgers=tuple([each for each in listed if each.entries])), empty)
 

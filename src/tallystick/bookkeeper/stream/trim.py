@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION, trimmable
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -117,6 +118,6 @@ def without(dropped: Collection[LedgerId]) -> Edit:
     def edit(info: StreamInfo) -> ListChange:
         gone = tuple([each.ledger for each in info.ledgers if each.ledger in ledgers])
         kept = tuple([each for each in info.ledgers if each.ledger not in ledgers])
-        return ListChange(replace(info, ledgers=kept), gone)
+        return ListChange(with_gone(info, replace(info, ledgers=kept)), gone)
 
     return edit

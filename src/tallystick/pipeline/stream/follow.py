@@ -17,6 +17,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
+from tallystick.bookkeeper.stream.list_front import gone_end
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -102,7 +103,7 @@ class StreamFollower:
         info = stream_list.info
         if not info.ledgers or info.ledgers[-1].ledger < end.ledger:
             info = await stream_list.sync()
-        return StreamExtent(stream, info.ledgers, end, stream_list.trimmed)
+        return StreamExtent(stream, info.ledgers, end, max(stream_list.trimmed, gone_end(info)))
 
     def is_read(self, extent: StreamExtent, position: Position) -> bool:
         """Whether all that was deleted at and behind a position of the query was read by it: so its cursor says."""
@@ -189,7 +190,8 @@ class StreamFollower:
 
     def _of_list(self, followed: _Followed, end: Position) -> StreamExtent:
         stream_list = followed.stream_list
-        return StreamExtent(stream_list.stream, stream_list.info.ledgers, end, stream_list.trimmed)
+        info = stream_list.info
+        return StreamExtent(stream_list.stream, info.ledgers, end, max(stream_list.trimmed, gone_end(info)))
 
     async def _follow(self, stream: str) -> _Followed:
         followed = self._followed.get(stream)

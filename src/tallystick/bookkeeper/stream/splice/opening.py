@@ -16,6 +16,7 @@ from dataclasses import replace
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken
 from tallystick.bookkeeper.stream.context import StreamContext
+from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.marks import make_ledger
 from tallystick.bookkeeper.stream.numbers import save_numbers
 from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
@@ -70,11 +71,12 @@ async def _switch(context: StreamContext, ticket: SinkTicket) -> None:
             return
         await require_ours(context, stream, stored.value)
         noted = await context.catalog.going(stream)
-        ended = with_ends(stored.value, await recover_ledgers(context, stream, stored.value))
+        recovered = await recover_ledgers(context, stream, stored.value)
+        ended = with_ends(stored.value, recovered)
         dropped, newest = [each.ledger for each in ended if not each.entries], ended[-1].ledger
         last_id = await _empty_ledger(context, ticket, newest, lease.before)
         ledgers = *[each for each in ended if each.entries], StreamLedger(last_id, 0, 0, clock.wall_ms())
-        info = as_sink(replace(stored.value, ledgers=ledgers))
+        info = as_sink(with_gone(stored.value, replace(stored.value, ledgers=ledgers), recovered))
         # Those of an owner that died: what sinks trim is not read any more.
         last = max((Position(each.ledger, each.entries - 1) for each in ended if each.entries), default=EARLIEST)
         await save_numbers(context, stream, lease, last)
