@@ -73,7 +73,7 @@ class FakeBroker:
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         for link, command in requests:
             self.asked.append(command)
-            answer = self.react.get(command.code, self._answers[command.code])(link, command)
+            answer = (self.react.get(command.code) or self._answers[command.code])(link, command)
             if answer is not None and not command.is_one_way:
                 link.send(answer)
 

@@ -167,8 +167,9 @@ class SinkSender:
             except Unavailable as error:
                 failure = error
             else:
-                errors += response.code == ResponseCode.SYSTEM_ERROR
-                if response.code not in _NOT_NOW and not 0 < errors < _ERRORS:
+                is_error = response.code == ResponseCode.SYSTEM_ERROR
+                errors += is_error
+                if response.code not in _NOT_NOW and not (is_error and errors < _ERRORS):
                     return response
                 failure = refusal(response, topic=queue.topic, broker=queue.broker)
             await self._pause(queue.topic, attempt)
