@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -25,8 +27,9 @@ from tallystick.pipeline.worker import TaskWorker
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.client import sinking
 from tallystick.rocketmq.client.client import topics
-from tallystick.rocketmq.client.sinking import SinkPlace, SinkSender
+from tallystick.rocketmq.client.sinking import SinkPlace, SinkSender, SinkStart
 from tallystick.rocketmq.wire.sink_identity import SINK
+from tallystick.rocketmq.wire.values import MessageQueue
 
 PLACE = SinkPlace("T", "my app", "q", 0, 2, 0)
 
@@ -115,7 +118,15 @@ async def test_two_attempts_at_once_send_each_row_once(tasks: Tasks) -> None:
     assert sorted(await tasks.values()) == sorted(rows * 2)
 
 
-@pytest.mark.parametrize("rows", [list(range(1, 51)), list(range(30)), [*range(20), *range(21, 51)]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        list(range(1, 51)),
+        list(range(30)),
+        [*range(20), *range(21, 51)],
+        [*range(10), 99, *range(11, 50)],  # the last one that is stored is the same
+    ],
+)
 async def test_a_replay_that_differs_is_refused_and_nothing_of_it_is_sent(tasks: Tasks, rows: list[int]) -> None:
     await tasks.run(list(range(50)), dies_after=45)
     before = await tasks.values()
@@ -153,6 +164,10 @@ async def test_messages_have_what_rows_say_and_an_id_that_is_the_same_each_time(
     assert (first.body, first.keys, first.properties["a"]) == (b"1", ["k"], "b")
     assert first.properties[SINK].startswith("my%20app q 0 2 0 0 ") and first.properties[SINK].endswith(" broker-a")
     assert first.message_id[:-1] == second.message_id[:-1] and second.message_id.endswith("1")
+    await tasks.run([1], replace(PLACE, batch=1))
+    async with topics(tasks.cluster.name_server) as mq:
+        (later,) = [message async for message in mq.read(queue, 2, 3)]
+    assert later.message_id != first.message_id, "by it a broker finds a message that is repeated"
 
 
 async def test_a_sink_goes_on_at_a_slave_that_becomes_the_master(tasks: Tasks) -> None:
@@ -240,6 +255,29 @@ async def test_a_broker_of_a_small_limit_gets_in_parts_what_it_does_not_take_as_
         assert bodies == [row.body for row in rows]
         with pytest.raises(BrokerError, match="body length limit 10000B"):
             await asyncio.to_thread(run, cluster.name_server, [SinkRow(bytes(10001), None, None, [], 0)], 1)
+
+
+class _Sends:
+    """Stands for a worker, whose sends are done when somebody waits for them."""
+
+    def __init__(self) -> None:
+        self.waited = list[bool]()
+
+    def begin(self, question: object) -> Any:
+        assert all(self.waited), "one send is under way at a time, or they could overtake each other"
+        number = len(self.waited)
+        self.waited.append(False)
+        future = Mock()
+        future.result.side_effect = lambda: self.waited.__setitem__(number, True)
+        return future
+
+
+def test_a_part_is_sent_in_order_and_not_done_before_all_of_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_part, "BATCH_ROWS", 7)
+    sends = _Sends()
+    part = OncePart(cast(Any, sends), PLACE, SinkStart(MessageQueue("T", "b", 0), -1, ("b",), -1))
+    assert part.send_all(encode_row(SinkRow(b"%d" % number, None, None, [], 0)) for number in range(20)) == 20
+    assert sends.waited == [True] * 3
 
 
 async def test_at_least_once_sends_all_each_time(tasks: Tasks) -> None:

@@ -115,6 +115,8 @@ async def test_messages_that_are_none_of_a_sink_are_refused(tmp_path: Path) -> N
         own = await sink(bench)
         apart = identities(0, 1) + identities(2, 1)
         assert await own.code(apart) == ResponseCode.SYSTEM_ERROR
+        mixed = [identities(0, 2, partition=1)[0], identities(1, 1)[0]]
+        assert await own.code(mixed) == ResponseCode.SYSTEM_ERROR, "of one partition each"
         plain = sink_command(identities(0, 1))
         plain.body = encode_batch([(0, b"x", b"KEYS\x01a\x02")])
         assert (await own.peer.ask(plain)).code == ResponseCode.SYSTEM_ERROR

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -88,6 +89,29 @@ def test_a_table_that_knows_more_than_the_log_is_made_again_from_the_log() -> No
     state_file.close()
     shelf.open()
     assert newest_of(shelf.store.sinks) == newest_in(shelf)
+    shelf.send(b"x" * 200)
+    for _ in range(2):
+        shelf.settle()  # what was noted is not believed later either, when the log is longer
+        shelf.disk.kill()
+        shelf.open()
+        assert newest_of(shelf.store.sinks) == newest_in(shelf)
+
+
+def test_what_comes_is_known_though_the_table_was_noted_for_a_longer_log() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 3))
+    shelf.settle()
+    shelf.store.close()
+    state_file = QueueStateFile(shelf.disk, ROOT)
+    assert state_file.state is not None
+    state_file.append(state_file.state.change(sinks_end=state_file.state.sinks_end + 2000))
+    state_file.close()
+    shelf.open()
+    put_sink(shelf, identities(3, 3))
+    shelf.send(b"x" * 900, b"x" * 900, b"x" * 900)
+    shelf.disk.kill()
+    shelf.open()
+    assert newest_of(shelf.store.sinks) == newest_in(shelf)
 
 
 def test_a_table_that_is_lost_is_made_again_from_the_log() -> None:
@@ -105,6 +129,7 @@ def test_a_slave_learns_of_what_it_copies_and_knows_it_as_a_master() -> None:
     put_sink(master, identities(0, 5))
     put_sink(master, identities(0, 2, partition=1))
     master.send(b"other", topic="%RETRY%G", TALLY_SINK=identities(9, 1)[0].text)  # given back by a consumer
+    master.send(b"another")
     data = bytes(master.store.slice(0, 1 << 20))
     slave.store.append_raw(0, data[:-3])
     slave.settle()
@@ -128,6 +153,84 @@ def test_a_slave_that_lacks_the_end_does_not_take_it_for_stored() -> None:
     slave.settle()
     slave.store.replicated.learn_sinks(master.store.sinks.rows())
     assert newest_of(slave.store.sinks)["Topic", "app"][2] == {0: 1}
+
+
+def test_a_slave_takes_no_message_for_stored_that_it_has_not_dispatched() -> None:
+    """What is not dispatched may be a part of a message, which is cut off when the slave becomes the master."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2))
+    slave.store.append_raw(0, bytes(master.store.slice(0, master.store.end)))
+    slave.store.replicated.learn_sinks(master.store.sinks.rows())
+    assert newest_of(slave.store.sinks) == {}
+
+
+def test_a_slave_that_dies_before_it_has_dispatched_all_knows_it_later() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2))
+    copied = master.store.end
+    put_sink(master, identities(2, 2))
+    slave.store.append_raw(0, bytes(master.store.slice(0, copied)))
+    slave.settle()
+    slave.store.append_raw(copied, bytes(master.store.slice(copied, master.store.end - copied)))
+    slave.store.flush()
+    slave.store.maintain(slave.clock.ms)
+    slave.disk.kill()
+    slave.open()
+    assert newest_of(slave.store.sinks) == newest_of(master.store.sinks)
+
+
+def test_a_slave_is_not_told_of_sinks_of_a_topic_that_is_deleted() -> None:
+    """The master's table was read before the deletion, and what is deleted would be taken for stored."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2))
+    rows = master.store.sinks.rows()
+    slave.store.append_raw(0, bytes(master.store.slice(0, master.store.end)))
+    slave.settle()
+    deletion = slave.store.replicated.learn_deletions({"Topic": master.store.end})
+    assert deletion is not None
+    deletion.run()
+    slave.store.replicated.learn_sinks(rows)
+    assert newest_of(slave.store.sinks) == {}
+
+
+def test_what_is_further_behind_in_the_log_is_newer_whenever_it_is_told() -> None:
+    """A slave is told of messages by the log and by its master's table, which may be older or newer."""
+    table = SinkTable(SMALL)
+
+    def put(end: int, *, batch: int, sequence: int, query: str = "q", brokers: str = "b0") -> None:
+        identity = SinkIdentity("app", query, batch, 1, 0, sequence, 0, brokers)
+        table.put("Topic", identity, (0, sequence, end), end)
+
+    put(200, batch=1, sequence=5, brokers="b0,b1")
+    put(100, batch=0, sequence=9)
+    put(180, batch=1, sequence=4)
+    (row,) = table.rows()
+    assert (row.batch, row.partitions[0].sequence, row.brokers) == (1, 5, "b0,b1")
+    put(300, batch=1, sequence=6, brokers="b0,b1,b2")
+    assert table.rows()[0].brokers == "b0,b1,b2", "all that the application may have sent to"
+    put(400, batch=1, sequence=0, query="another")
+    assert [(row.query, row.partitions[0].sequence) for row in table.rows()] == [("another", 0)]
+
+
+def test_no_checkpoint_looks_between_the_log_and_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that all messages of the log are in the table, and one of them would be stored twice later."""
+    shelf, looked = Shelf(), list[bool]()
+    put, sinks = shelf.store._appender.put, shelf.store.sinks
+
+    def appended(*arguments: Any) -> Any:
+        results = put(*arguments)
+        looks = threading.Thread(target=lambda: sinks.changes(lambda: shelf.store.end, 1 << 60))
+        looks.start()
+        looks.join(0.1)
+        looked.append(not looks.is_alive())
+        threads.append(looks)
+        return results
+
+    threads = list[threading.Thread]()
+    monkeypatch.setattr(shelf.store._appender, "put", appended)
+    put_sink(shelf, identities(0, 1))
+    threads[0].join()
+    assert looked == [False]
 
 
 def test_a_slave_that_lacks_the_beginning_is_told_of_it() -> None:
@@ -154,6 +257,9 @@ def test_a_topic_that_is_deleted_takes_its_sinks_along() -> None:
     shelf.settle()
     shelf.store.delete_topics(["Topic"]).run()
     assert list(newest_of(shelf.store.sinks)) == [("Other", "app")]
+    shelf.store.delete_topics(["Other"]).run()  # right behind its last message
+    assert not newest_of(shelf.store.sinks)
+    put_sink(shelf, identities(0, 2), topic="Other")
     shelf.disk.kill()
     shelf.open()
     assert list(newest_of(shelf.store.sinks)) == [("Other", "app")]
@@ -168,7 +274,13 @@ def test_a_sink_that_sends_nothing_for_long_is_forgotten_for_good() -> None:
     shelf = Shelf(replace(SMALL, sink_expire_days=2, file_reserved_hours=1000))
     put_sink(shelf, identities(0, 2))
     shelf.settle()
-    shelf.clock.ms += 3 * DAY_MS
+    shelf.clock.ms += DAY_MS
+    shelf.settle()
+    put_sink(shelf, identities(2, 1))
+    shelf.clock.ms += 2 * DAY_MS - 1
+    shelf.settle()
+    assert shelf.store.sinks.count == 1, "its last message counts, not its first"
+    shelf.clock.ms += DAY_MS
     shelf.settle()
     assert not shelf.store.sinks.count and shelf.store.sinks.room == SMALL.max_sink_partitions
     shelf.settle()

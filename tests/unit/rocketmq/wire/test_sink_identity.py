@@ -1,0 +1,19 @@
+"""The identity of a message of a sink, as its properties have it."""
+
+from __future__ import annotations
+
+from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity, identity_of, without_identity
+
+IDENTITY = SinkIdentity("app", "q", 1, 3, 2, 7, 0xAB, "b0,b1")
+
+
+def test_an_identity_is_read_wherever_it_stands() -> None:
+    mark = f"{SINK}\x01{IDENTITY.text}\x02"
+    for properties in (mark, f"KEYS\x01a\x02{mark}", f"{mark}KEYS\x01a\x02", mark.rstrip("\x02")):
+        assert identity_of(properties.encode()) == IDENTITY
+        assert identity_of(without_identity(properties.encode())) is None
+
+
+def test_another_property_whose_name_ends_alike_is_none() -> None:
+    """Anybody may send that."""
+    assert identity_of(f"MY_{SINK}\x01{IDENTITY.text}\x02".encode()) is None
