@@ -21,6 +21,14 @@ def test_a_checkpoint_tells_query_and_offsets(tmp_path: Path) -> None:
     assert batch_offsets(str(folder), 1) == batch_offsets(str(folder), 2) != batch_offsets(str(folder), 0)
 
 
+def test_the_last_batch_is_the_highest_number(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    assert last_batch(str(tmp_path)) == -1
+    for number in (8, 9, 10, 11):
+        (tmp_path / "offsets" / str(number)).touch()
+    assert last_batch(str(tmp_path)) == 11
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text("mine")
     with pytest.raises(UsageError, match="no query: give another folder"):

@@ -10,6 +10,7 @@ import pytest
 from support.following_ledgers import FollowingLedgers, rows_of
 from support.small_cluster import SmallCluster
 from support.spark_workers import close_workers
+from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.stream.client import BookKeeper
@@ -225,6 +226,51 @@ async def test_a_ledger_that_is_deleted_before_it_is_read_is_a_loss(
     await writer.close()
     assert [row for row in await loose.until_idle() if row > b"002"] == payloads(3, 4, 5)
     assert "the query goes on with what is left" in capsys.readouterr().err
+
+
+async def test_an_open_ledger_that_is_deleted_while_it_is_followed_is_a_loss(bk: BookKeeper, query: Follow) -> None:
+    """It would be followed for ever, at the end that it had."""
+    writer = await written(bk, 0, 1)
+    following = query()
+    await following.until_read(2)
+    await bk.delete_ledger(writer.id)
+    with pytest.raises(NoSuchLedger, match="deleted: rows may be lost"):
+        await following.trigger()
+
+
+async def test_the_end_of_a_ledger_that_is_not_closed_is_not_made_up(bk: BookKeeper, query: Follow) -> None:
+    """An offset may say that it is closed before the metadata do, where these lag: no row is left out."""
+    writer, following = await written(bk, 0, 1), query(failOnDataLoss="false")
+    start, end = LedgerPositions({writer.id: 0}), LedgerPositions({}, (IdSpan(writer.id, writer.id),))
+    with pytest.raises(Unavailable, match="do not say yet that this ledger is closed"):
+        await following.partitions(start, end)
+
+
+async def test_readers_of_ledgers_that_are_closed_are_closed(
+    bk: BookKeeper, query: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes, close = list[int](), LedgerReader.close
+
+    async def counted(reader: LedgerReader) -> None:
+        closes.append(reader.id)
+        await close(reader)
+
+    monkeypatch.setattr(LedgerReader, "close", counted)
+    writers, following = [await written(bk, 0), await written(bk, 1)], query()
+    await following.until_read(2)
+    for writer in writers:
+        await writer.close()
+    await following.until_idle()
+    assert {writer.id for writer in writers} <= set(closes)
+
+
+async def test_all_that_there_was_is_read_at_last_however_little_it_is(bk: BookKeeper, query: Follow) -> None:
+    writer = await written(bk, 0, 1)
+    following = query(minOffsetsPerTrigger="9")
+    following.at = LedgerPositions({writer.id: 0})
+    await following.decisions.freeze(following.follower)  # AvailableNow
+    assert await following.trigger()
+    assert [row[2] for row in following.rows] == payloads(0)  # the second one is not known to be confirmed
 
 
 async def test_a_ledger_that_is_deleted_after_it_was_read_is_none(bk: BookKeeper, query: Follow) -> None:

@@ -14,6 +14,11 @@ def parse(text: str, default: int = EARLIEST) -> Bound:
     return Bound.parse("startingOffsets", text, default)
 
 
+def test_a_time_and_the_end_are_elsewhere_when_there_is_more() -> None:
+    assert Bound("startingTimestamp", timestamp_ms=5).is_moving and parse("latest").is_moving
+    assert not parse("earliest").is_moving and not parse('{"T": {"b": {"1": 4}}}').is_moving
+
+
 def test_words() -> None:
     assert parse("") == parse("", EARLIEST) == parse(" Earliest", LATEST)
     assert parse("latest") == Bound("startingOffsets", LATEST)

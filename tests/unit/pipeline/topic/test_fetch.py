@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from tallystick.pipeline.topic.fetch import FIRST_WINDOW, LARGEST_WINDOW, Pace
+import asyncio
+from typing import Any, cast
+
+from tallystick.pipeline.topic.fetch import AT_ONCE, FIRST_WINDOW, LARGEST_WINDOW, Pace, fetch_runs
+from tallystick.pipeline.topic.plan import QueueRange
+from tallystick.rocketmq.wire.values import MessageQueue
 
 
 def test_it_doubles_while_brokers_give_all_that_is_asked_for() -> None:
@@ -22,3 +27,27 @@ def test_the_short_end_of_a_range_says_nothing() -> None:
     pace.responded(32, 32)
     pace.responded(3, 3)
     assert pace.count == 64
+
+
+async def test_a_few_pulls_are_under_way_and_none_when_nobody_reads_on() -> None:
+    under_way, most = 0, 0
+
+    class Pulled:
+        def __init__(self, count: int) -> None:
+            self.run = range(count)
+
+    class Client:
+        async def pull(self, queue: MessageQueue, first: int, count: int) -> Pulled:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                await asyncio.sleep(0.001 if first < 100 else 60)
+                return Pulled(count)
+            finally:
+                under_way -= 1
+
+    runs = fetch_runs(cast(Any, Client()), [QueueRange(MessageQueue("T", "b", 0), 0, 100_000)])
+    assert len((await anext(runs)).run) == FIRST_WINDOW
+    await runs.aclose()
+    assert (under_way, most) == (0, AT_ONCE)

@@ -10,6 +10,7 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from support.following_topics import FollowingTopics, fill
 from support.waiting import until
 from tallystick.pipeline.topic import progress
+from tallystick.pipeline.trigger import TriggerLimits
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -39,6 +40,18 @@ async def test_a_group_is_made_and_moved_behind_the_query(broker: FakeBroker, qu
     await query.until_idle()
     assert broker.offsets == {("etl", "T", 0): 5, ("etl", "T", 1): 0}
     assert broker.count(COMMIT) == 2 + 3 and len(broker.heartbeats) == 1
+
+
+async def test_a_group_is_where_the_query_begins_and_where_the_next_batch_begins(
+    broker: FakeBroker, query: FollowingTopics
+) -> None:
+    """Spark does not tell of the last batch of a query that ends; the next start does."""
+    start = await query.decisions.initial(query.follower)
+    assert broker.offsets == {("etl", "T", 0): 0, ("etl", "T", 1): 0}
+    end = await query.decisions.latest(query.follower, start, TriggerLimits())
+    assert broker.offsets["etl", "T", 0] == 0
+    await query.decisions.latest(query.follower, end, TriggerLimits())
+    assert broker.offsets["etl", "T", 0] == 5
 
 
 async def test_the_next_start_moves_what_the_last_batch_left(broker: FakeBroker, query: FollowingTopics) -> None:
