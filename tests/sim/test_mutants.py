@@ -13,6 +13,7 @@ import pytest
 
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
+from sim.mutants_broker_sinks import BROKER_SINK_MUTANTS
 from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_edges import EDGE_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
@@ -28,6 +29,7 @@ from support.killers import FOUND, Killers
 BOUND_S = 280.0  # of one that hangs
 SOURCE = Path(tallystick.errors.__file__).parent
 TIERS = {
+    "sim broker sinks": "broker_sinks",
     "sim brokers": "brokers",
     "sim cluster": "cluster",
     "sim ha": "ha",
@@ -43,6 +45,7 @@ ALL = (
     *QUEUE_MUTANTS,
     *SHELL_MUTANTS,
     *BROKER_MUTANTS,
+    *BROKER_SINK_MUTANTS,
     *V3_MUTANTS,
     *STREAM_MUTANTS,
     *STREAM_SHELL_MUTANTS,
@@ -100,5 +103,6 @@ def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
     assert len(STREAM_MUTANTS) >= 20 and len(SINK_MUTANTS) >= 12
+    assert len(BROKER_SINK_MUTANTS) >= 12
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 app = App(name="sim", help="Run production code through seeded faults: whole clusters and brokers, stores.")
 
-Kind = Literal["cluster", "storage", "streams", "sinks", "replication", "metadata", "brokers"]
-_MODULES: dict[Kind, str] = {"replication": "ha"}  # the others have the names of their kinds
+Kind = Literal["cluster", "storage", "streams", "sinks", "replication", "metadata", "brokers", "broker-sinks"]
+_MODULES: dict[Kind, str] = {
+    "replication": "ha",
+    "broker-sinks": "broker_sinks",
+}  # the others have the names of their kinds
 
 
 def _life(kind: Kind) -> Life:
@@ -37,7 +40,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, WHOLE, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Run lives of clusters, bookies' storage, streams, sinks, masters with slaves, brokers, their tables.
+    """Run lives of clusters, bookies' storage, streams, sinks, masters with slaves, brokers, their tables and sinks.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
 

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tallystick.rocketmq.broker.role import Role
 from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Sender, SimGroup
 from tallystick.sim.brokers_expectation import Reader
@@ -20,6 +21,7 @@ from tallystick.sim.brokers_hosts import PORT, BrokerClientHost, BrokerHost, Bro
 from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_operator import SimOperator
 from tallystick.sim.brokers_plan import BrokersPlan, ProducerPlan, TablesPlan
+from tallystick.sim.brokers_sinks import SimSink
 from tallystick.sim.brokers_tables_user import TablesUser
 from tallystick.sim.budgets import TASKS, TURN, Budgets, of_loop
 from tallystick.sim.failing_disk import with_failing_disks
@@ -113,6 +115,11 @@ class BrokersLife:
             for number, producer in enumerate(plan.producers)
         ]
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
+        self._sinks = [
+            SimSink(number, sink, self._judge.sinks, self._world.chance(), self._client)
+            for number, sink in enumerate(plan.sinks)
+        ]
+        self._sinking = [asyncio.create_task(sink.run()) for sink in self._sinks]
         for number, plan_of_group in enumerate(plan.groups):
             group = SimGroup(
                 f"g{number}",
@@ -224,9 +231,26 @@ class BrokersLife:
             if not task.done():
                 self._judge.fail("B9", "a producer cannot send, though nothing stands in its way")
             await task
+        await self._end_sinks()
         await self._settled()
         if self._plan.tables is not None:
             await self._announce()
+
+    async def _end_sinks(self) -> None:
+        """Let sinks send their last batch. A master that waits for slaves may have none that follows it."""
+        for sink in self._sinks:
+            sink.concludes.set()
+        if self._sinking:
+            await asyncio.wait(self._sinking, timeout=CALM_S)
+        for sink, task in zip(self._sinks, self._sinking, strict=True):
+            if task.done():
+                await task
+                continue
+            sink.end()
+            task.cancel()
+            slaves = [host for host in self._brokers[1:] if self._judge.settling.may_follow(host)]
+            if slaves or self._plan.role is not Role.SYNC_MASTER:
+                self._judge.fail("B9", "a sink cannot send, though nothing stands in its way")
 
     async def _announce(self) -> None:
         """Create a topic whose first message is at the slaves at once."""

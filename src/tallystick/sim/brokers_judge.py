@@ -7,7 +7,7 @@ B5 consumers get what was sent, and nothing that is in no log. B6 no message is 
 all of them again. B7 no message is doubled unless its producer was told that it may be. B8 a deleted topic's messages
 never come back. B9 when the faults have ended all is delivered and copied, tables too. B10 no server holds more than
 its budget: open files, bytes for its clients, calls that wait; nor has the loop too many tasks, or callbacks in a turn.
-H12, H13 and saved: see ``brokers_tables``.
+B11 see ``brokers_sinks_judge``. H12, H13 and saved: see ``brokers_tables``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tallystick.rocketmq.wire.values import RETRY_PREFIX
 from tallystick.sim.brokers_expectation import Ack, Expectation, SlaveHoldings
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_settling import Settling
+from tallystick.sim.brokers_sinks_judge import SinksJudge
 from tallystick.sim.brokers_tables import TableUses
 from tallystick.sim.brokers_views import (
     BrokerView,
@@ -52,6 +53,7 @@ class BrokersJudge:
         self.expectation = Expectation(plan, now)
         self.settling = Settling(self.expectation, plan, self.fail)
         self.tables = TableUses(self.expectation, self.fail)
+        self.sinks = SinksJudge(self.expectation, plan, self.fail, self.acknowledged)
         self.promise_count = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
@@ -132,6 +134,7 @@ class BrokersJudge:
 
     def ends(self, node: BrokerView, store: MessageStore) -> None:
         """The process of a broker is about to die."""
+        self.sinks.ends(node, store)
         self.expectation.process_ends(node, store)
         self.tables.ends(node)
 
@@ -238,10 +241,11 @@ class BrokersJudge:
 
     def unsettled(self) -> str | None:
         """Returns what is still missing when no fault is left. Returns None when all is done."""
-        slaves = self.nodes[1:]
-        return self.settling.unsettled() or self.tables.unreported_commits(
-            [node for node in slaves if self.settling.may_follow(node)]
-        )
+        why = self.settling.unsettled()
+        if why is not None:
+            return why
+        slaves = [node for node in self.nodes[1:] if self.settling.may_follow(node)]
+        return self.tables.unreported_commits(slaves) or self.sinks.unsettled(slaves)
 
     # Consumers.
 
@@ -308,6 +312,7 @@ class BrokersJudge:
                     self.fail("B6", f"{group} never received {ack.body!r} at {ack.offset} of {ack.queue}")
         self._check_copies()
         self._check_order()
+        self.sinks.at_the_end()
 
     def _check_queues(self, node: BrokerView) -> None:
         """Check that queues are in the order of the log."""

@@ -45,6 +45,21 @@ class TablesPlan:
 
 
 @dataclass(frozen=True)
+class SinkPlan:
+    """One application that sends each message once. Times are seconds after the begin."""
+
+    topic: str
+    batches: int
+    partitions: int  # of a batch, at most
+    rows: int  # of a partition, at most
+    largest: int  # bytes that a body has beside its name
+    begins: float
+    pause_s: float  # between two batches, at most
+    deaths: float  # probability that an attempt is killed, or taken for dead
+    twins: float  # probability that two attempts run at once
+
+
+@dataclass(frozen=True)
 class BrokersPlan:
     """One life."""
 
@@ -67,6 +82,7 @@ class BrokersPlan:
     storm_s: float
     flush_ms: int = 500  # between two flushes that nobody waits for
     tables: TablesPlan | None = None
+    sinks: tuple[SinkPlan, ...] = ()
     longest_s: float = LONGEST_S  # that something lasts which befalls a machine
 
     @classmethod
