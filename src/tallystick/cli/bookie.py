@@ -16,14 +16,24 @@ app = App(name="bookie", help="Run a storage node; list and inspect those of a c
 
 
 @app.command
-def run(*, config: Config = CONFIG) -> int:
+def run(
+    *,
+    rack: Annotated[
+        str | None, Parameter(help="Where it is, for clients that place by racks: /rack, /region/rack.")
+    ] = None,
+    machine: Annotated[
+        str | None, Parameter(help="A name that it shares with other bookies of its machine; else its host is that.")
+    ] = None,
+    config: Config = CONFIG,
+) -> int:
     """Run a bookie until it is told to stop (SIGTERM, Ctrl-C).
 
-    Example: `tally bookie run --config bookie.toml --set bookiePort=3182`
+    Example: `tally bookie run --config bookie.toml --set bookiePort=3182 --rack /rack1`
     """
     from tallystick.node import bookie_main
 
-    return bookie_main(config.config, config.overrides())
+    where = {name: value for name, value in (("rack", rack), ("machine", machine)) if value is not None}
+    return bookie_main(config.config, {**config.overrides(), **where})
 
 
 @app.command(name="list")

@@ -29,6 +29,8 @@ class BookieSettings:
     bookie_id: BookieId | None = None  # else host:port
     advertised_host: str | None = None  # what clients are told; else the address we listen on
     interface: str | None = None  # listen on this interface; else on 127.0.0.1
+    rack: str | None = None  # where clients' placement policies take it to be: /rack, or /region/rack
+    machine: str | None = None  # which it shares with other bookies; else clients go by the advertised host
     allow_loopback: bool = True
     keep_alive: bool = True  # idle connections are probed
     session_timeout_s: float = 10.0

@@ -42,6 +42,8 @@ KEYS = Part(
         "bookieId": Key("bookie_id", keyfile.text),
         "advertisedAddress": Key("advertised_host", keyfile.text),
         "listeningInterface": Key("interface", keyfile.text),
+        "rack": Key("rack", keyfile.text),
+        "machine": Key("machine", keyfile.text),
         "allowLoopback": Key("allow_loopback", keyfile.flag),
         "serverSockKeepalive": Key("keep_alive", keyfile.flag),
         "journalDirectory": Key("journal_dir", _one_folder),

@@ -13,6 +13,7 @@ from functools import partial
 from tallystick.bookkeeper.bookie.address import Address
 from tallystick.bookkeeper.bookie.config import Addresses, BookieSettings
 from tallystick.bookkeeper.bookie.server import BookieServer
+from tallystick.bookkeeper.wire.registration import MACHINE, RACK
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
@@ -47,11 +48,13 @@ class BookiePorts:
 
     @property
     def info(self) -> BookieInfo:
-        """What the registration has of the ports."""
-        info = BookieInfo.at(*self.advertised)
-        if self.http_address is None:
-            return info
-        return BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
+        """What the registration has of the ports, and of where the bookie is."""
+        endpoints = BookieInfo.at(*self.advertised).endpoints
+        if self.http_address is not None:
+            endpoints += (Endpoint("httpserver", *self.http_address, "http"),)
+        settings = self._settings
+        where = {RACK: settings.rack, MACHINE: settings.machine}
+        return BookieInfo(endpoints, {name: value for name, value in where.items() if value})
 
     async def bind(self, session: Callable[[], asyncio.BaseProtocol], pages: Callable[[], HealthPages]) -> None:
         """Take the ports, and refuse connections until ``serve``. Raises UsageError."""

@@ -292,7 +292,7 @@ class AddSession:
         async def replace(failed_bookies: Collection[BookieId], metadata: LedgerMetadata) -> Ensemble:
             nonlocal identities
             never = {*metadata.avoided, *self._failed_bookies.tried_bookies}
-            ensemble = await placement.without(failed_bookies, metadata.ensemble, never=never)
+            ensemble = await placement.without(failed_bookies, metadata.ensemble, self._core.striping, never=never)
             identities = await placement.identities(ensemble)
             return ensemble
 

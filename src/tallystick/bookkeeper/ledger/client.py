@@ -23,6 +23,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.recover import recover as recover_ledger
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.metadata.ctoken import check_ledger_id
@@ -57,7 +58,8 @@ class LedgerClient:
         bookies = BookieClient(outside, self._directory.resolve, settings, identify=driver.bookie_presence)
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
-        self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
+        quarantine = Quarantine(clock, settings.quarantine_s)
+        self._placement = Placement(self._directory, random, quarantine, settings.policy)
         self._writers = Writers(self._context, self._placement, self._restorer)
         self._closing: asyncio.Future[None] | None = None
 
@@ -135,7 +137,7 @@ class LedgerClient:
         takes_ids: bool,
         deferred_sync: bool,
     ) -> LedgerWriter:
-        ensemble = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
+        ensemble = await self._placement.new_ensemble(Striping.of(sizes_checked), never=sizes_checked.avoided)
         identities = await self._placement.identities(ensemble)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, ensemble),))
         created = await self._context.driver.create_ledger(metadata, ledger_id, beside=beside or _nothing)

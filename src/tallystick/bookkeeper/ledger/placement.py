@@ -1,12 +1,21 @@
-"""Which bookies hold a new fragment (Q2): chosen at random among the writable ones."""
+"""Which bookies hold a new fragment (Q2): chosen at random among the writable ones, as the client's policy allows.
+
+Bookies that failed lately come last, before all rules: one that cannot be had helps nobody.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Container, Mapping, Sequence
 
+from tallystick.bookkeeper.ledger import spread
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.locations import Locations
+from tallystick.bookkeeper.ledger.policies import Policy
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.ledger.spread import Location
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble
 from tallystick.errors import NotEnoughBookies
@@ -25,42 +34,145 @@ def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Cont
 
 
 class Placement:
-    """The placement policy of one client. ``quarantine`` has every bookie that failed a write lately; ``changes`` is
-    entered for the time of an ensemble change."""
+    """The placement of one client. ``quarantine`` has every bookie that failed a write lately; ``changes`` is entered
+    for the time of an ensemble change."""
 
-    def __init__(self, directory: BookieDirectory, random: Random, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        directory: BookieDirectory,
+        random: Random,
+        quarantine: Quarantine,
+        policy: Policy | None = None,
+        locations: Locations | None = None,
+    ) -> None:
         self.quarantine = quarantine
         # Of one client, when a bookie is lost to thousands of ledgers: what waits together is one commit where the
         # metadata can, and appends wait for as many commits as it takes.
         self.changes = asyncio.Semaphore(CHANGES_AT_ONCE)
         self._directory, self._random = directory, random
+        self._policy, self._locations = policy or Policy(), locations or Locations()
 
-    async def new_ensemble(self, size: int, *, never: Collection[BookieId] = ()) -> Ensemble:
+    async def new_ensemble(self, striping: Striping, *, never: Collection[BookieId] = ()) -> Ensemble:
         """Choose bookies for a new ledger, none that are in ``never``. Raises NotEnoughBookies, MetadataError."""
-        bookies = await self._directory.current()
+        bookies, size = await self._directory.current(), striping.ensemble_size
         writable = [bookie for bookie in bookies.sorted_writable if bookie not in never]
         if len(writable) < size:
             raise NotEnoughBookies(needed=size, available=len(writable), read_only=len(bookies.read_only))
-        return tuple(choose(self._random, writable, size, self.quarantine))
+        return tuple(self._chosen(bookies, writable, [None] * size, striping))
 
     async def without(
-        self, failed_bookies: Collection[BookieId], ensemble: Ensemble, *, never: Collection[BookieId] = ()
+        self,
+        failed_bookies: Collection[BookieId],
+        ensemble: Ensemble,
+        striping: Striping,
+        *,
+        never: Collection[BookieId] = (),
     ) -> Ensemble:
         """Return the ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
 
         Bookies in ``never`` are not taken for that, though they are writable. Raises NotEnoughBookies when there is not
         one, MetadataError.
         """
+        bookies = await self._directory.current()
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed_bookies]
-        writable, unavailable = (await self._directory.current()).sorted_writable, {*ensemble, *failed_bookies, *never}
+        writable, unavailable = bookies.sorted_writable, {*ensemble, *failed_bookies, *never}
         spare = [bookie for bookie in writable if bookie not in unavailable]
         if not spare:
             raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed_bookies), available=len(writable))
-        replacements = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)
-        new_bookies = list(ensemble)
-        for slot, bookie in zip(places, replacements, strict=False):  # those left over keep their bookie
-            new_bookies[slot] = bookie
+        new_bookies, replaceable = list(ensemble), places[: len(spare)]  # those left over keep their bookie
+        kept: list[BookieId | None] = list(ensemble)
+        for place in replaceable:
+            kept[place] = None
+        chosen = self._chosen(bookies, spare, kept, striping, replaced=ensemble)
+        for place, bookie in zip(replaceable, chosen, strict=True):
+            new_bookies[place] = bookie
         return tuple(new_bookies)
+
+    def _chosen(
+        self,
+        bookies: RegisteredBookies,
+        spare: Sequence[BookieId],
+        kept: Sequence[BookieId | None],
+        striping: Striping,
+        *,
+        replaced: Ensemble = (),
+    ) -> list[BookieId]:
+        """Choose spare bookies for the free places. Raises NotEnoughBookies if the policy allows none."""
+        first = choose(self._random, spare, kept.count(None), self.quarantine)
+        locations = self._locations.of(bookies, replaced)
+        if self._policy.is_random and not locations.share_machines:
+            return first
+        return self._spread(first, spare, kept, striping, locations.by_bookie, replaced)
+
+    def _spread(
+        self,
+        first: Sequence[BookieId],
+        spare: Sequence[BookieId],
+        kept: Sequence[BookieId | None],
+        striping: Striping,
+        locations: Mapping[BookieId, Location],
+        replaced: Ensemble,
+    ) -> list[BookieId]:
+        """Return bookies for the free places, in the order of the draw ``first`` where rules do not say otherwise."""
+        quorum, demands = (
+            striping.write_quorum,
+            self._policy.demands(
+                [locations[bookie] for bookie in (*spare, *kept) if bookie is not None],
+                striping.ack_quorum,
+                replacing=bool(replaced),
+            ),
+        )
+        placed = [None if bookie is None else locations[bookie] for bookie in kept]
+        if self._policy.is_random and self._keeps(placed, first, locations, quorum, demands.levels[0]):
+            return list(first)
+        good = [bookie for bookie in spare if bookie not in self.quarantine]
+        pools = [good] if len(good) >= len(first) else [[*good, *(b for b in first if b in self.quarantine)]]
+        if not demands.is_best_effort:
+            pools.append(list(spare))  # rather one that failed than no ensemble
+        for pool in pools:
+            rest = [bookie for bookie in pool if bookie not in first]
+            order = [*(bookie for bookie in first if bookie in pool), *self._random.sample(rest, len(rest))]
+            candidates = self._candidates(order, kept, locations, replaced)
+            for rules in demands.levels:
+                chosen = spread.find(placed, candidates, locations, rules, quorum)
+                if chosen is not None:
+                    return chosen
+            if demands.is_best_effort:
+                return spread.nearest(placed, candidates, locations, quorum)
+        raise NotEnoughBookies(
+            "no bookies that the placement policy allows", policy=self._policy.name, available=len(spare)
+        )
+
+    def _keeps(
+        self,
+        placed: spread.Placed,
+        chosen: Sequence[BookieId],
+        locations: Mapping[BookieId, Location],
+        write_quorum: int,
+        rules: Sequence[spread.Rule],
+    ) -> bool:
+        rest = iter(chosen)
+        whole = [locations[next(rest)] if location is None else location for location in placed]
+        return spread.keeps(whole, rules, write_quorum)
+
+    def _candidates(
+        self,
+        order: Sequence[BookieId],
+        kept: Sequence[BookieId | None],
+        locations: Mapping[BookieId, Location],
+        replaced: Ensemble,
+    ) -> list[Sequence[BookieId]]:
+        """Return the candidates of each free place: first those of the rack of the bookie that is replaced there."""
+        if self._policy.needs_known_rack:
+            order = [bookie for bookie in order if locations[bookie].rack != spread.DEFAULT_RACK]
+        candidates = list[Sequence[BookieId]]()
+        for place, bookie in enumerate(kept):
+            if bookie is None and replaced and not self._policy.is_random:
+                rack = locations[replaced[place]].rack
+                candidates.append(sorted(order, key=lambda other: locations[other].rack != rack))  # now
+            elif bookie is None:
+                candidates.append(order)
+        return candidates
 
     async def identities(self, ensemble: Ensemble) -> Mapping[BookieId, Creation | None]:
         """Return the identities of its bookies; call it before the ensemble is stored. Raises MetadataError."""

@@ -159,7 +159,7 @@ class _Recovery:
             self._avoided_bookies[bookie] = None
         try:
             ensemble = await self._placement.without(
-                change.failed_bookies, self._core.write_ensemble, never=self._avoided_bookies
+                change.failed_bookies, self._core.write_ensemble, self._core.striping, never=self._avoided_bookies
             )
         except NotEnoughBookies:
             self._emit("recovery goes on degraded", first=change.first, missing=change.failed_bookies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.ledger.policies import POLICIES, Policy
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings
 
@@ -39,6 +40,12 @@ class ClientSettings:
     quarantine_s: float = (
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
     )
+    placement: str = "random"  # or "rack-aware", "region-aware": which bookies take a ledger (ensemblePlacementPolicy)
+    min_racks: int = 2  # in each write quorum, where they can be had (minNumRacksPerWriteQuorum)
+    enforce_min_racks: bool = False  # or there is no ledger (enforceMinNumRacksPerWriteQuorum)
+    min_regions: int = (
+        2  # in each ack quorum of "region-aware", or there is no ledger (reppMinimumRegionsForDurability)
+    )
 
     degraded_writes: bool = True  # a ledger is written on without a failed bookie that no other can replace
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
@@ -47,3 +54,9 @@ class ClientSettings:
         check_settings(self, may_be_zero=("add_quorum_timeout_s", "ask_last_s", "explicit_lac_interval_s"))
         if self.wire not in WIRES:
             raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)
+        if self.placement not in POLICIES:
+            raise UsageError(f"placement is one of {', '.join(POLICIES)}", given=self.placement)
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self.placement, self.min_racks, self.enforce_min_racks, self.min_regions)

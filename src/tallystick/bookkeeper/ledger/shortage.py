@@ -87,7 +87,8 @@ class Shortage:
         again.
         """
         try:
-            await self._placement.without(self.missing_bookies, self._core.ensemble, never=self._avoided)
+            core, missing = self._core, self.missing_bookies
+            await self._placement.without(missing, core.ensemble, core.striping, never=self._avoided)
         except TallyError:
             for bookie in self.missing_bookies:
                 if bookie in identities and self._is_believed(bookie, identities[bookie]):

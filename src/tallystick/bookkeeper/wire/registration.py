@@ -17,6 +17,7 @@ from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import MetadataError, UsageError
 
 READ_ONLY_FOLDER = "readonly"  # beside the registrations of the writable ones, so no bookie's name
+RACK, MACHINE = "rack", "machine"  # properties of ours: where the bookie is
 # The original's pattern, spelled out; an id becomes the name of a znode, which "." and ".." cannot be.
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:;<=>?@\[\\\]^_.\-]+")
 

@@ -364,3 +364,13 @@ async def test_a_start_after_a_kill_tells_what_it_replayed(home: Home) -> None:
         (told,) = home.heard("journal replayed")
         assert (told.fields["commits"], told.fields["entries"]) == (3, 3) and told.fields["bytes"] > 100
     assert len(home.heard("bookie stopped")) == 1
+
+
+async def test_it_registers_where_it_is(home: Home) -> None:
+    async with home.running(rack="/east/r1", machine="m1") as bookie:
+        info = (await bookie.driver.bookies()).writable[bookie.id]
+        assert info.properties == {"rack": "/east/r1", "machine": "m1"}
+        bookie._report_deletions(2, 0)
+        await until(lambda: bookie._listing is not None and bookie._listing._shown_info != info)
+        info = (await bookie.driver.bookies()).writable[bookie.id]
+        assert info.properties == {"rack": "/east/r1", "machine": "m1", "deletionsWaiting": "2"}

@@ -16,12 +16,15 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.ledger.striping import striping_of
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotEnoughBookies
+
+SIZES = striping_of(3, 2, 2)
 
 
 @pytest.mark.rule("Q2")
@@ -44,7 +47,7 @@ async def test_q2_too_few_bookies_are_counted_with_those_that_take_no_entries() 
     try:
         placement = Placement(directory, random.Random(1), Quarantine(ManualClock(), 60))
         with pytest.raises(NotEnoughBookies, match="needed=3 available=2 read_only=1"):
-            await placement.new_ensemble(3)
+            await placement.new_ensemble(striping_of(3, 2, 2))
     finally:
         directory.close()
         await driver.close()
@@ -79,15 +82,18 @@ async def test_q8_only_the_failed_places_change() -> None:
     clock = ManualClock()
     placement = Placement(directory, random.Random(1), Quarantine(clock, 60))
     try:
-        assert set(await placement.without(["b1"], ("b0", "b1", "b2"))) in ({"b0", "b3", "b2"}, {"b0", "b4", "b2"})
+        assert set(await placement.without(["b1"], ("b0", "b1", "b2"), SIZES)) in (
+            {"b0", "b3", "b2"},
+            {"b0", "b4", "b2"},
+        )
         placement.quarantine.add("b3")
-        assert await placement.without(["b1"], ("b0", "b1", "b2")) == ("b0", "b4", "b2")
-        changed = await placement.without(["b0", "b1"], ("b0", "b1", "b2"))  # b3 is better than none
+        assert await placement.without(["b1"], ("b0", "b1", "b2"), SIZES) == ("b0", "b4", "b2")
+        changed = await placement.without(["b0", "b1"], ("b0", "b1", "b2"), SIZES)  # b3 is better than none
         assert set(changed[:2]) == {"b3", "b4"} and changed[2] == "b2"
-        partly = await placement.without(["b0", "b1", "b2"], ("b0", "b1", "b2"))  # two for three
+        partly = await placement.without(["b0", "b1", "b2"], ("b0", "b1", "b2"), SIZES)  # two for three
         assert set(partly) == {"b3", "b4", "b2"}
         with pytest.raises(NotEnoughBookies, match="no other bookie can be had"):
-            await placement.without(["b0"], ("b0", "b1", "b2", "b3", "b4"))
+            await placement.without(["b0"], ("b0", "b1", "b2", "b3", "b4"), SIZES)
     finally:
         directory.close()
         await cluster.close()
