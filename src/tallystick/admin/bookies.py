@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
-from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, LEDGERS_AHEAD
+from tallystick.bookkeeper.bookie.drains import DrainFile
+from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
@@ -49,6 +50,11 @@ class BookieStatus:
         """How many of its ledgers are newer than the metadata, which was restored from an older copy; 0 also when it
         is down."""
         return self.number(LEDGERS_AHEAD)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is read-only by hand; False also when it is down."""
+        return self.info is not None and self.info.properties.get(DRAINED) == "true"
 
     def number(self, name: str) -> int:
         """Returns the number that it registered under this name; 0 when there is none."""
@@ -91,7 +97,7 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
     """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
     bookie, cookie_node = await _joined(driver, name)
     answers_ms, problem, space = await _probe(bookie)
-    if problem is None and bookie.registered is BookiePresence.READ_ONLY:
+    if problem is None and bookie.registered is BookiePresence.READ_ONLY and not bookie.is_drained:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
         problem = _AHEAD
@@ -171,6 +177,16 @@ def order_collection(ledger_dir: str, *, now: bool) -> None:
     """
     order = Order.NOW if now else Order.SOON
     OrderFile(OsDisk(), ledger_dir).place(order, SystemClock().wall_ms() // 1000)
+
+
+def drain(ledger_dir: str) -> None:
+    """Make the bookie on this folder read-only. Raises StorageError when no bookie was ever started there."""
+    DrainFile(OsDisk(), ledger_dir).order(SystemClock().wall_ms() // 1000)
+
+
+def undo_drain(ledger_dir: str) -> None:
+    """Let the bookie on this folder take writes again. Raises StorageError as ``drain``."""
+    DrainFile(OsDisk(), ledger_dir).undo()
 
 
 async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, BookieSpace | None]:

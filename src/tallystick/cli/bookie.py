@@ -52,8 +52,11 @@ def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
             return await bookies.list_bookies(driver)
 
     bookie_statuses = asyncio.run(statuses())
-    are_ahead = any(bookie.ledgers_ahead for bookie in bookie_statuses)
-    rows = [_row(bookie) | ({"ledgers_ahead": bookie.ledgers_ahead} if are_ahead else {}) for bookie in bookie_statuses]
+    rows = [_row(bookie) for bookie in bookie_statuses]
+    if any(bookie.ledgers_ahead for bookie in bookie_statuses):
+        rows = [row | {"ledgers_ahead": one.ledgers_ahead} for row, one in zip(rows, bookie_statuses, strict=True)]
+    if any(bookie.is_drained for bookie in bookie_statuses):
+        rows = [row | {"drained": one.is_drained} for row, one in zip(rows, bookie_statuses, strict=True)]
     output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
@@ -89,6 +92,8 @@ def info(
 
     details = asyncio.run(status())
     row = _row(details.bookie)
+    if details.bookie.is_drained:
+        row["drained"] = True
     if details.deletions_waiting:
         row["deletions_waiting"] = details.deletions_waiting
     if details.bookie.ledgers_ahead:
@@ -153,3 +158,29 @@ def collect(
         f"ordered: the bookie on {folder} begins within seconds, or when it is started within the hour; "
         "it deletes what is proven gone twice, 60 s apart" + (", however many that are" if now else "")
     )
+
+
+@app.command
+def drain(
+    *,
+    undo: Annotated[bool, Parameter(help="Let it take new entries again.")] = False,
+    config: Config = CONFIG,
+) -> None:
+    """Make the bookie on this machine read-only until it is undone, over restarts, too.
+
+    It serves reads and takes what recovery writes back; ledgers that are written go on with other bookies.
+
+    Example: `tally bookie drain --config bookie.toml`
+    """
+    from tallystick.admin import bookies
+    from tallystick.bookkeeper.bookie.keys import SCHEMA
+
+    folder = SCHEMA.load(config.config, config.overrides()).settings.ledger_dir
+    if undo:
+        bookies.undo_drain(folder)
+        print(f"undone: the bookie on {folder} takes new entries again within 10 s, if its disks have space")
+    else:
+        bookies.drain(folder)
+        print(
+            f"ordered: the bookie on {folder} is read-only within 10 s, and stays so until: tally bookie drain --undo"
+        )

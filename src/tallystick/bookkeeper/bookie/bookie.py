@@ -24,6 +24,7 @@ from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
@@ -85,6 +86,7 @@ class Bookie:
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
+        self._drain = DrainFile(outside.disk, settings.ledger_dir)
         self._recent = RecentAdds()
         self._ports = BookiePorts(settings, self._addresses, outside.network, outside.events)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -130,7 +132,7 @@ class Bookie:
         listing = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
-        self._begin(self.upkeep.disks(outside.disk, self._folders, listing.look))
+        self._begin(self.upkeep.disks(outside.disk, self._folders, partial(self._look, listing)))
         self._begin(listing.ended())
 
     def _lock_folders(self) -> None:
@@ -173,6 +175,7 @@ class Bookie:
             deleted=lambda ledgers: self._polls.deleted(ledgers),
         )
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
+        self.guard.set_drained(self._drain.is_there)
 
     def _report_deletions(self, waiting: int, ahead: int) -> None:
         if self._listing is not None:
@@ -289,7 +292,7 @@ class Bookie:
 
     def _state(self) -> dict[str, object]:
         is_healthy, is_read_only = not self.failure.done(), self.guard.read_only
-        state = {"healthy": is_healthy, "bookie": self.id, "read_only": is_read_only}
+        state = {"healthy": is_healthy, "bookie": self.id, "read_only": is_read_only, "drained": self.guard.drained}
         return {**state, "metadata_reached": self._is_metadata_reached()}
 
     def _is_metadata_reached(self) -> bool:
@@ -302,8 +305,14 @@ class Bookie:
         self._stack.push_async_callback(self._listing.leave)
         self._stack.push_async_callback(self._end_tasks)
         self._report_deletions(self.counts.deletions_waiting, self.counts.ledgers_ahead)
+        self._listing.drained()
         self._begin(self._listing.follow())
         return self._listing
+
+    def _look(self, listing: Listing) -> None:
+        listing.look()
+        if self.guard.set_drained(self._drain.is_there):
+            listing.drained()
 
     def _space(self, error: DiskFull | None) -> None:
         """Hear that a commit waits for space or, without ``error``, does so no longer."""

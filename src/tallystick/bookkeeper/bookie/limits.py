@@ -1,4 +1,4 @@
-"""The guard of a bookie's disks: without space no more writes (``LedgerDirsMonitor``, ``BookieStateManager``)."""
+"""When a bookie takes no writes: without space, or drained by hand (``LedgerDirsMonitor``, ``BookieStateManager``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPARE_BYTES = 1024 * 1024 * 1024  # and no more than the original's default (mi
 
 
 class DiskGuard:
-    """Decide whether the bookie is read-only, by measurements and by writes that found the disk full."""
+    """Decide whether the bookie is read-only, by measurements, by writes that found the disk full, and by hand."""
 
     def __init__(self, threshold: float, spare_bytes: int | None = None) -> None:
         """Take a disk of which more than ``threshold`` is used for too full. Recovery may write while ``spare_bytes``
@@ -22,11 +22,17 @@ class DiskGuard:
         self._over = False  # by the last measurement
         self._blocked: list[str] = []  # what found no space and is tried again
         self._spare = True
+        self.drained = False  # by hand
         self.usages: tuple[Usage, ...] = ()  # by the last measurement
 
     @property
     def read_only(self) -> bool:
-        return self._over or bool(self._blocked)
+        return self._over or bool(self._blocked) or self.drained
+
+    @property
+    def reason(self) -> str:
+        """Why the bookie is read-only, or was."""
+        return "drained by hand" if self.drained and not (self._over or self._blocked) else "disk space"
 
     def accepts(self, high_priority: bool) -> bool:
         """Return whether an ADD may be stored. Those of recovery may as long as there is space at all."""
@@ -41,6 +47,11 @@ class DiskGuard:
 
     def _spare_of(self, usage: Usage) -> int:
         return min(_SPARE_BYTES, int(usage.total * _SPARE_SHARE)) if self._spare_bytes is None else self._spare_bytes
+
+    def set_drained(self, drained: bool) -> bool:
+        """Drain the bookie, or let it take writes again. Returns whether that is news."""
+        before, self.drained = self.drained, drained
+        return drained != before
 
     def filled(self, what: str) -> bool:
         """A commit or checkpoint found no space. Returns whether ``read_only`` changed."""

@@ -1,8 +1,9 @@
-"""The registration of a bookie: writable or read-only, and how many deletions wait, until it stops or loses it."""
+"""The registration of a bookie: writable or read-only, drained, how many deletions wait, until it stops or loses it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
@@ -13,6 +14,7 @@ from tallystick.runtime.events import Events
 
 _RETRY_S = 1.0
 DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
+DRAINED = "drained"  # "true": read-only by hand
 
 
 class Listing:
@@ -27,6 +29,7 @@ class Listing:
         self._shown: bool | None = guard.read_only
         self._shown_info: BookieInfo | None = info
         self._info, self._reported = info, guard.read_only
+        self._cause = guard.reason  # of the mode that was reported last
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
@@ -35,10 +38,16 @@ class Listing:
     def deletions_wait(self, count: int, ahead: int) -> None:
         """Show how many ledgers wait for their deletion, and how many are newer than the metadata, to whoever lists
         the bookies."""
-        numbers = {DELETIONS_WAITING: count, LEDGERS_AHEAD: ahead}
-        rest = {name: value for name, value in self._info.properties.items() if name not in numbers}
-        shown = {name: str(number) for name, number in numbers.items() if number}
-        self._info = replace(self._info, properties=rest | shown)
+        self._show({name: str(number or "") for name, number in ((DELETIONS_WAITING, count), (LEDGERS_AHEAD, ahead))})
+
+    def drained(self) -> None:
+        """Show whether the bookie is drained, and be listed so."""
+        self._show({DRAINED: "true" if self._guard.drained else ""})
+
+    def _show(self, values: Mapping[str, str]) -> None:
+        """Set properties of the registration, without those that are empty."""
+        properties = {**self._info.properties, **values}
+        self._info = replace(self._info, properties={name: value for name, value in properties.items() if value})
         self._changed.set()
 
     def look(self) -> None:
@@ -85,7 +94,8 @@ class Listing:
             if read_only != self._reported:
                 self._reported = read_only
                 kind = "bookie is read-only" if read_only else "bookie takes writes again"
-                self._events.emit(kind, reason="disk space")
+                self._events.emit(kind, reason=self._guard.reason if read_only else self._cause)
+                self._cause = self._guard.reason
         if info != self._shown_info:
             self._shown_info = None
             await self._registration.set_info(info)

@@ -49,3 +49,16 @@ def test_what_found_no_space_keeps_it_read_only_until_it_was_written() -> None:
     assert guard.written("checkpoint")
     assert not guard.read_only
     assert not guard.written("commit")
+
+
+def test_a_drained_bookie_takes_recovery_alone_also_while_its_disk_is_full() -> None:
+    guard = DiskGuard(0.95)
+    assert guard.set_drained(True) and not guard.set_drained(True)
+    assert guard.read_only and guard.reason == "drained by hand"
+    assert guard.accepts(high_priority=True) and not guard.accepts(high_priority=False)
+    assert not guard.measured([Usage(100 * GIB, 4 * GIB)]), "it was read-only before"
+    assert guard.reason == "disk space"
+    assert guard.set_drained(False)
+    assert guard.read_only
+    guard.measured([Usage(100 * GIB, 6 * GIB)])
+    assert not guard.read_only
