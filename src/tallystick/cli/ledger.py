@@ -152,7 +152,16 @@ def entries_(
 
 
 @app.command
-def show(ledger: LedgerArgument, /, *, service: MetadataOption = SERVICE, json: Json = False) -> None:
+def show(
+    ledger: LedgerArgument,
+    /,
+    *,
+    placement: Annotated[
+        bool, Parameter(help="Show instead on which machines and racks its copies lie, and whether they lie apart.")
+    ] = False,
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> int:
     """Show a ledger's metadata: state, quorums, and which bookies hold which entries.
 
     The bookies of one that is not closed are asked how far they have come: a ledger whose writer goes on without a
@@ -162,10 +171,16 @@ def show(ledger: LedgerArgument, /, *, service: MetadataOption = SERVICE, json: 
     """
     import asyncio
 
-    from tallystick.cli import ledgers, output
+    from tallystick.cli import NOT_WELL, ledgers, output
 
+    if placement:
+        fragments = asyncio.run(ledgers.find_placement(service.resolve(), ledger))
+        obeys = all(fragment.obeys for fragment in fragments)
+        output.details({"ledger": ledger, "obeys": obeys, "fragments": fragments}, json=json)
+        return 0 if obeys else NOT_WELL
     metadata, replicas = asyncio.run(ledgers.find(service.resolve(), ledger))
     output.details(ledgers.details(ledger, metadata, replicas), json=json)
+    return 0
 
 
 @app.command(name="list")

@@ -10,6 +10,8 @@ from typing import Any
 import tallystick
 from tallystick.admin import cluster
 from tallystick.admin.ledgers import LedgerStatus, Replica, list_ledgers, replicas
+from tallystick.admin.placement import FragmentPlacement, placement_of
+from tallystick.bookkeeper.ledger.locations import Locations
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
 from tallystick.errors import Unauthorized
@@ -20,6 +22,12 @@ async def find(uri: str, ledger: LedgerId) -> tuple[LedgerMetadata, list[Replica
     async with tallystick.connect(uri) as bk:
         metadata = await bk.ledger_metadata(ledger)
         return metadata, [] if metadata.is_closed else await replicas(bk.context.bookies, ledger, metadata)
+
+
+async def find_placement(uri: str, ledger: LedgerId) -> list[FragmentPlacement]:
+    """Where its fragments lie."""
+    async with tallystick.connect(uri) as bk:
+        return placement_of(await bk.ledger_metadata(ledger), await bk.bookies(), Locations())
 
 
 async def find_all(uri: str) -> list[LedgerStatus]:
