@@ -83,7 +83,7 @@ class TopicFollower:
 
     async def limits_now(self) -> dict[MessageQueue, QueueLimits]:
         """Returns the same of those whose brokers respond. Raises nothing for the others."""
-        await self._refresh()
+        await self.refresh()
         sets = list(self._sets())
         outcomes = await together((_outcome(self._set_limits(*each)) for each in sets), AT_ONCE)
         limits: dict[MessageQueue, QueueLimits] = {}
@@ -127,7 +127,7 @@ class TopicFollower:
             return self.options.topics
         return [name for name in await topic_names(self._operator) if pattern.fullmatch(name)]
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Look up the routes again if they are old; while no name server responds they stay as they are. Raises
         Unavailable for the first look, RemoteProtocolError, BrokerError."""
         now = self.clock.now()

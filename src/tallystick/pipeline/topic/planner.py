@@ -107,6 +107,7 @@ class TopicDecisions:
     async def partitions(self, follower: TopicFollower, starts: Positions, ends: Positions) -> list[TopicPartition]:
         """Returns the partitions of a batch, which hang on its two ends alone. Raises as ``latest``."""
         heads = self._heads if self._heads is not None else await self._look(follower)
+        await follower.refresh()  # a broker may be elsewhere by now
         ranges = []
         for queue, end in sorted(ends.items()):
             start = starts.get(queue, end)  # one that is new is not read yet
@@ -118,6 +119,7 @@ class TopicDecisions:
 
     async def _look(self, follower: TopicFollower) -> Mapping[MessageQueue, QueueLimits]:
         if self._is_frozen and self._heads is not None:
+            await follower.refresh()
             return self._heads
         self._heads = await follower.limits_now()
         self._seen_at.update(dict.fromkeys(self._heads, follower.clock.now()))

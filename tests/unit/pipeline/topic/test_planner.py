@@ -236,6 +236,21 @@ async def test_h13_a_dead_master_is_stood_in_for_by_its_slave(cluster: FakeClust
     assert await following.until_idle() == values(*range(6))
 
 
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("limits", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+async def test_h13_another_master_takes_the_place_of_one_that_is_lost_and_available_now_goes_on(
+    cluster: FakeCluster, query: Follow, limits: str
+) -> None:
+    master = await cluster.add()
+    fill(master, 0, *range(9))
+    following = await query(**{limits: "4" if limits == "maxOffsetsPerTrigger" else "400"})
+    await following.decisions.freeze(following.follower)
+    assert await following.trigger()
+    await master.stop()
+    fill(await cluster.add(), 0, *range(12))  # at another address
+    assert await following.until_idle() == values(*range(9))
+
+
 @pytest.mark.rule("H3", "H13")
 async def test_h13_what_a_slave_lacks_of_the_beginning_is_no_loss_while_the_master_may_come_back(
     cluster: FakeCluster, query: Follow
