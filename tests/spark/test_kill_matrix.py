@@ -27,6 +27,7 @@ from support.kill_cells import CELLS, Cell, write_table
 from support.kill_sources import Source
 from support.moments import FOLDER, PATIENCE_S, Moments, Reached
 from support.moments_driver import ROWS_A_BATCH, Job
+from support.promotion import Promotion, own_pair
 from support.spark_cluster import SparkCluster, running
 from support.topics import BROKER, make_topic
 from support.zookeeper import missing
@@ -63,6 +64,12 @@ def zookeeper_bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooK
 def zookeeper_bk(zookeeper_bookies: ZooKeeperBookies) -> Iterator[sync.BookKeeper]:
     with sync.connect(zookeeper_bookies.uri) as client:
         yield client
+
+
+@pytest.fixture
+def promotion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promotion]:
+    with own_pair(tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 class Matrix:
@@ -140,11 +147,19 @@ def _matrix(cell: Cell, folder: str, peers: Callable[[str], Any]) -> Matrix:
     name = f"kills/cell{CELLS.index(cell)}/persistent"
     job = Job(uri, f"{name}/in", f"{name}/out", folder)
     job = replace(job, master=peers("cluster").master if cell.master == kill_cells.CLUSTER else cell.master)
-    if cell.deed == kill_cells.MASTER:
-        job = replace(job, source=f"kills-{cell.moment}", name_server=peers("name_server"))
-    if cell.topic:
-        job = replace(job, sink=f"kills-{CELLS.index(cell)}", sink_name_server=peers("name_server"))
-        make_topic(job.sink_name_server, job.sink)
+    if cell.topic or cell.deed in (kill_cells.MASTER, kill_cells.PROMOTION):
+        topic = f"kills-{CELLS.index(cell)}"
+        if cell.deed == kill_cells.PROMOTION:
+            promotion: Promotion = peers("promotion")
+            name_server = promotion.name_server
+            promotion.has_topic(topic)
+        else:
+            name_server = peers("name_server")
+            make_topic(name_server, topic)
+        if cell.topic:
+            job = replace(job, sink=topic, sink_name_server=name_server)
+        else:
+            job = replace(job, source=topic, name_server=name_server)
     return Matrix(cell, job, bk, peers)
 
 
@@ -195,6 +210,10 @@ def _do_around(matrix: Matrix, reached: Reached, source: Source) -> None:
             matrix.peers("brokers").kill([BROKER])
         case kill_cells.SINK_MASTER_HANGS:
             matrix.peers("brokers").pause([BROKER])
+        case kill_cells.PROMOTION:
+            # What is sent waits for a master; who reads wants one.
+            own_topic = matrix.job.sink if matrix.cell.topic else matrix.job.source
+            matrix.peers("promotion").promote(own_topic, wait=not matrix.cell.topic)
         case kill_cells.BOOKIE:
             matrix.peers("bookies").kill([BOOKIE])
         case kill_cells.BOOKIE_HANGS:

@@ -17,6 +17,7 @@ BOOKIE, BOOKIE_HANGS = "bookie killed", "bookie hangs"
 OWNER, MASTER = "owner of the source killed", "broker master killed"
 SUCCESSOR = "owner of the source hangs, another takes over"
 SINK_MASTER, SINK_MASTER_HANGS = "broker master of the sink killed", "broker master of the sink hangs"
+PROMOTION = "broker master lost, its slave promoted"
 # With the metadata on ZooKeeper.
 EXPIRE = "hangs until its ZooKeeper session is over"
 ZOOKEEPER, ZOOKEEPER_HANGS = "ZooKeeper killed and started", "ZooKeeper hangs for longer than sessions"
@@ -72,6 +73,7 @@ def _cells() -> list[Cell]:
     cells += [Cell(moment, MASTER, goes_on=True, in_ci=moment == WRITES) for moment in (WRITES, COMMITS)]
     cells += [Cell(moment, RIVAL, in_ci=moment == SPLICES) for moment in (BEGINS, WROTE, *COMMIT)]
     cells += [Cell(SPLICED, NEW_CHECKPOINT, in_ci=True), Cell(COMMITS, NEW_CHECKPOINT)]
+    cells += [Cell(WRITES, PROMOTION, goes_on=True)]
     cells += [Cell(moment, SUCCESSOR, goes_on=True) for moment in (PLANS, WRITES, COMMITS)]
     return [*cells, *_cells_on_zookeeper(), *_cells_into_a_topic()]
 
@@ -87,6 +89,7 @@ def _cells_on_zookeeper() -> list[Cell]:
 def _cells_into_a_topic() -> list[Cell]:
     cells = [Cell(moment, DIE, RETRIES, goes_on=True, topic=True) for moment in TASK]
     cells += [Cell(moment, DRIVER, topic=True) for moment in (*TASK, COMMITS, COMMITTED)]
+    cells += [Cell(moment, PROMOTION, goes_on=True, topic=True) for moment in (WRITES, COMMITS)]
     cells += [Cell(moment, SINK_MASTER, goes_on=True, topic=True) for moment in (*TASK, COMMITS)]
     return cells + [Cell(moment, SINK_MASTER_HANGS, goes_on=True, topic=True) for moment in (*TASK, COMMITS)]
 

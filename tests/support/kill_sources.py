@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from support.moments_driver import Job
-from support.topics import make_topic, send
+from support.topics import send
 from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.rocketmq.wire.record import Message
@@ -70,7 +70,7 @@ class Source:
 
 @contextlib.contextmanager
 def topic(job: Job, count: int, width: int) -> Iterator[Source]:
-    make_topic(job.name_server, job.source)
+    """It is there, and empty."""
     with sync.topics(job.name_server) as mq:
 
         def append(numbers: range) -> None:
