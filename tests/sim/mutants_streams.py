@@ -35,8 +35,8 @@ STREAM_MUTANTS = (
     _planted(
         "what a new owner drops is noted nowhere (S8)",
         "opening.py",
-        "return ListChange(as_owned(replace(info, ledgers=ledgers)), dropped, (ledger,))",
-        "return ListChange(as_owned(replace(info, ledgers=ledgers)), (), (ledger,))",
+        "return ListChange(as_owned(opened), dropped, (ledger,))",
+        "return ListChange(as_owned(opened), (), (ledger,))",
         "S8",
         1,
     ),
