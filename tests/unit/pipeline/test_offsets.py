@@ -20,7 +20,10 @@ def test_an_offset_of_a_newer_version_is_refused_with_words() -> None:
     assert raised.value.fields == {"offset_version": 2, "newest_known": 1}
 
 
-@pytest.mark.parametrize("offset", [None, [], {}, {"v": 1}, {"v": 0, "s": {}}, {"v": "1", "s": {}}, {"v": 1, "s": 5}])
+@pytest.mark.parametrize(
+    "offset",
+    [None, [], {}, {"v": 1}, {"v": 0, "s": {}}, {"v": "1", "s": {}}, {"v": 1, "s": 5}, {"v": 1, "s": {}, "x": 1}],
+)
 def test_what_is_no_offset_is_refused(offset: Any) -> None:
     with pytest.raises(UsageError, match="the checkpoint has no offsets of tally-x"):
         content_of(offset, "s", "tally-x", dict)

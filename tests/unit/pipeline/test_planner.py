@@ -21,6 +21,7 @@ class Log:
     def __init__(self, length: int, *, may_begin_later: bool = True) -> None:
         self.length, self.may_begin_later = length, may_begin_later
         self.lag_error: Unavailable | None = None
+        self.committed = -1
 
     async def connect(self) -> Log:
         return self
@@ -38,7 +39,8 @@ class Log:
     async def partitions(self, client: Log, starts: int, ends: int) -> list[int]:
         return list(range(starts, ends))
 
-    async def commit(self, client: Log, positions: int) -> None: ...
+    async def commit(self, client: Log, positions: int) -> None:
+        self.committed = positions
 
     def reached(self) -> int | None:
         return self.length
@@ -107,3 +109,9 @@ def test_the_newest_offset_has_the_lag_if_that_can_be_told(start: Start) -> None
     assert planner.heads() == {"at": 9, "lag": {"rows": 3, "bytes": 30}}
     log.lag_error = Unavailable("bookies are away")
     assert planner.heads() == {"at": 9}
+
+
+def test_what_spark_has_finished_is_told(start: Start) -> None:
+    log = Log(9)
+    start(log).commit({"at": 7})
+    assert log.committed == 7

@@ -79,6 +79,9 @@ async def test_a_repeated_batch_changes_nothing_and_leaves_nothing(cluster: Smal
     sink = await opened(bk)
     assert not await committed(bk, sink, 0, [b"a"])
     assert await committed(bk, sink, 0, [b"a, written again"])
+    await committed(bk, sink, 1, [])
+    await sink.commit(0)
+    assert sink.batch == 1, "it goes on behind that, whatever comes again"
     assert await payloads(cluster) == [b"a"]
     assert await sink.sweep() == [1]
     assert (await ledgers(cluster), await notes(cluster)) == ([0], [])

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
-from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
+from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.errors import (
     CheckpointLost,
     LedgerFenced,
@@ -27,6 +27,7 @@ from tallystick.errors import (
     NotEnoughBookies,
     StreamFenced,
     StreamOwned,
+    StreamTerminated,
     UsageError,
 )
 
@@ -236,6 +237,10 @@ def test_ledgers_are_listed_by_their_ids_and_the_record_decides() -> None:
     assert not is_stored(info, batch, NAME) and is_stored(stored, batch, NAME)
     with pytest.raises(CheckpointLost):
         is_stored(stored, Batch("app", "another", "r", 1, ()), NAME)
+    ended = replace(stored, terminated=Position(7, 0))
+    assert is_stored(ended, batch, NAME)
+    with pytest.raises(StreamTerminated):
+        is_stored(ended, replace(batch, number=1), NAME)
 
 
 async def test_a_batch_of_pulsar_messages_keeps_keys_and_times(cluster: SmallCluster) -> None:

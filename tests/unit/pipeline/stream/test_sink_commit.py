@@ -54,6 +54,18 @@ async def test_what_a_task_wrote_that_ran_twice_is_swept_with_the_batch(cluster:
     assert await payloads(cluster) == [b"a"]
 
 
+async def test_the_ledgers_of_all_tasks_are_one_batch(cluster: SmallCluster) -> None:
+    bk, options = cluster.client(), wanted()
+    await _existing(bk, NAME)
+    parts = [part(options, b"few")]
+    for number in range(3):
+        async with bk.sink_attempt(parts[0].ticket, 0, number, 0) as task:
+            await task.append(b"%d" % number)
+            parts.append(part(options, ledger=await task.close()))
+    await _committed(bk, options, parts, 0, True, None)
+    assert sorted(await payloads(cluster)) == [b"0", b"1", b"2", b"few"]
+
+
 async def test_an_owners_stream_is_switched_if_the_options_say_so(cluster: SmallCluster) -> None:
     bk = cluster.client()
     async with bk.open_stream(NAME, settings=RAW) as stream:

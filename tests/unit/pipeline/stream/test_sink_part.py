@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -45,3 +46,30 @@ def test_what_the_driver_gets_of_very_many_tasks_is_bounded() -> None:
             part.add([row])
             handed_over += row.size  # at most: the last one is in a ledger
     assert handed_over * 20 < 5 * ALL_FEW_BYTES, "and 30 times as much before"
+
+
+def test_no_row_is_left_behind_when_a_part_becomes_a_ledger() -> None:
+    class Worker:
+        """Runs what is asked with an attempt that keeps its rows."""
+
+        def __init__(self) -> None:
+            self.rows = list[OutMessage]()
+
+        def ask(self, call: Any) -> object:
+            return asyncio.run(call(self))
+
+        def sink_attempt(self, ticket: SinkTicket, *place: int) -> Worker:
+            return self
+
+        async def append_batch(self, rows: list[OutMessage]) -> None:
+            self.rows += rows
+
+        async def close(self) -> None: ...
+
+    worker: Any = Worker()
+    part = _Part(worker, SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings()), (0, 0, 0))
+    rows = [OutMessage(b"%d" % number + bytes(FEW_BYTES // 4)) for number in range(9)]
+    for row in rows:
+        part.add([row])
+    part.finish()
+    assert worker.rows == rows

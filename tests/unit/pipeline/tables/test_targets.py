@@ -119,6 +119,20 @@ def test_of_two_drivers_one_commits_though_the_other_has_a_column_to_add(make: M
     assert loaded(other).record == record(0) and rows(other) == list(range(4))
 
 
+def test_a_query_that_lost_its_checkpoint_does_not_commit_though_it_has_a_column_to_add(
+    make: Make, target: TableTarget
+) -> None:
+    """Its batch has a later number than what the other one committed meanwhile."""
+    late = make()
+    loaded(late)
+    files = written(late, range(4, 6), 7, late="x")
+    target.commit(written(target, range(4)), NONE, "a", record(0))
+    another = TableRecord(str(uuid.UUID(int=5)), 7, 107)
+    with pytest.raises(CommitLost):
+        late.commit(files, MORE, "a", another)
+    assert rows(target) == list(range(4))
+
+
 def test_one_that_was_paused_does_not_commit_a_later_batch_either(make: Make, target: TableTarget) -> None:
     paused = make()
     files = written(paused, range(4, 6), 1)

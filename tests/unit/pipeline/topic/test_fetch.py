@@ -3,6 +3,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
+from tallystick.errors import NoSuchMessage
 from tallystick.pipeline.topic.fetch import AT_ONCE, FIRST_WINDOW, LARGEST_WINDOW, Pace, fetch_runs
 from tallystick.pipeline.topic.plan import QueueRange
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -51,3 +54,21 @@ async def test_a_few_pulls_are_under_way_and_none_when_nobody_reads_on() -> None
     assert len((await anext(runs)).run) == FIRST_WINDOW
     await runs.aclose()
     assert (under_way, most) == (0, AT_ONCE)
+
+
+async def test_what_is_deleted_is_left_out_and_nothing_behind_it() -> None:
+    class Pulled:
+        def __init__(self, first: int, count: int) -> None:
+            self.run = range(first, first + count)
+
+    class Client:
+        async def pull(self, queue: MessageQueue, first: int, count: int) -> Pulled:
+            if first < 20:
+                raise NoSuchMessage("gone", queue=queue, offset=first, first=20, end=60)
+            return Pulled(first, count)
+
+    wanted = [QueueRange(MessageQueue("T", "b", 0), 10, 60)]
+    runs = fetch_runs(cast(Any, Client()), wanted, fail_on_data_loss=False)
+    assert [offset async for pulled in runs for offset in cast(Any, pulled).run] == list(range(20, 60))
+    with pytest.raises(NoSuchMessage):
+        await anext(fetch_runs(cast(Any, Client()), wanted))
