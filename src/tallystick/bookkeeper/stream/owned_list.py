@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken, StreamCatalog
+from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -132,10 +133,11 @@ def rolled(ended: StreamLedger, ledger: LedgerId) -> Edit:
         if newest.ledger == ledger:
             return ListChange(info)  # the response was lost
         assert newest.ledger == ended.ledger, "only its owner changes the end of the list"
+        end = closed(newest, ended)
         if ended.entries:
-            kept.append(closed(newest, ended))
-        ledgers = (*kept, StreamLedger(ledger, has_counts=False))
-        return ListChange(replace(info, ledgers=ledgers), () if ended.entries else (ended.ledger,), (ledger,))
+            kept.append(end)
+        after = replace(info, ledgers=(*kept, StreamLedger(ledger, has_counts=False)))
+        return ListChange(with_gone(info, after, (end,)), () if ended.entries else (ended.ledger,), (ledger,))
 
     return edit
 

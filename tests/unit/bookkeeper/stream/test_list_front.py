@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tallystick.bookkeeper.stream.list_front import GONE_KEY, gone_end, with_gone
+from tallystick.bookkeeper.stream.owned_list import rolled
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 
 
@@ -28,6 +29,12 @@ def test_ledgers_without_entries_one_after_another() -> None:
     for id in (2, 5):
         info = moved(info, ledger(id), ended=(ledger(info.ledgers[0].ledger, 0),))
         assert gone_end(info) == Position(1, 0)
+
+
+def test_a_ledger_that_failed_before_it_had_an_entry() -> None:
+    info = rolled(ledger(1, 0), 2)(listed(ledger(1))).info
+    assert gone_end(info) == Position(1, 0)
+    assert gone_end(rolled(ledger(2, 3), 4)(info).info) == Position(1, 0)  # the list begins with 2, as it did
 
 
 def test_what_retention_deletes_ends_where_its_last_entry_was() -> None:
