@@ -28,6 +28,7 @@ from tallystick.errors import (
     StreamFenced,
     StreamOwned,
     StreamTerminated,
+    TallyError,
     UsageError,
 )
 
@@ -159,6 +160,16 @@ async def test_an_attempt_that_bookies_did_not_store_fails_as_a_whole(cluster: S
     await attempt.append(b"a")
     with pytest.raises(NotEnoughBookies):
         await attempt.close()
+
+
+async def test_an_attempt_that_is_given_up_writes_no_more(cluster: SmallCluster) -> None:
+    sink = await opened(cluster.client())
+    async with sink.attempt(0) as attempt:
+        await attempt.append(bytes(200_000))
+        writer = attempt._writer
+    assert writer is not None
+    with pytest.raises(TallyError):
+        await writer.append(b"late")
 
 
 async def test_an_attempt_waits_while_bookies_do_not_take_what_it_has(cluster: SmallCluster) -> None:

@@ -45,7 +45,7 @@ async def test_a_few_pulls_are_under_way_and_none_when_nobody_reads_on() -> None
             under_way += 1
             most = max(most, under_way)
             try:
-                await asyncio.sleep(0.001 if first < 100 else 60)
+                await asyncio.sleep(60 if first else 0.001)
                 return Pulled(count)
             finally:
                 under_way -= 1
