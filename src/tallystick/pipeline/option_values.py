@@ -135,9 +135,22 @@ class OptionValues:
                 if name in self:
                     raise UsageError(f"{name} is an option of {kinds[0] if follows else kinds[1]}")
 
-    def refuse_of_other_writer(self, *, follows: bool) -> None:
-        """Raises UsageError for an option that says who writes where the other kind of query does."""
+    def check_writer(self, *, is_once: bool, follows: bool, of_once: Sequence[str] = ()) -> None:
+        """Raises UsageError where the query says what the other kind does, where a batch says too little of who writes,
+        and where anybody says it, or what ``of_once`` names, of rows that may come twice."""
         self.refuse_of_other_kind(OF_BATCH, OF_QUERY, follows=follows, kinds=("df.write", "df.writeStream"))
+        if not is_once:
+            for name in (*OF_BATCH, *OF_QUERY, *of_once):
+                if name in self:
+                    raise UsageError(
+                        f"the option {name} says nothing with delivery=at-least-once: nobody notes what is stored. "
+                        "Leave out one of them"
+                    )
+        elif not follows and not all(name in self for name in OF_BATCH):
+            raise UsageError(
+                "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
+                "task or a job that is repeated stores it once. Without them give delivery=at-least-once"
+            )
 
     def only_one(self, names: Sequence[str], what: str) -> str:
         """Returns which of some options is given. Raises UsageError unless it is one."""

@@ -14,7 +14,7 @@ from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import AT_LEAST_ONCE, OF_BATCH, OF_QUERY, ONCE, OptionValues
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE, OptionValues
 
 SINK_OPTIONS = {
     "path": "what save(path) and start(path) say: the stream",
@@ -63,11 +63,10 @@ class SinkOptions:
         batch. Raises UsageError."""
         environment = os.environ if environment is None else environment
         values = OptionValues(options, SINK_OPTIONS).with_path("stream")
-        values.refuse_of_other_writer(follows=follows)
         if "stream" not in values:
             raise UsageError("give the option stream: which stream is to be written")
         is_once = values.choice("delivery", (ONCE, AT_LEAST_ONCE)) == ONCE
-        _check_names(values, is_once=is_once, follows=follows)
+        values.check_writer(is_once=is_once, follows=follows)
         application = values.text("application" if follows else "txnAppId")
         return cls(
             uri=require_shared(values.given_or("uri", lambda: find_uri(environment))),
@@ -78,22 +77,6 @@ class SinkOptions:
             switch=values.choice("switch", ("false", "true")) == "true",
             is_once=is_once,
             checkpoint=values.text("checkpointLocation") or None,
-        )
-
-
-def _check_names(values: OptionValues, *, is_once: bool, follows: bool) -> None:
-    """Raises UsageError where a batch says too little of who writes, or anybody says it for nothing."""
-    if not is_once:
-        for name in (*OF_BATCH, *OF_QUERY):
-            if name in values:
-                raise UsageError(
-                    f"the option {name} says nothing with delivery=at-least-once: nobody notes what is stored. Leave "
-                    "out one of them"
-                )
-    elif not follows and not all(name in values for name in OF_BATCH):
-        raise UsageError(
-            "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
-            "task or a job that is repeated stores it once. Without them give delivery=at-least-once"
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tallystick.admin.dev_lookup import find_name_server
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.errors import UsageError
-from tallystick.pipeline.option_values import AT_LEAST_ONCE, OF_BATCH, ONCE, OptionValues
+from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE, OptionValues
 from tallystick.pipeline.topic.options import OPTIONS, name_servers_of
 from tallystick.rocketmq.client.arguments import check_topic
 
@@ -55,17 +55,12 @@ class TopicSinkOptions:
         """From Spark's options. ``environment``: None is the process's. ``follows``: of a streaming query, or of a
         batch. Raises UsageError."""
         values = OptionValues(options, SINK_OPTIONS).with_path("topic")
-        values.refuse_of_other_writer(follows=follows)
         if "topic" not in values:
             raise UsageError("give the option topic: which topic is to be written")
         topic = values.text("topic")
         check_topic(topic)
         delivery = values.choice("delivery", (ONCE, AT_LEAST_ONCE)) if "delivery" in values else None
-        if not follows and delivery != AT_LEAST_ONCE and not all(name in values for name in OF_BATCH):
-            raise UsageError(
-                "a batch needs the options txnAppId and txnVersion: who writes, and the number of the batch. By them a "
-                "task or a job that is repeated sends it once. Without them give delivery=at-least-once"
-            )
+        values.check_writer(is_once=delivery != AT_LEAST_ONCE, follows=follows, of_once=("order", "partitions"))
         application = values.text("application" if follows else "txnAppId")
         return cls(
             name_servers=name_servers_of(values.given_or("nameServer", lambda: find_name_server(environment))),
