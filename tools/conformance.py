@@ -41,6 +41,7 @@ RULES = {
     "Q17": "reads: the writer's own, closed ledgers, next replica, batches",
     "Q18": "streams: a list of ledgers, of which the newest is written; roll-over, retention, state",
     "Q19": "streams: an owner that dies is followed by another, which recovers the last ledger",
+    "Q20": "two replicas are highly available; disks fill evenly; a new bookie takes its share",
     "H1": "the messages and the metadata replicate apart from each other",
     "H2": "replication synchronous or asynchronous, by configuration, apart from the write path",
     "H3": "no failover: a slave of a dead master takes no writes and serves reads",

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.delete import fence_all, holders
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.disk_weights import FreeDisks
 from tallystick.bookkeeper.ledger.metrics import numbers
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
@@ -59,7 +60,9 @@ class LedgerClient:
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         quarantine = Quarantine(clock, settings.quarantine_s)
-        self._placement = Placement(self._directory, random, quarantine, settings.policy)
+        every_s, most = settings.disk_weights_s, settings.max_disk_weight
+        self._disks = FreeDisks(self._free_bytes, clock, random, every_s=every_s, most=most)
+        self._placement = Placement(self._directory, random, quarantine, settings.policy, disks=self._disks)
         self._writers = Writers(self._context, self._placement, self._restorer)
         self._closing: asyncio.Future[None] | None = None
 
@@ -228,6 +231,9 @@ class LedgerClient:
         self._require_open()
         return self._context.driver.ledgers()
 
+    async def _free_bytes(self, bookie: BookieId) -> int:
+        return (await self._context.bookies.bookie_space(bookie)).free_bytes
+
     def degraded(self) -> dict[LedgerId, tuple[BookieId, ...]]:
         """Return the ledgers that this client now writes without some of their bookies, and which those are."""
         return {writer.id: writer.missing_bookies for writer in self._restorer.writers}
@@ -254,6 +260,7 @@ class LedgerClient:
     async def _close(self) -> None:
         self._writers.close()
         await self._restorer.close()
+        await self._disks.close()
         self._directory.close()
         await self._context.bookies.close()
         await self._context.driver.close()

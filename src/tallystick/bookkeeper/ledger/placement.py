@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from tallystick.bookkeeper.ledger import spread
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.disk_weights import Draw, FreeDisks
 from tallystick.bookkeeper.ledger.locations import Locations
 from tallystick.bookkeeper.ledger.policies import Policy
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
@@ -24,7 +25,7 @@ from tallystick.runtime.rng import Random
 CHANGES_AT_ONCE = 512
 
 
-def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
+def choose(random: Draw, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
     """Choose ``count`` different bookies of at least as many, those to avoid only where the others do not suffice."""
     good = [bookie for bookie in writable if bookie not in avoid]
     if len(good) >= count:
@@ -44,6 +45,7 @@ class Placement:
         quarantine: Quarantine,
         policy: Policy | None = None,
         locations: Locations | None = None,
+        disks: FreeDisks | None = None,
     ) -> None:
         self.quarantine = quarantine
         # Of one client, when a bookie is lost to thousands of ledgers: what waits together is one commit where the
@@ -51,6 +53,7 @@ class Placement:
         self.changes = asyncio.Semaphore(CHANGES_AT_ONCE)
         self._directory, self._random = directory, random
         self._policy, self._locations = policy or Policy(), locations or Locations()
+        self._disks = disks
 
     async def new_ensemble(self, striping: Striping, *, never: Collection[BookieId] = ()) -> Ensemble:
         """Choose bookies for a new ledger, none that are in ``never``. Raises NotEnoughBookies, MetadataError."""
@@ -98,14 +101,16 @@ class Placement:
         replaced: Ensemble = (),
     ) -> list[BookieId]:
         """Choose spare bookies for the free places. Raises NotEnoughBookies if the policy allows none."""
-        first = choose(self._random, spare, kept.count(None), self.quarantine)
+        draw = self._disks.draw(bookies.sorted_writable) if self._disks is not None else self._random
+        first = choose(draw, spare, kept.count(None), self.quarantine)
         locations = self._locations.of(bookies, replaced)
         if self._policy.is_random and not locations.share_machines:
             return first
-        return self._spread(first, spare, kept, striping, locations.by_bookie, replaced)
+        return self._spread(draw, first, spare, kept, striping, locations.by_bookie, replaced)
 
     def _spread(
         self,
+        draw: Draw,
         first: Sequence[BookieId],
         spare: Sequence[BookieId],
         kept: Sequence[BookieId | None],
@@ -131,7 +136,7 @@ class Placement:
             pools.append(list(spare))  # rather one that failed than no ensemble
         for pool in pools:
             rest = [bookie for bookie in pool if bookie not in first]
-            order = [*(bookie for bookie in first if bookie in pool), *self._random.sample(rest, len(rest))]
+            order = [*(bookie for bookie in first if bookie in pool), *draw.sample(rest, len(rest))]
             candidates = self._candidates(order, kept, locations, replaced)
             for rules in demands.levels:
                 chosen = spread.find(placed, candidates, locations, rules, quorum)

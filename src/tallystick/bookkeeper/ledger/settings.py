@@ -8,6 +8,7 @@ from tallystick.bookkeeper.ledger.policies import POLICIES, Policy
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings
 
+_MAY_BE_ZERO = ("add_quorum_timeout_s", "ask_last_s", "disk_weights_s", "explicit_lac_interval_s")
 WIRES = ("auto", "v2", "v3")
 
 
@@ -46,12 +47,14 @@ class ClientSettings:
     min_regions: int = (
         2  # in each ack quorum of "region-aware", or there is no ledger (reppMinimumRegionsForDurability)
     )
+    disk_weights_s: float = 0.0  # bookies are asked for their free disk so often, to take more with more; 0: never
+    max_disk_weight: float = 3.0  # times the median (bookieMaxWeightMultipleForWeightBasedPlacement)
 
     degraded_writes: bool = True  # a ledger is written on without a failed bookie that no other can replace
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
 
     def __post_init__(self) -> None:
-        check_settings(self, may_be_zero=("add_quorum_timeout_s", "ask_last_s", "explicit_lac_interval_s"))
+        check_settings(self, may_be_zero=_MAY_BE_ZERO)
         if self.wire not in WIRES:
             raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)
         if self.placement not in POLICIES:
