@@ -16,10 +16,12 @@ from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.delete import fence_all, holders
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.disk_weights import FreeDisks
+from tallystick.bookkeeper.ledger.locations import Locations
 from tallystick.bookkeeper.ledger.metrics import numbers
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.ledger.racks import Racks, rack_sources
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.recover import recover as recover_ledger
 from tallystick.bookkeeper.ledger.restorer import Restorer
@@ -62,7 +64,9 @@ class LedgerClient:
         quarantine = Quarantine(clock, settings.quarantine_s)
         every_s, most = settings.disk_weights_s, settings.max_disk_weight
         self._disks = FreeDisks(self._free_bytes, clock, random, every_s=every_s, most=most)
-        self._placement = Placement(self._directory, random, quarantine, settings.policy, disks=self._disks)
+        self._racks = Racks(rack_sources(settings, driver.store), clock, events)
+        locations = Locations(self._racks)
+        self._placement = Placement(self._directory, random, quarantine, settings.policy, locations, self._disks)
         self._writers = Writers(self._context, self._placement, self._restorer)
         self._closing: asyncio.Future[None] | None = None
 
@@ -261,6 +265,7 @@ class LedgerClient:
         self._writers.close()
         await self._restorer.close()
         await self._disks.close()
+        await self._racks.close()
         self._directory.close()
         await self._context.bookies.close()
         await self._context.driver.close()

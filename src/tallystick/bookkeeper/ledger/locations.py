@@ -1,6 +1,6 @@
 """Where the bookies are: the machine of each by its registration, and its rack.
 
-A rack is, of these, the first that names one: the property ``rack`` of the registration; the settings' sources.
+A rack is, of these, the first that names one: the property ``rack`` of the registration; the client's ``racks.py``.
 A machine is the property ``machine``, or the registered host.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.ledger.racks import Racks
 from tallystick.bookkeeper.ledger.spread import DEFAULT_RACK, Location
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.wire.registration import MACHINE, RACK
@@ -29,10 +30,20 @@ class Map:
 class Locations:
     """Those that one client knows; of bookies that were registered once, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, racks: Racks | None = None) -> None:
+        self._racks = racks
+        self._by_source: Mapping[BookieId, str] = {}
         self._bookies: RegisteredBookies | None = None
         self._by_bookie: dict[BookieId, Location] = {}
         self._share_machines = False
+
+    async def refresh(self, bookies: RegisteredBookies) -> None:
+        """Learn the racks of the registered bookies; call it before ``of`` where racks matter."""
+        if self._racks is not None:
+            infos = {**bookies.read_only, **bookies.writable}
+            await self._racks.refresh(bookies, {bookie: _host(bookie, info) for bookie, info in infos.items()})
+            if self._racks.by_bookie is not self._by_source:
+                self._by_source, self._bookies = self._racks.by_bookie, None
 
     def of(self, bookies: RegisteredBookies, others: Iterable[BookieId] = ()) -> Map:
         """Return where the registered bookies are, and ``others``."""
@@ -55,7 +66,8 @@ class Locations:
 
     def _location(self, bookie: BookieId, info: BookieInfo | None) -> Location:
         properties = info.properties if info is not None else {}
-        return Location(properties.get(MACHINE) or _host(bookie, info), rack_of(properties.get(RACK)) or DEFAULT_RACK)
+        rack = rack_of(properties.get(RACK)) or rack_of(self._by_source.get(bookie)) or DEFAULT_RACK
+        return Location(properties.get(MACHINE) or _host(bookie, info), rack)
 
 
 def rack_of(text: str | None) -> str | None:

@@ -57,7 +57,7 @@ class Placement:
 
     async def new_ensemble(self, striping: Striping, *, never: Collection[BookieId] = ()) -> Ensemble:
         """Choose bookies for a new ledger, none that are in ``never``. Raises NotEnoughBookies, MetadataError."""
-        bookies, size = await self._directory.current(), striping.ensemble_size
+        bookies, size = await self._current(), striping.ensemble_size
         writable = [bookie for bookie in bookies.sorted_writable if bookie not in never]
         if len(writable) < size:
             raise NotEnoughBookies(needed=size, available=len(writable), read_only=len(bookies.read_only))
@@ -76,7 +76,7 @@ class Placement:
         Bookies in ``never`` are not taken for that, though they are writable. Raises NotEnoughBookies when there is not
         one, MetadataError.
         """
-        bookies = await self._directory.current()
+        bookies = await self._current()
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed_bookies]
         writable, unavailable = bookies.sorted_writable, {*ensemble, *failed_bookies, *never}
         spare = [bookie for bookie in writable if bookie not in unavailable]
@@ -90,6 +90,12 @@ class Placement:
         for place, bookie in zip(replaceable, chosen, strict=True):
             new_bookies[place] = bookie
         return tuple(new_bookies)
+
+    async def _current(self) -> RegisteredBookies:
+        bookies = await self._directory.current()
+        if not self._policy.is_random:
+            await self._locations.refresh(bookies)
+        return bookies
 
     def _chosen(
         self,

@@ -47,6 +47,9 @@ class ClientSettings:
     min_regions: int = (
         2  # in each ack quorum of "region-aware", or there is no ledger (reppMinimumRegionsForDurability)
     )
+    rack_file: str | None = None  # lines bookie=rack, for bookies that register none
+    pulsar_racks: bool = False  # and for those without a line Pulsar's node of racks (BookieRackAffinityMapping)
+    rack_script: str | None = None  # and a program that prints the rack of each host (networkTopologyScriptFileName)
     disk_weights_s: float = 0.0  # bookies are asked for their free disk so often, to take more with more; 0: never
     max_disk_weight: float = 3.0  # times the median (bookieMaxWeightMultipleForWeightBasedPlacement)
 
