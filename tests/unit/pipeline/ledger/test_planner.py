@@ -344,6 +344,24 @@ async def test_bookies_that_are_away_for_a_while_end_no_query(
     assert writer.id in following.at.next
 
 
+async def test_patience_begins_anew_with_each_time_that_an_end_is_known(
+    cluster: SmallCluster, bk: BookKeeper, query: Follow
+) -> None:
+    await written(bk, 0)
+    following = query()
+    await following.until_read(1)
+    (followed,), clock = following.follower._open.values(), following.follower.bk.context.clock
+    followed.seen_at = clock.now() - 61.0
+    assert not await following.trigger()
+    await cluster.down("b0", "b1", "b2")
+    assert not await following.trigger(), "it was known just now"
+    followed.seen_at = clock.now() - 61.0
+    with pytest.raises(Unavailable):
+        await following.trigger()
+    with pytest.raises(Unavailable):
+        await query().trigger()  # where it begins nobody can guess
+
+
 async def test_a_trigger_costs_what_is_new(
     cluster: SmallCluster, bk: BookKeeper, query: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
