@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import subprocess
 
 import pytest
 
 from support.clusters import Cluster
 from support.content import payload
+from support.peers import tally
 from support.shell import Shell
 
 
@@ -72,3 +75,24 @@ async def test_recover_copies_what_a_lost_bookie_had(mixed: Cluster) -> None:
         assert stored == {"ranges": "0-29", "count": "30"}
     finally:
         await mixed.restart(lost)
+
+
+async def test_a_drained_bookie_of_ours_is_read_only_to_the_original(mixed: Cluster) -> None:
+    shell = Shell(mixed.java, mixed.uri, mixed.folder / "shell-drained")
+    bookie = next(bookie for bookie in mixed.bookies if bookie.kind == "tally")
+    command = tally("bookie", "drain", "--config", str(bookie.folder / "bookie.conf"))
+
+    async def listed(list_: str, is_there: bool) -> None:
+        async with asyncio.timeout(60):
+            while (bookie.id in await shell.run("listbookies", list_)) is not is_there:
+                pass  # each look takes a second
+
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=30)
+    try:
+        await listed("-ro", True)
+        await listed("-rw", False)
+        await bookie.probe()
+    finally:
+        await asyncio.to_thread(subprocess.run, [*command, "--undo"], check=True, timeout=30)
+    await listed("-rw", True)
+    await listed("-ro", False)
