@@ -45,6 +45,7 @@ _LEDGER_CLIENT = {
         {
             "bookie failed": "Writes to a bookie fail, here first; told again after a quiet `quarantine_s` (Q7).",
             "racks not read": "A source of bookies' racks fails: what it said before counts. Told once for a reason.",
+            "bookie slow": "Adds to a bookie take far longer than to others: new ledgers avoid it for a while (Q4).",
             "bookie not reached": "A connection to a bookie could not be made; it is tried again after a pause.",
             "bookie connection ended": "A connection to a bookie was lost, and unanswered requests with it.",
             "bookie connection failed": "A connection to a bookie was given up because of a fault in this client.",

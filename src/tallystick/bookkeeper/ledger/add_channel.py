@@ -10,8 +10,9 @@ from tallystick.bookkeeper.ledger.lanes import Lane
 from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.owners import Owner
+from tallystick.bookkeeper.ledger.peer_times import PeerTimes
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, Slot
 from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 
@@ -23,6 +24,14 @@ class Peer(Protocol):
     def connection(self) -> int:
         """The number of the newest connection: later ones have higher numbers."""
         ...
+
+    @property
+    def times(self) -> PeerTimes | None:
+        """Who hears how long adds take; None if nobody does."""
+        ...
+
+    @property
+    def bookie(self) -> BookieId: ...
 
     def link(self) -> BookieLink:
         """Return the living connection, a new one that is being made, or one that is about to fail."""
@@ -62,6 +71,8 @@ class AddChannel:
         "_link",
         "_listener",
         "_peer",
+        "_sample",
+        "_sampled_at",
         "_slot",
         "_timeout_s",
         "belief",
@@ -84,6 +95,7 @@ class AddChannel:
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
         self._link: BookieLink | None = None
         self._lane: Lane[Owner] | None = None
+        self._sample, self._sampled_at = NO_ENTRY, 0.0  # one add at a time is timed, if adds are
         self.belief, self.number = belief, number
         self.connection = 0  # the number of the one that the newest answers came over
         self._closed = False
@@ -105,6 +117,8 @@ class AddChannel:
             self.connection = self._peer.connection
             self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
+        if (times := self._peer.times) is not None and self._sample == NO_ENTRY:
+            self._sample, self._sampled_at = entries[-1], times.now()
         link.send_adds(
             self._lane, entries, (OutgoingPiece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
         )
@@ -121,8 +135,15 @@ class AddChannel:
 
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """For the link: the bookie has stored these."""
+        if self._sample != NO_ENTRY and entries[-1] >= self._sample:
+            self._timed()
         if not self._closed and (counts := self.belief.acked(entries)) is not None:
             self._report(counts, entries)
+
+    def _timed(self) -> None:
+        self._sample = NO_ENTRY
+        if self._peer.times is not None:
+            self._peer.times.took(self._peer.bookie, self._sampled_at)
 
     def _identified(self, link: BookieLink, identity: Identity) -> None:
         if self._closed or link is not self._link:

@@ -23,6 +23,7 @@ from tallystick.bookkeeper.ledger.identity import (
 )
 from tallystick.bookkeeper.ledger.link import BookieLink
 from tallystick.bookkeeper.ledger.owners import BookieResponse
+from tallystick.bookkeeper.ledger.peer_times import PeerTimes
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
 from tallystick.bookkeeper.ledger.wires import (
@@ -57,7 +58,9 @@ class BookiePeer:
         wire: WireFactory,
         numbers: Iterator[int],
         counts: ClientCounts,
+        times: PeerTimes | None,
     ) -> None:
+        self.bookie, self.times = bookie, times
         self.bookie, self._wire, self._numbers = bookie, wire, numbers
         self.is_closed = False
         self._counts, self._was_connected = counts, False

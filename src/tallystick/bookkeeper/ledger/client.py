@@ -19,6 +19,7 @@ from tallystick.bookkeeper.ledger.disk_weights import FreeDisks
 from tallystick.bookkeeper.ledger.locations import Locations
 from tallystick.bookkeeper.ledger.metrics import numbers
 from tallystick.bookkeeper.ledger.password import with_password
+from tallystick.bookkeeper.ledger.peer_times import SlowBookie
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.ledger.racks import Racks, rack_sources
@@ -62,6 +63,8 @@ class LedgerClient:
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         quarantine = Quarantine(clock, settings.quarantine_s)
+        if bookies.times is not None:
+            bookies.times.report = self._slow
         every_s, most = settings.disk_weights_s, settings.max_disk_weight
         self._disks = FreeDisks(self._free_bytes, clock, random, every_s=every_s, most=most)
         self._racks = Racks(rack_sources(settings, driver.store), clock, events)
@@ -234,6 +237,12 @@ class LedgerClient:
         """List the ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
         self._require_open()
         return self._context.driver.ledgers()
+
+    def _slow(self, slow: SlowBookie) -> None:
+        self._context.bookies.counts.slow_bookies += 1
+        if self._placement.quarantine.add(slow.bookie):
+            seconds, peers_seconds = round(slow.seconds, 3), round(slow.peers_seconds, 3)
+            self._context.events.emit("bookie slow", bookie=slow.bookie, seconds=seconds, peers_seconds=peers_seconds)
 
     async def _free_bytes(self, bookie: BookieId) -> int:
         return (await self._context.bookies.bookie_space(bookie)).free_bytes

@@ -24,6 +24,7 @@ from tallystick.bookkeeper.ledger.identity import (
     Identify,
 )
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
+from tallystick.bookkeeper.ledger.peer_times import PeerTimes
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.slow_bookies import SlowBookies
@@ -76,6 +77,7 @@ class BookieClient:
         self.heard_lacs = HeardLacs(lanes)
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
         self.counts = ClientCounts()
+        self.times = PeerTimes(outside.clock, settings.slow_add_s) if settings.slow_add_s else None
         self._outside, self._resolve = outside, resolve
         self._v3 = partial(ClientWireV3, lanes=lanes, note_lac=self.heard_lacs.note)
         self._numbers = itertools.count(1)  # of connections
@@ -290,6 +292,7 @@ class BookieClient:
             wire=wire,
             numbers=self._numbers,
             counts=self.counts,
+            times=self.times,
         )
         peer.is_closed = self._closed
         return peer

@@ -42,6 +42,7 @@ class ClientCounts:
     read_latencies: Latencies = field(default_factory=Latencies)  # of pieces: all that is asked for at once
     read_errors: Counter[str] = field(default_factory=Counter)  # pieces
     speculative_reads: int = 0
+    slow_bookies: int = 0
     ensemble_changes: int = 0
     reconnects: int = 0
 

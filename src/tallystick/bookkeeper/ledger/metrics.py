@@ -71,6 +71,9 @@ def _families(client: LedgerClient) -> Iterator[_Family]:
     yield _by_code("ledger_read_errors", "Pieces of which a bookie gave nothing", counts.read_errors)
     yield _counter("ledger_speculative_reads", "Reads for which another bookie was asked too", counts.speculative_reads)
     yield _counter("ledger_ensemble_changes", "Ensembles changed by a writer", counts.ensemble_changes)
+    yield _counter(
+        "ledger_slow_bookies", "How often adds to a bookie took far longer than to others", counts.slow_bookies
+    )
     yield _counter("ledger_reconnects", "Connections to a bookie after the first", counts.reconnects)
 
 

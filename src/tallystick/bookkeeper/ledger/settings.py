@@ -8,7 +8,7 @@ from tallystick.bookkeeper.ledger.policies import POLICIES, Policy
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings
 
-_MAY_BE_ZERO = ("add_quorum_timeout_s", "ask_last_s", "disk_weights_s", "explicit_lac_interval_s")
+_MAY_BE_ZERO = ("add_quorum_timeout_s", "ask_last_s", "disk_weights_s", "explicit_lac_interval_s", "slow_add_s")
 WIRES = ("auto", "v2", "v3")
 
 
@@ -41,6 +41,7 @@ class ClientSettings:
     quarantine_s: float = (
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
     )
+    slow_add_s: float = 0.0  # a bookie with longer adds, and than its peers', is put there, too; 0: not
     placement: str = "random"  # or "rack-aware", "region-aware": which bookies take a ledger (ensemblePlacementPolicy)
     min_racks: int = 2  # in each write quorum, where they can be had (minNumRacksPerWriteQuorum)
     enforce_min_racks: bool = False  # or there is no ledger (enforceMinNumRacksPerWriteQuorum)

@@ -127,7 +127,7 @@ class Transport(asyncio.Transport):
 class Connected:
     """A link that speaks it, as a channel's peer; and the other end."""
 
-    connection = 1
+    connection, bookie, times = 1, "b1", None
 
     def __init__(self) -> None:
         self.events: list[Event] = []

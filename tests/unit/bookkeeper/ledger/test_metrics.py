@@ -63,7 +63,7 @@ async def test_a_client_counts_what_it_does_and_what_goes_wrong() -> None:
         "ledger_degraded_writers": 0, "ledger_missing_bookies": 0, "ledger_degraded_total": 0,
         "ledger_adds_total": 7, "ledger_add_bytes_total": 17, 'ledger_add_errors_total{code="IO_ERROR"}': 1,
         "ledger_reads_total": 6, "ledger_read_bytes_total": 16, "ledger_speculative_reads_total": 1,
-        "ledger_ensemble_changes_total": 1, "ledger_reconnects_total": 1,
+        "ledger_ensemble_changes_total": 1, "ledger_slow_bookies_total": 0, "ledger_reconnects_total": 1,
     }  # fmt: skip
     assert found["ledger_add_seconds_count"] == found['ledger_add_seconds_bucket{le="+Inf"}'] == 7
     assert found['ledger_read_seconds_bucket{le="1.0"}'] == 1 < found["ledger_read_seconds_count"] == 2
