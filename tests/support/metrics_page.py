@@ -77,6 +77,7 @@ def _broker() -> CollectorRegistry:
         held_pulls=lambda: 0,
         locks=QueueLocksCore(),
         malformed=lambda: 0,
+        sinks=lambda: (0, 0),
         memory=Memory(clock, Events(), 1, 1.0),
         slaves=list,
         metadata_age_s=lambda: 0.0,

@@ -228,6 +228,7 @@ _BROKER = {
     **_kinds(
         WARNING,
         {
+            "no room for sinks": "The log has more than maxSinkPartitions: what is repeated of the others comes twice.",
             "cannot register with a name server": "Clients that ask it do not find this broker; it is tried again.",
             "topics not registered": "They do not fit a frame with the others: clients find no route to them.",
             "disk above its limit": "Messages are refused until old files could be deleted.",

@@ -361,6 +361,7 @@ class Broker:
             held_pulls=lambda: self._pulls.held_count,
             locks=self.parts.locks,
             malformed=lambda: self._server.malformed,
+            sinks=lambda: (store.sinks.partition_count, store.sinks.refused_count),
             memory=self._server.memory,
             slaves=self.log.lags,
             metadata_age_s=self._metadata_age_s,

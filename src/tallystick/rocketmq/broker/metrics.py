@@ -57,6 +57,7 @@ class BrokerReadings:
     held_pulls: Callable[[], int]
     locks: QueueLocksCore
     malformed: Callable[[], int]
+    sinks: Callable[[], tuple[int, int]]  # partitions in the table, and those refused that a log had
     memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]
     metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
@@ -73,6 +74,7 @@ class _BrokerCollector:
         yield from _messages(self._view.counts)
         yield from _log(self._view)
         yield from _connections(self._view)
+        yield from _sinks(self._view.sinks())
         yield from _replication(self._view)
 
 
@@ -142,6 +144,15 @@ def _connections(view: BrokerReadings) -> Iterator[Metric]:
         "Connections closed for what they made it hold",
         view.memory.dropped_connections,
     )
+
+
+def _sinks(counts: tuple[int, int]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    count, refused_count = counts
+    yield GaugeMetricFamily("broker_sink_partitions", "Partitions of sinks whose messages are stored once", count)
+    text = "Partitions of sinks that the log, or the master's table, has, and for which there was no room"
+    yield CounterMetricFamily("broker_sink_partitions_refused_total", text, refused_count)
 
 
 def _replication(view: BrokerReadings) -> Iterator[Metric]:

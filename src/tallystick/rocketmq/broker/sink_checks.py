@@ -76,7 +76,7 @@ class SinkChecks:
             return RepeatedSend(
                 topic, newest.end, self._fields(topic, put_request.queue_id, messages[0], first, newest)
             )
-        if newest is None and not sinks.room_for(topic, first.application, first.batch):
+        if newest is None and not sinks.room_for(topic, first):
             return Refusal(ResponseCode.SINK_FULL, "this broker has all the sinks that it may (maxSinkPartitions)")
         put_request.messages = messages[repeated_count:]
         return SinkSend(checked_send, last)

@@ -228,7 +228,7 @@ class StoreOpening:
         queue_state.sinks_end = start
         while start < log.end:
             for chunk in chunks(log.files, start):
-                sinks.dispatched(chunk.run, chunk.offset)
+                sinks.dispatched(chunk.run, chunk.offset, queue_state.deletions)
                 start = chunk.end
             next_record = find_record(log.files, start) if start < log.end else None
             start = log.end if next_record is None else next_record

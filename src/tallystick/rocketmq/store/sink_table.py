@@ -7,6 +7,10 @@ never taken for stored that a kill, a power loss or a takeover cost. A checkpoin
 which offset of the log they count (``end``), only when the log is durable up to there.
 
 An application has one batch here, the newest. Of a batch that was complete before that began nothing is needed.
+
+A master's checks keep the table within its bounds. A log may be an original's, which stores what anybody sends: so what
+comes of a log or of a master's table has the same bounds, and beyond them what is here already stays. An original never
+said of a message that it is stored once, so nobody counts on what is passed over.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import msgspec
 
 from tallystick.codec.records import RecordRun
 from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.wire.sink_identity import SINK_MARK, SinkIdentity, identity_of
+from tallystick.rocketmq.wire.sink_identity import SINK_MARK, SinkIdentity, identity_of, is_possible
 
 _DAY_MS = 24 * 3600 * 1000
 _LOOK_MS = 60_000  # between two looks for what has expired
@@ -99,6 +104,9 @@ class SinkTable:
         self._partition_count = 0  # of partitions
         self._looked_ms = 0
         self.removals = 0  # of rows, in this process
+        self.refused_count = 0  # of partitions for which there was no room, by the log or by a master's table
+        self._reported_count = 0  # of them
+        self._is_reported = False
 
     def find(self, topic: str, application: str) -> SinkState | None:
         return self._states.get((topic, application))
@@ -113,11 +121,24 @@ class SinkTable:
         """Returns how many more partitions may be made."""
         return max(0, self.most - self._partition_count)
 
-    def room_for(self, topic: str, application: str, batch: int) -> int:
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count
+
+    def room_for(self, topic: str, identity: SinkIdentity) -> int:
         """Returns how many more partitions a batch may have: those that it takes the place of are its own."""
-        state = self.find(topic, application)
-        replaced_count = 0 if state is None or state.batch == batch else len(state.partitions)
-        return self.room + replaced_count
+        state = self.find(topic, identity.application)
+        is_replaced = state is not None and (state.query, state.batch) != (identity.query, identity.batch)
+        return self.room + (len(state.partitions) if state is not None and is_replaced else 0)
+
+    def refusals(self) -> int:
+        """Returns how many partitions were refused since the last call, but 0 until there was room again: once is
+        enough."""
+        count = self.refused_count - self._reported_count
+        self._reported_count = self.refused_count
+        is_news = count > 0 and not self._is_reported
+        self._is_reported = (self._is_reported or count > 0) and not self.room
+        return count if is_news else 0
 
     def rows(self, start: int = 0, most_partitions: int | None = None) -> list[SinkBatch]:
         """Returns a copy of those from a place on, in the order in which the applications came: up to the one with
@@ -161,8 +182,25 @@ class SinkTable:
             state.stored_ms = max(state.stored_ms, stored_ms)
             self._changed.add(key)
 
-    def dispatched(self, run: RecordRun, base: int) -> None:
-        """Some records of the log, which begin at ``base``."""
+    def _take(self, topic: str, identity: SinkIdentity, place: tuple[int, int, int], stored_ms: int) -> None:
+        """As ``put``, for what nobody has checked: it may be impossible, or too much."""
+        queue_id, _, end = place
+        with self.lock:
+            state = self._states.get((topic, identity.application))
+            is_same = state is not None and (state.query, state.batch) == (identity.query, identity.batch)
+            last = state.partitions.get(identity.partition) if state is not None and is_same else None
+            if last is None:
+                if not may_be_folder(topic, queue_id) or not is_possible(identity):
+                    return
+                if not self.room_for(topic, identity):
+                    self.refused_count += 1
+                    return
+            if last is None or last.end < end:
+                self.put(topic, identity, place, stored_ms)
+
+    def dispatched(self, run: RecordRun, base: int, deletions: Mapping[str, int] | None = None) -> None:
+        """Some records of the log, which begin at ``base``. ``deletions``: of topics, each at its physical offset, if
+        the log is read again."""
         if SINK_MARK not in b"".join(run.properties):
             return
         last_numbers: dict[tuple[bytes, bytes], int] = {}  # by topic, and what the messages of a partition share
@@ -183,11 +221,19 @@ class SinkTable:
                     run.queue_offsets[number],
                     base + run.positions[number] + run.sizes[number],
                 )
-                self.put(run.topics[number].decode("utf-8", "replace"), identity, place, run.store_timestamps[number])
+                topic, stored_ms = run.topics[number].decode("utf-8", "replace"), run.store_timestamps[number]
+                if deletions is not None and place[-1] <= deletions.get(topic, -1):
+                    continue
+                if deletions is not None and not self.room and stored_ms >= self._looked_ms + _LOOK_MS:
+                    self.expire(stored_ms)  # when it was stored these were gone
+                self._take(topic, identity, place, stored_ms)
 
     def learn(self, rows: Iterable[SinkBatch], end: int) -> None:
         """Take over what a master's table says of messages before the physical offset ``end``, up to which its log is
         here, or was before it begins here."""
+        self._learn(rows, end, self._take)
+
+    def _learn(self, rows: Iterable[SinkBatch], end: int, take: Callable[..., None]) -> None:
         for row in rows:
             for last in row.partitions:
                 if last.end <= end:
@@ -201,7 +247,7 @@ class SinkTable:
                         last.crc,
                         row.brokers,
                     )
-                    self.put(row.topic, identity, (last.queue_id, last.queue_offset, last.end), last.stored_ms)
+                    take(row.topic, identity, (last.queue_id, last.queue_offset, last.end), last.stored_ms)
 
     # What goes
 
@@ -243,7 +289,7 @@ class SinkTable:
         rows = list(rows)
         if any(last.end > log_end for row in rows for last in row.partitions):
             return False
-        self.learn(rows, log_end)
+        self._learn(rows, log_end, self.put)  # all of it, though less may be allowed by now: somebody counts on it
         self._changed.clear()
         return True
 

@@ -342,6 +342,8 @@ class MessageStore:
         """
         try:
             self.sinks.expire(now_ms)
+            if refused_count := self.sinks.refusals():
+                self._events.emit("no room for sinks", partitions=refused_count, most=self.sinks.most)
             self._upkeep.save()
             self._log.prepare_next()
             self._full_disk.ended()

@@ -89,6 +89,14 @@ def identity_of(properties: bytes) -> SinkIdentity | None:
     return SinkIdentity(application, query, *numbers, brokers)
 
 
+def is_possible(identity: SinkIdentity) -> bool:
+    """Returns whether a message can have this identity."""
+    try:
+        return identity_of(SINK_MARK + identity.text.encode()) == identity
+    except (RemoteProtocolError, UnicodeEncodeError):
+        return False
+
+
 def without_identity(properties: bytes) -> bytes:
     """Returns the properties of a message without an identity: somebody copied it from another message."""
     return b"\x02".join(part for part in properties.split(b"\x02") if not part.startswith(SINK_MARK))
