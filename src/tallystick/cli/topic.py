@@ -167,6 +167,73 @@ def delete(
         print(f"topic {topic} deleted at {', '.join(deleted)}")
 
 
+@app.command
+def sinks(
+    *,
+    topic: Annotated[str | None, Parameter(help="Only of this topic.")] = None,
+    servers: NameServersOption = NAME_SERVERS,
+    json: Json = False,
+) -> None:
+    """List the applications whose messages are stored once (Spark's sinks): how far each has come at each master, when
+    it sent last, and when it is forgotten if it sends no more.
+
+    Example: `tally topic sinks --topic Orders`
+    """
+    import asyncio
+    import dataclasses
+
+    from tallystick.admin import brokers
+    from tallystick.admin.sinks import SinkAt, list_sinks
+    from tallystick.cli import output, times
+
+    async def listed() -> list[SinkAt]:
+        async with brokers.operator(servers.resolve()) as operator:
+            return await list_sinks(operator, topic)
+
+    rows = list[dict[str, Any]]()
+    for one in asyncio.run(listed()):
+        row = dataclasses.asdict(one)
+        if not json:
+            del row["stored_ms"], row["expires_ms"]
+            row["sent"] = times.shown(one.stored_ms)
+            row["expires"] = "" if one.expires_ms is None else times.shown(one.expires_ms)
+        rows.append(row)
+    output.rows(rows, json=json, empty="no application")
+
+
+@app.command(name="forget-sink")
+def forget_sink(
+    topic: Name,
+    application: Annotated[str, Parameter(help="The application's name, as `tally topic sinks` lists it.")],
+    /,
+    *,
+    force: Annotated[bool, Parameter(help="Though it sent within ten minutes.")] = False,
+    servers: NameServersOption = NAME_SERVERS,
+    json: Json = False,
+) -> None:
+    """Forget how far an application has come in a topic, at all masters: its messages stay, and what it repeats is
+    stored again.
+
+    Slaves follow within 10 s; a power loss within the next seconds may bring it back.
+
+    Example: `tally topic forget-sink Orders flights-to-orders`
+    """
+    import asyncio
+
+    from tallystick.admin import brokers, sinks
+    from tallystick.cli import output
+
+    async def forget() -> list[str]:
+        async with brokers.operator(servers.resolve()) as operator:
+            return await sinks.forget_sink(operator, topic, application, force=force)
+
+    names = asyncio.run(forget())
+    if json:
+        output.json_line({"topic": topic, "application": application, "forgotten": True, "brokers": names})
+    else:
+        print(f"application {application} forgotten in topic {topic} at {', '.join(names)}")
+
+
 def _row(one: TopicAt) -> dict[str, Any]:
     from tallystick.rocketmq.wire.values import Perm
 

@@ -211,6 +211,7 @@ _BROKER = {
             "group changed": "A group of consumers was made or changed.",
             "groups changed": "More than 100 groups of one list were made or changed.",
             "group deleted": "A group of consumers was deleted.",
+            "sink forgotten": "An operator had how far an application came in a topic forgotten.",
             "idle groups forgotten": "Groups that made themselves, without members and offsets, made room for others.",
             "offsets reset": "An administrator set offsets of a group.",
             "files deleted": "Old files of the log, with the queue and index files that point into them, are gone.",

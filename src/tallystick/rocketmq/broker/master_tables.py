@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.sink_requests import SINKS
 from tallystick.rocketmq.broker.table_parts import ConfigsRead, OffsetsRead, check_count
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import in_slices
-from tallystick.rocketmq.store.sink_table import SinkBatch
+from tallystick.rocketmq.store.sink_table import MOST_ROWS, SinkBatch
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     DelayTable,
@@ -163,7 +163,9 @@ class MasterTables:
                     rows += _decode_sinks(body)
                 except msgspec.DecodeError as error:
                     raise RemoteProtocolError(f"the master's table of sinks is none: {error}") from error
-                count = sum(max(1, len(row.partitions)) for row in rows)  # a row costs something without any
+                # A row costs something without any.
+                check_count(len(rows), MOST_ROWS * most, "sinks with those forgotten: one may have")
+                count = sum(len(row.partitions) for row in rows)
                 check_count(count, most, "sinks: maxSinkPartitions here allows")
         except BrokerError as error:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -23,6 +23,10 @@ from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity, identity_
 from tallystick.rocketmq.wire.values import ResponseCode
 
 _STEPS = 16  # of a search for a message that is stored already: it is done in one turn of the loop
+_FULL = (
+    "this broker has all the sinks that it may (maxSinkPartitions): `tally topic sinks` lists them, and "
+    "`tally topic forget-sink` makes room"
+)
 _EVER_MS = (1 << 62) - 1
 
 
@@ -77,7 +81,7 @@ class SinkChecks:
                 topic, newest.end, self._fields(topic, put_request.queue_id, messages[0], first, newest)
             )
         if newest is None and not sinks.room_for(topic, first):
-            return Refusal(ResponseCode.SINK_FULL, "this broker has all the sinks that it may (maxSinkPartitions)")
+            return Refusal(ResponseCode.SINK_FULL, _FULL)
         put_request.messages = messages[repeated_count:]
         return SinkSend(checked_send, last)
 

@@ -1,4 +1,4 @@
-"""Requests for how far a sink has come, and the pages of all sinks for slaves of ours (``pages.PagedTable``)."""
+"""Requests for how far a sink has come and to forget one, and the pages of all for slaves (``pages.PagedTable``)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import msgspec
 
 from tallystick.rocketmq.broker.pages import Page
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.responses import OK, refusal
+from tallystick.rocketmq.broker.responses import OK, check_is_master, refusal
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
+from tallystick.rocketmq.wire.operator_headers import ForgetSinkHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
 SINKS = "sinks"
 PAGE_PARTITIONS = 4096
+ALIVE_MS = 600_000  # since its last message: then it is not forgotten unless that is forced
 _encode = msgspec.json.Encoder().encode
 
 
@@ -25,8 +27,11 @@ class SinkRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
-        self._standing, self._store = parts.standing, parts.store
-        self.handlers: Mapping[int, Handler] = {RequestCode.GET_SINK_STATE: self._state}
+        self._parts, self._standing, self._store = parts, parts.standing, parts.store
+        self.handlers: Mapping[int, Handler] = {
+            RequestCode.GET_SINK_STATE: self._state,
+            RequestCode.FORGET_SINK: self._forget,
+        }
 
     def _state(self, link: Link, command: Command, reply: Reply) -> Command:
         header = SinkStateHeader.of(command)
@@ -45,6 +50,30 @@ class SinkRequests:
             queue_id=None if newest is None else newest.queue_id,
         )
         return command.response(OK, None, response.to_fields())
+
+    def _forget(self, link: Link, command: Command, reply: Reply) -> Command:
+        """Slaves copy it with the table."""
+        header, parts = ForgetSinkHeader.of(command), self._parts
+        check_is_master(parts)
+        state, now_ms = self._store.sinks.find(header.topic, header.application), parts.clock.wall_ms()
+        what = f"application {header.application} in topic {header.topic}"
+        if state is None:
+            raise refusal(ResponseCode.QUERY_NOT_FOUND, f"{what} is not recorded here")
+        if not header.force and now_ms - state.stored_ms < ALIVE_MS:
+            remark = f"{what} sent {max(0, now_ms - state.stored_ms) // 1000} s ago: what it repeats would come twice"
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"{remark}. End it, and force it if you must")
+        count, batch = len(state.partitions), state.batch
+        if not self._store.sinks.forget_application(header.topic, header.application, now_ms):
+            raise refusal(ResponseCode.SYSTEM_ERROR, "too many are forgotten: they expire with sinkExpireDays")
+        parts.events.emit(
+            "sink forgotten",
+            topic=header.topic,
+            application=header.application,
+            batch=batch,
+            partitions=count,
+            peer=link.peer,
+        )
+        return command.response(OK)
 
 
 class SinkPages:

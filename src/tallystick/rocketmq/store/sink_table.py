@@ -34,6 +34,8 @@ _PART_KEYS = 1024  # are looked at while the lock is held: the loop waits for it
 # A copy of a message that a consumer gave back has its properties, and is none of the sink's.
 _COPIES = (b"%RETRY%", b"%DLQ%")
 _OWN_PARTS = 3  # of an identity, at its end: others of a partition have others
+_ANY = ("q", 0, 1, 0, 0, 0, "b")  # of an identity, behind its application
+MOST_ROWS = 2  # for each partition that there may be: there are those that are forgotten, too
 
 Key = tuple[str, str]  # topic, application
 
@@ -51,7 +53,8 @@ class SinkPartition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SinkBatch(msgspec.Struct, array_like=True, frozen=True):
-    """The newest batch of an application in one topic; names are as ``SinkIdentity`` has them."""
+    """The newest batch of an application in one topic; names are as ``SinkIdentity`` has them. Of what an operator had
+    forgotten it has no partitions."""
 
     topic: str
     application: str
@@ -60,6 +63,8 @@ class SinkBatch(msgspec.Struct, array_like=True, frozen=True):
     partition_count: int
     brokers: str
     partitions: list[SinkPartition]
+    forgotten_end: int = 0  # what the log has before this physical offset is forgotten
+    forgotten_ms: int = 0
 
     @property
     def key(self) -> Key:
@@ -77,10 +82,13 @@ class SinkState:
     partitions: dict[int, SinkPartition] = field(default_factory=dict)
     end: int = 0  # the physical offset behind the newest message
     stored_ms: int = 0
+    forgotten_end: int = 0
+    forgotten_ms: int = 0
 
     def row(self, key: Key) -> SinkBatch:
         partitions = list(self.partitions.values())
-        return SinkBatch(*key, self.query, self.batch, self.partition_count, self.brokers, partitions)
+        forgotten = self.forgotten_end, self.forgotten_ms
+        return SinkBatch(*key, self.query, self.batch, self.partition_count, self.brokers, partitions, *forgotten)
 
 
 @dataclass(frozen=True)
@@ -109,11 +117,13 @@ class SinkTable:
         self._is_reported = False
 
     def find(self, topic: str, application: str) -> SinkState | None:
-        return self._states.get((topic, application))
+        """Returns None for one that is forgotten, too."""
+        state = self._states.get((topic, application))
+        return state if state is not None and state.partitions else None
 
     @property
     def count(self) -> int:
-        """Returns how many applications there are."""
+        """Returns how many applications there are, with those that are forgotten."""
         return len(self._states)
 
     @property
@@ -147,7 +157,7 @@ class SinkTable:
         with self.lock:
             for key, state in islice(self._states.items(), start, None):
                 rows.append(state.row(key))
-                count += len(state.partitions)
+                count += max(1, len(state.partitions))
                 if most_partitions is not None and count >= most_partitions:
                     break
         return rows
@@ -163,13 +173,17 @@ class SinkTable:
         key = topic, identity.application
         with self.lock:
             state = self._states.get(key)
+            if state is not None and end <= state.forgotten_end:
+                return
             if state is None or (state.query, state.batch) != (identity.query, identity.batch):
                 if state is not None and end <= state.end:
                     return
-                self._remove(key)
+                before = self._remove(key)
                 state = self._states[key] = SinkState(
                     identity.query, identity.batch, identity.partitions, identity.brokers
                 )
+                if before is not None:
+                    state.forgotten_end, state.forgotten_ms = before.forgotten_end, before.forgotten_ms
             last = state.partitions.get(identity.partition)
             if last is not None and last.end >= end:
                 return
@@ -235,6 +249,8 @@ class SinkTable:
 
     def _learn(self, rows: Iterable[SinkBatch], end: int, take: Callable[..., None]) -> None:
         for row in rows:
+            if 0 < row.forgotten_end <= end:
+                self._forget(row.key, row.forgotten_end, row.forgotten_ms)
             for last in row.partitions:
                 if last.end <= end:
                     identity = SinkIdentity(
@@ -257,6 +273,33 @@ class SinkTable:
             for key in [key for key, state in self._states.items() if state.end <= deletions.get(key[0], -1)]:
                 self._remove(key)
 
+    def forget_application(self, topic: str, application: str, now_ms: int) -> bool:
+        """Forget all that the log has of an application up to now, whenever it is read again. Returns False if too many
+        are forgotten."""
+        with self.lock:
+            state = self._states[topic, application]
+            return self._forget((topic, application), state.end, now_ms)
+
+    def _forget(self, key: Key, end: int, now_ms: int) -> bool:
+        with self.lock:
+            state = self._states.get(key)
+            if state is not None and state.forgotten_end >= end:
+                return True
+            if state is None and not (may_be_folder(key[0], 0) and is_possible(SinkIdentity(key[1], *_ANY))):
+                return False
+            if self.count >= MOST_ROWS * self.most:
+                return False
+            if state is not None and state.end > end:  # it has sent again since
+                for partition in [each for each, last in state.partitions.items() if last.end <= end]:
+                    del state.partitions[partition]
+                    self._partition_count -= 1
+            else:
+                self._remove(key)
+                state = self._states[key] = SinkState("", -1, 0, "", end=end, stored_ms=now_ms)
+            state.forgotten_end, state.forgotten_ms = end, now_ms
+            self._changed.add(key)
+            return True
+
     def expire(self, now_ms: int) -> None:
         """Forget applications that sent nothing for long."""
         if 0 <= now_ms - self._looked_ms < _LOOK_MS:
@@ -275,19 +318,20 @@ class SinkTable:
                 for key in keys[first : first + _PART_KEYS]:
                     yield key, self._states.get(key)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: Key) -> SinkState | None:
         state = self._states.pop(key, None)
         if state is not None:
             self._partition_count -= len(state.partitions)
             self._changed.add(key)
             self.removals += 1
+        return state
 
     # What is noted
 
     def load(self, rows: Iterable[SinkBatch], log_end: int) -> bool:
         """Take what a checkpoint noted. Returns whether all of it is of a log that ends at ``log_end``."""
         rows = list(rows)
-        if any(last.end > log_end for row in rows for last in row.partitions):
+        if any(end > log_end for row in rows for end in _ends(row)):
             return False
         self._learn(rows, log_end, self.put)  # all of it, though less may be allowed by now: somebody counts on it
         self._changed.clear()
@@ -311,7 +355,14 @@ class SinkTable:
             self._pending = SinkChanges(rows, gone, noted_end)
         pending = self._pending
         # A row may have messages behind ``end``, which came while a slave's records were dispatched, or since.
-        if max(pending.end, *(last.end for row in pending.rows for last in row.partitions), 0) > durable_end:
+        if max(pending.end, *(end for row in pending.rows for end in _ends(row)), 0) > durable_end:
             return None
         self._pending = None
         return pending
+
+
+def _ends(row: SinkBatch) -> Iterator[int]:
+    """Yields the physical offsets that a log has which has all that the row says."""
+    yield row.forgotten_end
+    for last in row.partitions:
+        yield last.end

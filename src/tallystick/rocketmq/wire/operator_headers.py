@@ -6,6 +6,14 @@ from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.values import Int32, Int64
 
 
+class ForgetSinkHeader(Header, frozen=True, kw_only=True):
+    """Of FORGET_SINK, ours alone. ``application`` is as ``SinkIdentity`` has it."""
+
+    topic: str
+    application: str
+    force: bool = False
+
+
 class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     """Of INVOKE_BROKER_TO_RESET_OFFSET. A negative queue is all of them; a negative time is the end of the queue."""
 

@@ -115,6 +115,7 @@ class RequestCode(enum.IntEnum):
     GET_TABLE_PAGE = 31_001  # ours alone, as what follows; binary headers have two bytes for a code
     SEND_SINK_BATCH = 31_002
     GET_SINK_STATE = 31_003
+    FORGET_SINK = 31_004
 
 
 class ResponseCode(enum.IntEnum):
