@@ -168,7 +168,7 @@ class NotEnoughBookies(Unavailable):
     code = -6
     needed: int | None = None
     available: int | None = None
-    read_only: int | None = None  # that take no entries: their disks are full
+    read_only: int | None = None  # that take no entries: their disks are full, or they are drained
 
 
 class BrokerUnavailable(Unavailable):

@@ -94,7 +94,10 @@ def _more_bookies(error: errors.NotEnoughBookies) -> str:
     smaller = ", or ask for a smaller --ensemble" if error.needed is not None and error.available else ""
     advice = f"See `tally bookie list` for bookies that are down: start them, or others{smaller}."
     if error.read_only:
-        advice += " Those that are read-only have a full disk: give them room."
+        advice += (
+            " Those that are read-only have a full disk, or are drained (`tally bookie info` says which): give them "
+            "room, or undo that with `tally bookie drain --undo`."
+        )
     if error.fields.get("answers"):
         advice += " Why a bookie refused, its log and `tally bookie info` say."
     return advice

@@ -123,7 +123,8 @@ def test_a_shortage_of_bookies_is_told_with_what_was_seen_alone() -> None:
     down = output.advice(NotEnoughBookies(needed=4, available=3, read_only=0))
     assert "are down" in down and "smaller --ensemble" in down and "disk" not in down and "refused" not in down
     assert "--ensemble" not in output.advice(NotEnoughBookies(needed=1, available=0, read_only=0))
-    assert "full disk" in output.advice(NotEnoughBookies(needed=4, available=3, read_only=1))
+    read_only = output.advice(NotEnoughBookies(needed=4, available=3, read_only=1))
+    assert "full disk" in read_only and "drain --undo" in read_only
     refused = output.advice(NotEnoughBookies("the ack quorum could not be met", answers={"b": 101}))
     assert "refused" in refused and "--ensemble" not in refused
 

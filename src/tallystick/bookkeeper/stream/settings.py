@@ -43,7 +43,12 @@ class StreamSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if not self.ensemble >= self.write_quorum >= self.ack_quorum:
-            raise UsageError("of ensemble, write_quorum and ack_quorum none is more than the one before it")
+            raise UsageError(
+                "of ensemble, write_quorum and ack_quorum none is more than the one before it",
+                ensemble=self.ensemble,
+                write_quorum=self.write_quorum,
+                ack_quorum=self.ack_quorum,
+            )
         if self.retention_s != UNLIMITED:
             number(self.retention_s, "retention_s")
         whole(self.retention_bytes, "retention_bytes", least=UNLIMITED)

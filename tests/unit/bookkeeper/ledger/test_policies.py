@@ -102,7 +102,7 @@ async def test_racks_are_a_wish_unless_they_are_enforced() -> None:
         assert len(set(await placement.new_ensemble(striping_of(3, 2, 2)))) == 3
     enforced = Policy("rack-aware", enforce_min_racks=True)
     async with placing(in_racks("xxx-"), enforced) as placement:  # whose rack is unknown may be in rack x
-        with pytest.raises(NotEnoughBookies, match="policy=rack-aware"):
+        with pytest.raises(NotEnoughBookies, match="policy=rack-aware available=4 racks=2 regions=2"):
             await placement.new_ensemble(striping_of(2, 2, 2))
     async with placing(in_racks("xxxy"), enforced) as placement:
         placement.quarantine.add("b3")

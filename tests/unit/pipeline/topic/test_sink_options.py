@@ -35,6 +35,8 @@ def test_each_option() -> None:
         (False, {"application": "a", **BATCH}, "option of df.writeStream"),
         (False, {}, "txnAppId and txnVersion"),
         (True, {"delivery": "at-most-once"}, "exactly-once or at-least-once"),
+        (True, {"delivery": "at-least-once", "application": "a"}, "application says nothing"),
+        (False, {"delivery": "at-least-once", **BATCH}, "txnAppId says nothing"),
         (True, {"order": "random"}, "sorted or arrival"),
         (True, {"partitions": "0"}, "from 1"),
         (True, {"topic": "no topic"}, "topic"),
