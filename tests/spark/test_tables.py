@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tallystick import sync
-from tallystick.errors import CheckpointLost
+from tallystick.errors import CheckpointLost, UsageError
 from tallystick.runtime.events import Event
 from tallystick.spark import IngestSettings, ingest
 
@@ -172,6 +172,32 @@ def test_event_times_that_are_none_end_no_query(
         table = load_catalog(None, **catalog).load_table("demo.times").scan().to_arrow()
     days = dict(zip(table.column("n").to_pylist(), table.column("event_day").to_pylist(), strict=True))
     assert (days[0], days[3]) == (date(2023, 11, 14), date(1970, 1, 1)) and days[1] == days[2] > days[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"partition_by": "day", "event_time": "nosuch + 1"}, "event_time is an expression of SQL .*`nosuch`"),
+        ({"partition_by": "day", "event_time": "(("}, "event_time is an expression of SQL .*PARSE_SYNTAX_ERROR"),
+        ({"partition_by": "day", "event_time": "n"}, "event_time is a timestamp, not of bigint"),
+        ({"schema": lambda frame: None}, "what a schema function returns is of type DataFrame"),
+    ],
+)
+def test_settings_that_do_not_fit_the_rows_end_the_query_in_words(
+    spark: SparkSession, uri: str, publish: Publish, tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    name = f"spark/tables/persistent/unfit-{tmp_path.name}"
+    publish(name, [b'{"n": 1}'])
+    with pytest.raises(UsageError, match=said) as refused:
+        Following(spark, uri, name, f"delta:{tmp_path / 't'}", tmp_path).run(**settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_source_that_spark_does_not_know_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Spark knows no source of this format \(format=kafkaa\)"):
+        ingest(
+            spark, options={}, target=f"delta:{tmp_path}", application="a", checkpoint=str(tmp_path), format="kafkaa"
+        )
 
 
 def test_parquet(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:

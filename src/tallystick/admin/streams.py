@@ -11,6 +11,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.marks import before_in, owner_in
 from tallystick.bookkeeper.stream.names import decoded, stream_name
+from tallystick.bookkeeper.stream.splice.record import applications, is_sink
 from tallystick.bookkeeper.stream.state import (
     CursorCounts,
     Stored,
@@ -54,6 +55,9 @@ class StreamOwnership:
             return "its lease is alive" + (f"; before, {loss}" if loss else "")
         if self.info.terminated is not None:
             return f"the stream was terminated at {self.info.terminated}: it takes no more messages"
+        if is_sink(self.info):
+            names = ", ".join(applications(self.info))
+            return f"sinks write it, batch by batch, of these applications: {names}. So it needs no owner"
         if not self.info.ledgers:
             return "nothing was ever appended"
         ledger = self.info.ledgers[-1].ledger

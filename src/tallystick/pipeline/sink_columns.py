@@ -17,7 +17,7 @@ def check_columns(
     schema: StructType, types: Mapping[str, tuple[str, ...]], *, example: str, passed_over: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Returns the names of a frame's columns as the format spells them, in their order. Raises UsageError for a column
-    that the format does not know, and that is not ``passed_over``, or that is of another type."""
+    that the format does not know, and that is not ``passed_over``, that is of another type, or that is there twice."""
     spelled = {name.lower(): name for name in (*types, *passed_over)}
     names = []
     for field in schema.fields:
@@ -28,5 +28,7 @@ def check_columns(
             )
         if name in types and field.dataType.simpleString() not in types[name]:
             raise UsageError(f"column {name} is of {' or '.join(types[name])}, not of {field.dataType.simpleString()}")
+        if name in types and name in names:
+            raise UsageError(f"a frame that is written has one column {name}, in whatever case")
         names.append(name)
     return tuple(names)

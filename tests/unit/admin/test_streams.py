@@ -83,6 +83,18 @@ async def test_whose_a_stream_is_and_why(cluster: SmallCluster, bk: BookKeeper) 
     assert await told() == ("nobody", f"the stream was terminated at {last}: it takes no more messages")
 
 
+async def test_a_stream_that_sinks_write_is_told_of_them(bk: BookKeeper) -> None:
+    sink = await bk.open_sink(NAME, "to-orders", "query-1")
+    async with bk.sink_attempt(sink.ticket, 0, 0, 0) as written:
+        await written.append(b"row")
+        await sink.commit(0, [await written.close()])
+    ownership = await streams.stream_ownership(bk, NAME)
+    assert (ownership.owner, ownership.why) == (
+        "nobody",
+        "sinks write it, batch by batch, of these applications: to-orders. So it needs no owner",
+    )
+
+
 async def test_an_owner_that_has_made_no_ledger_yet_is_not_told_the_story_of_the_one_before(
     cluster: SmallCluster, bk: BookKeeper
 ) -> None:

@@ -16,6 +16,8 @@ STREAM = "t/n/persistent/s"
         ([STREAM, "csv:flights"], "delta:PATH"),
         ([STREAM, "delta:"], "delta:PATH"),
         ([STREAM, "delta:flights", "--checkpoint", ""], "checkpoint is the folder"),
+        ([STREAM, "delta:flights", "--checkpoint", __file__], "checkpoint is a folder, and this is a file"),
+        ([STREAM, "delta:flights", "--catalog", "uri=sqlite:///c.db"], "catalog is of tables of Iceberg"),
         ([STREAM, "delta:flights", "--application", "a/b"], "application"),
         ([STREAM, "parquet:flights"], "needs a value_schema"),
         (["flights", "delta:flights"], "the name of a stream is"),

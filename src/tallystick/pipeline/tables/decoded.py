@@ -9,6 +9,7 @@ from tallystick.pipeline.tables.avro_rows import AvroFields, avro_rows
 from tallystick.pipeline.tables.json_fields import JsonFields
 from tallystick.pipeline.tables.json_rows import json_rows, value_texts
 from tallystick.pipeline.tables.settings import HEADERS, MAX_COLUMNS
+from tallystick.runtime.arguments import text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ def decoded(source: DataFrame, value_schema: str = "", format: str = "json", hea
     Without a schema, as in ``carrier STRING, delay INT``, the fields of JSON are looked for in all values; a frame that
     follows a source needs one, and so does Avro, whose ``value_schema`` is its own.
     """
+    text(value_schema, "value_schema")
     if format not in ("json", "avro"):
         raise UsageError("values are decoded from json or avro", given=format)
     if header not in HEADERS or (header and format != "avro"):

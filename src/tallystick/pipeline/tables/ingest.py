@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
@@ -19,7 +20,7 @@ from tallystick.pipeline.tables.rows import BatchRows
 from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.pipeline.tables.target import TableTarget, split_target
 from tallystick.pipeline.tables.writer import BatchWriter, IngestProgress
-from tallystick.runtime.arguments import text
+from tallystick.runtime.arguments import mapping, optional, text
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.extras import require
 from tallystick.runtime.log import log_listener
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_UNKNOWN_FORMAT = "[DATA_SOURCE_NOT_FOUND]"  # what Spark says
 _LIBRARIES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy"), "parquet": ()}
 
 
@@ -108,7 +110,7 @@ def ingest(
 ) -> Ingestion:
     """Start it. Raises UsageError, and CheckpointLost if the table has batches of the application that are not of this
     checkpoint."""
-    settings = IngestSettings() if settings is None else settings
+    settings = optional(settings, IngestSettings, "settings") or IngestSettings()
     check_arguments(target, application, checkpoint, settings)
     kind, place = split_target(target)
     if getattr(spark, "_sc", None) is None:
@@ -127,11 +129,15 @@ def ingest(
 
 def check_arguments(target: str, application: str, checkpoint: str, settings: IngestSettings) -> None:
     """Raises UsageError for what is wrong whatever Spark says: a session takes seconds to start."""
-    kind, place = split_target(target)
+    kind, place = split_target(text(target, "target"))
     require(f"a table of {kind}", *_LIBRARIES[kind])
-    application_name(application)
+    application_name(text(application, "application"))
     if not text(checkpoint, "checkpoint").strip():
         raise UsageError("checkpoint is the folder that has how far the query is: it cannot be empty")
+    if Path(checkpoint).is_file():
+        raise UsageError("checkpoint is a folder, and this is a file", given=checkpoint)
+    if settings.catalog and kind != "iceberg":
+        raise UsageError(f"catalog is of tables of Iceberg, and this is one of {kind}", table=place)
     if kind == "parquet" and settings.schema == "json" and not settings.value_schema:
         raise UsageError(
             "a folder of Parquet with the schema json needs a value_schema: Spark's files have the same columns from "
@@ -142,11 +148,19 @@ def check_arguments(target: str, application: str, checkpoint: str, settings: In
 
 def _source(spark: SparkSession, format: str, options: Mapping[str, object]) -> DataFrame:
     """A table of a log has all of it, unless somebody says otherwise."""
+    for name, value in mapping(options, "options").items():
+        if value is None:
+            raise UsageError(f"the option {name} is None: give it a value, or leave it out")
     texts = {name: str(value) for name, value in options.items()}
     names = {name.lower() for name in texts}
     if not names & {"startingoffsets", "startingtimestamp"} and format.startswith("tally-"):
         texts["startingOffsets"] = "earliest"
-    return spark.readStream.format(format).options(**texts).load()
+    try:
+        return spark.readStream.format(format).options(**texts).load()
+    except Exception as error:  # py4j's own, of a kind that no type checker knows
+        if _UNKNOWN_FORMAT not in str(error):
+            raise
+        raise UsageError("Spark knows no source of this format", format=format) from None
 
 
 def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -> None:

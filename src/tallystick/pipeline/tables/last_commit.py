@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tallystick.errors import CheckpointLost
+from tallystick.errors import CheckpointLost, UsageError
 from tallystick.pipeline.checkpoint import read_note, write_note
 
 NOTE = "tallystick-table"  # a file of the checkpoint
@@ -29,10 +29,18 @@ def note_commit(checkpoint: str, commit: LastCommit) -> None:
 
 def require_last_commit(checkpoint: str, recorded: LastCommit) -> None:
     """Raises CheckpointLost if the table, whose last batch of the application is ``recorded`` (-1: none), lacks one
-    that it had; CorruptRecord."""
+    that it had; UsageError if another table has it, and this one never would; CorruptRecord."""
     noted = read_note(checkpoint, NOTE, LastCommit)
-    if noted is not None and noted[:2] == recorded[:2]:
+    if noted is None:
+        return
+    if noted[:2] == recorded[:2]:
         require_batch(recorded, noted.batch)
+    elif noted.table != recorded.table and recorded.batch < noted.batch:
+        raise UsageError(
+            f"this checkpoint is of the table {noted.table}, which has its rows up to batch {noted.batch}: the table "
+            f"{recorded.table} would never get them. Give each table a checkpoint of its own",
+            checkpoint=checkpoint,
+        )
 
 
 def require_batch(recorded: LastCommit, batch: int) -> None:

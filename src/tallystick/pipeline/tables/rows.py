@@ -14,6 +14,7 @@ from tallystick.pipeline.tables.avro_rows import AvroFields, avro_rows
 from tallystick.pipeline.tables.json_fields import JsonFields, refused_name
 from tallystick.pipeline.tables.json_rows import json_rows, value_texts
 from tallystick.pipeline.tables.settings import IngestSettings
+from tallystick.runtime.arguments import instance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,9 +38,11 @@ class BatchRows:
 
     def shaped(self, source: DataFrame, table: pa.Schema | None) -> DataFrame:
         """``table``: its columns, None while there is no table. Raises UsageError."""
+        from pyspark.sql import DataFrame
+
         schema = self._settings.schema
         if callable(schema):
-            rows = schema(source)
+            rows = instance(schema(source), DataFrame, "what a schema function returns")
         elif self._avro is not None:
             rows = avro_rows(source, self._avro, self._settings.value_header)
         elif schema == "json":
@@ -58,7 +61,7 @@ class BatchRows:
             return rows
         if both := [name for name in partitions if name in taken]:
             raise UsageError(f"partition_by makes the column {both[0]}, and the rows have it: rename that one")
-        times = [F.expr(self._settings.event_time)] if self._settings.event_time else []
+        times = [_event_time(rows, self._settings.event_time)] if self._settings.event_time else []
         for name in EVENT_TIMES:
             times += [F.col(f"`{each}`") for each in (f"_{name}", name) if each.lower() in taken][:1]
         if not times:
@@ -71,6 +74,27 @@ class BatchRows:
         hours = F.when(days.isNotNull(), hours)
         made = {"event_day": F.date_from_unix_date(days), "event_hour": hours}
         return rows.select("*", *(made[name].alias(name) for name in partitions))
+
+
+def _event_time(rows: DataFrame, text: str) -> Column:
+    """Returns the time that an expression of the settings is. Raises UsageError for one that is none of these rows."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+    from pyspark.sql import types
+
+    try:
+        column = F.expr(text)
+        kind = rows.select(column).schema.fields[0].dataType
+    except AnalysisException as error:
+        why = str(error).strip().partition("\n")[0].rstrip("; ")
+        raise UsageError(f"event_time is an expression of SQL over the table's columns: {why}", given=text) from None
+    if not isinstance(kind, types.TimestampType | types.TimestampNTZType | types.DateType | types.NullType):
+        raise UsageError(
+            f"event_time is a timestamp, not of {kind.simpleString()}: convert it, as in try_to_timestamp(at) or "
+            "timestamp_millis(ms)",
+            given=text,
+        )
+    return column
 
 
 def _plain(rows: DataFrame) -> DataFrame:

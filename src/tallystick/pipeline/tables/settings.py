@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystick.errors import UsageError
-from tallystick.runtime.arguments import check_settings
+from tallystick.runtime.arguments import check_settings, mapping, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,17 +45,20 @@ class IngestSettings:
 
     def __post_init__(self) -> None:
         check_settings(self, may_be_zero=("compact_every", "orphan_age_s"))
+        for name in ("value_schema", "value_header", "partition_by", "event_time", "trigger"):
+            text(getattr(self, name), name)
+        mapping(self.catalog, "catalog")
         self._check_schema()
         if self.partition_by not in PARTITIONS:
             raise UsageError("partition_by is day or hour", given=self.partition_by)
         if self.event_time and not self.partition_by:
             raise UsageError("event_time says nothing without partition_by")
-        if not all(isinstance(text, str) for pair in self.catalog.items() for text in pair):
+        if not all(isinstance(each, str) for pair in self.catalog.items() for each in pair):
             raise UsageError("catalog has texts as names and values")
         self.spark_trigger()
 
     def _check_schema(self) -> None:
-        if self.schema not in ("json", "avro", "raw") and not callable(self.schema):
+        if not callable(self.schema) and self.schema not in ("json", "avro", "raw"):
             raise UsageError("schema is json, avro, raw, or a function from a frame to another one", given=self.schema)
         if self.value_schema and self.schema not in ("json", "avro"):
             raise UsageError("value_schema is of the schemas json and avro", schema=self.schema)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tallystick.errors import CheckpointLost, UsageError
+from tallystick.errors import CheckpointLost, NoSuchTopic, UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
@@ -160,8 +160,13 @@ class TopicFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
 
 async def look_up(sender: SinkSender, options: TopicSinkOptions) -> tuple[tuple[MessageQueue, ...], bool]:
     """Returns the topic's queues, and whether messages are sent once. Raises UsageError if they are to be and a broker
-    does not know how."""
-    queues = await sender.queues(options.topic)
+    does not know how; NoSuchTopic."""
+    try:
+        queues = await sender.queues(options.topic)
+    except NoSuchTopic as error:
+        raise NoSuchTopic(
+            "there is no such topic, and a sink makes none: make it with `tally topic create`", topic=options.topic
+        ) from error
     if options.delivery == AT_LEAST_ONCE:
         return queues, False
     unaware = await sender.unaware(options.topic, [queue.broker for queue in queues])

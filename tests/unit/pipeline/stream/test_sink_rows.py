@@ -48,6 +48,7 @@ def test_columns_come_in_any_order_and_case() -> None:
         ({"value": TEXT, "eventTime": NUMBER}, False, "column eventTime is of timestamp, not of bigint"),
         ({"value": TEXT, "properties": MapType(TEXT, IntegerType())}, False, "not of map<string,int>"),
         ({"key": TEXT}, False, "has a column value"),
+        ({"value": TEXT, "Value": TEXT}, False, "has one column value, in whatever case"),
         ({"value": TEXT, "key": TEXT}, True, "raw entries are values alone"),
     ],
 )

@@ -36,6 +36,10 @@ def test_or_what_there_is_now() -> None:
         ({"compact_every": -1}, "compact_every is a whole number from 0"),
         ({"target_file_bytes": 0}, "target_file_bytes is a whole number from 1"),
         ({"catalog": {"uri": 1}}, "catalog has texts"),
+        ({"catalog": ["uri"]}, "catalog is a dict"),
+        ({"trigger": 10}, "trigger is text"),
+        ({"schema": "avro", "value_schema": {"type": "record"}}, "value_schema is text"),
+        ({"partition_by": ["day"]}, "partition_by is text"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], said: str) -> None:

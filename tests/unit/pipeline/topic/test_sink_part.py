@@ -17,7 +17,14 @@ from support import live_brokers
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin.topics import create_topic, topic_route
-from tallystick.errors import BrokerError, BrokerUnavailable, CheckpointLost, NonDeterministicReplay, UsageError
+from tallystick.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    CheckpointLost,
+    NonDeterministicReplay,
+    NoSuchTopic,
+    UsageError,
+)
 from tallystick.pipeline.topic import sink_part
 from tallystick.pipeline.topic.sink import SinkBrokers, TopicFollowingWriter, look_up
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
@@ -317,3 +324,10 @@ async def test_a_broker_that_does_not_know_sinks_gets_rows_at_least_once_and_it_
             await look_up(sender, TopicSinkOptions.parse({**options, "delivery": "at-least-once"}, {}, follows=True))
         )[1]
         assert capsys.readouterr().err == ""
+
+
+async def test_a_topic_that_is_not_there_is_not_made(tasks: Tasks) -> None:
+    options = TopicSinkOptions.parse({"nameServer": tasks.cluster.name_server, "topic": "Nope"}, {}, follows=True)
+    async with topics(tasks.cluster.name_server) as mq:
+        with pytest.raises(NoSuchTopic, match=r"make it with `tally topic create` \(topic=Nope\)"):
+            await look_up(SinkSender(mq), options)
