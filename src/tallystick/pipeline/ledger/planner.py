@@ -82,6 +82,7 @@ class LedgerDecisions:
         Unavailable and its kinds."""
         bound = self.options.start
         heads = self._heads if self._is_frozen and self._heads is not None else await self._all(follower)
+        self._require_named(heads, LedgerPositions({}))
         bound.check(heads)
         entries = {ledger: bound.entry(ledger, head.entry) for ledger, head in heads.items()}
         return self._moved(LedgerPositions({}), entries, heads)
@@ -143,10 +144,9 @@ class LedgerDecisions:
     async def _look(
         self, follower: LedgerFollower, positions: LedgerPositions, places: Mapping[LedgerId, EntryId]
     ) -> Mapping[LedgerId, LedgerEnd]:
-        if self._is_frozen and self._heads is not None:
-            return self._heads
-        there = self._unread_of(await follower.ledgers(), positions)
-        self._heads = await follower.ends(sorted({*there, *places}), is_patient=True)
+        if self._heads is None or not self._is_frozen:
+            there = self._unread_of(await follower.ledgers(), positions)
+            self._heads = await follower.ends(sorted({*there, *places}), is_patient=True)
         if self.options.fail_on_data_loss:
             self._require_named(self._heads, positions)
         return self._heads
@@ -159,11 +159,10 @@ class LedgerDecisions:
         return self._unread[2]
 
     async def _all(self, follower: LedgerFollower) -> Mapping[LedgerId, LedgerEnd]:
-        heads = await follower.ends(await follower.ledgers(), is_patient=False)
-        self._require_named(heads, LedgerPositions({}))
-        return heads
+        return await follower.ends(await follower.ledgers(), is_patient=False)
 
     def _require_named(self, heads: Mapping[LedgerId, LedgerEnd], positions: LedgerPositions) -> None:
+        """Raises NoSuchLedger for one that the options name, and that neither is there nor was read."""
         for ledger in self.options.selection.named_ledgers:
             if ledger not in heads and ledger not in positions.next and not positions.has_read(ledger):
                 raise NoSuchLedger("there is no such ledger", ledger=ledger)

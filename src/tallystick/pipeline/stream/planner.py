@@ -64,6 +64,7 @@ class StreamDecisions:
         """Returns where a query begins. Raises NoSuchStream, PositionTrimmed, NoSuchPosition, UsageError."""
         bound = self.options.start
         extents = self.heads if self._is_frozen and self.heads is not None else await self._all(follower)
+        self._require_named(extents, {})
         bound.check(extents)
         positions: dict[str, Position] = {}
         for stream, extent in extents.items():
@@ -121,23 +122,22 @@ class StreamDecisions:
         return partitions_of(await survey_spans(follower.bk, self.options, spans), self.options)
 
     async def _extents(self, follower: StreamFollower, positions: Positions) -> Mapping[str, StreamExtent]:
-        if self._is_frozen and self.heads is not None:
-            return self.heads
-        streams = {*await follower.streams(), *positions}
-        extents = await follower.extents(
-            {stream: positions.get(stream, EARLIEST) for stream in sorted(streams)}, is_patient=True
-        )
+        extents = self.heads
+        if extents is None or not self._is_frozen:
+            streams = {*await follower.streams(), *positions}
+            extents = await follower.extents(
+                {stream: positions.get(stream, EARLIEST) for stream in sorted(streams)}, is_patient=True
+            )
         if self.options.fail_on_data_loss:
             self._require_named(extents, positions)
         self.heads = extents
         return extents
 
     async def _all(self, follower: StreamFollower) -> Mapping[str, StreamExtent]:
-        extents = await follower.extents(dict.fromkeys(await follower.streams(), EARLIEST), is_patient=False)
-        self._require_named(extents, {})
-        return extents
+        return await follower.extents(dict.fromkeys(await follower.streams(), EARLIEST), is_patient=False)
 
     def _require_named(self, extents: Mapping[str, StreamExtent], positions: Positions) -> None:
+        """Raises NoSuchStream for one that the options name, and that neither is there nor was read."""
         for stream in self.options.streams:
             if stream not in extents and stream not in positions:
                 raise NoSuchStream(stream=stream)

@@ -280,6 +280,12 @@ async def test_a_ledger_that_is_deleted_after_it_was_read_is_none(bk: BookKeeper
     await bk.delete_ledger(gone)
     following.restart()
     assert not await following.trigger()
+    following.restart()
+    await following.decisions.freeze(following.follower)  # AvailableNow, which is told only later what was read
+    assert not await following.trigger()
+    following.at = None
+    with pytest.raises(NoSuchLedger, match="there is no such ledger"):
+        await following.trigger()
 
 
 async def test_a_ledger_that_is_deleted_once_its_batch_is_planned(

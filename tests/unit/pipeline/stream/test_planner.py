@@ -192,6 +192,21 @@ async def test_a_stream_that_was_deleted_and_made_again(
     assert await following.until_idle() == values(0, 1, 2)
 
 
+async def test_a_stream_that_was_deleted_before_a_run_with_available_now(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0))
+    loose, strict, new = query(failOnDataLoss="false"), query(), query(failOnDataLoss="false")
+    assert await loose.until_idle() == await strict.until_idle() == values(0)
+    await owner.delete()
+    for each in (loose, strict, new):
+        each.restart()
+        await each.decisions.freeze(each.follower)
+    assert await loose.until_idle() == values(0)
+    with pytest.raises(NoSuchStream, match="a stream that the query reads is deleted: rows may be lost; failOnDataL"):
+        await strict.trigger()
+    with pytest.raises(NoSuchStream, match="There is no stream of this name"):
+        await new.trigger()
+
+
 async def test_a_stream_that_was_made_again_before_anybody_saw_it(owner: ListedStream, query: Any) -> None:
     await owner.create(entries(0, 1))
     following, strict = query(failOnDataLoss="false"), query()
