@@ -24,6 +24,7 @@ _PATIENCE_S = 10.0  # Spark's own list of stages lags
 _TIMEOUT_S = 20.0
 _QUESTION_S = 2.0  # who connects asks at once
 AT_ONCE = 64  # are answered; others wait in the kernel's queue
+_MOST_STAGES = 10_000  # are remembered: a query that follows a stream has one a batch
 _LONGEST = 200
 INSTEAD = (
     "give the option partitions, the number of the frame's partitions, or call tallystick.spark.register in the "
@@ -36,7 +37,8 @@ class StageService:
 
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._counts: dict[int, int] = {}
+        self._counts: dict[int, int] = {}  # by stage, in the order in which they were asked for
+        self._lock = threading.Lock()  # of these
         self._places = threading.BoundedSemaphore(AT_ONCE)
         self._listener, self.port = listen(spark)
         threading.Thread(target=self._serve, name="tally-stages", daemon=True).start()
@@ -46,11 +48,10 @@ class StageService:
             self._places.acquire()
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # it went already, or the process has no handle left just now
+                threading.Thread(target=self._answer, args=(connection,), name="tally-stage", daemon=True).start()
+            except (OSError, RuntimeError):  # it went already, or the process has no handle or thread left just now
                 self._places.release()
                 time.sleep(0.1)
-                continue
-            threading.Thread(target=self._answer, args=(connection,), name="tally-stage", daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
         try:
@@ -60,9 +61,7 @@ class StageService:
 
     def _converse(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
-            connection.settimeout(_QUESTION_S)
-            question = connection.makefile("rb").readline(_LONGEST)
-            token, _, stage = question.decode("ascii", "replace").strip().partition(" ")
+            token, _, stage = _question(connection).decode("ascii", "replace").strip().partition(" ")
             if self.port.admits(token) and stage.isdecimal():
                 connection.sendall(b"%d\n" % self._count(int(stage)))
 
@@ -74,8 +73,26 @@ class StageService:
             if info is None:
                 time.sleep(0.02)
             else:
-                self._counts.setdefault(stage, info.numTasks)
+                self._remember(stage, info.numTasks)
         return self._counts.get(stage, 0)
+
+    def _remember(self, stage: int, count: int) -> None:
+        with self._lock:
+            self._counts.setdefault(stage, count)
+            if len(self._counts) > _MOST_STAGES:
+                del self._counts[next(iter(self._counts))]
+
+
+def _question(connection: socket.socket) -> bytes:
+    """Returns a line, or less. Raises TimeoutError when it does not come at once, however it trickles."""
+    question, deadline = bytearray(), time.monotonic() + _QUESTION_S
+    while not question.endswith(b"\n") and len(question) < _LONGEST:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))  # 0 has another meaning
+        more = connection.recv(_LONGEST - len(question))
+        if not more:
+            break
+        question += more
+    return bytes(question)
 
 
 _services: dict[str, StageService] = {}  # by application

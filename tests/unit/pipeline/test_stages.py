@@ -93,3 +93,41 @@ def test_strangers_who_say_nothing_cost_few_threads_and_keep_no_task_waiting(
             stack.enter_context(socket.create_connection((host, int(port))))
         assert ask(monkeypatch, 3, place) == 7
         assert threading.active_count() - before <= stages.AT_ONCE
+
+
+def test_strangers_whose_question_trickles_keep_no_task_waiting(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "_QUESTION_S", 0.3)
+    monkeypatch.setattr(stages, "_TIMEOUT_S", 2.0)
+    place = session.settings[SETTING]
+    host, port, _ = place.split("|")
+    ended = threading.Event()
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(stages.AT_ONCE)]
+
+        def trickle() -> None:
+            while not ended.wait(0.1):
+                for stranger in strangers:
+                    with contextlib.suppress(OSError):
+                        stranger.send(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            assert ask(monkeypatch, 3, place) == 7
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_only_the_newest_stages_are_remembered(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that follows a stream has a stage each batch, for years."""
+    monkeypatch.setattr(stages, "_MOST_STAGES", 3)
+    place = session.settings[SETTING]
+    session.tracker.counts.update({stage: stage for stage in range(10, 20)})
+    assert [ask(monkeypatch, stage, place) for stage in range(10, 20)] == [*range(10, 20)]
+    session.tracker.counts.clear()
+    assert [ask(monkeypatch, stage, place) for stage in (17, 18, 19)] == [17, 18, 19]
+    with pytest.raises(UsageError):
+        ask(monkeypatch, 16, place)
