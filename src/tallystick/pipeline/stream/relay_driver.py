@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REQUEST_S = 2.0  # who connects says at once what it wants
+_MOST_SILENT = 256  # who have not said it yet: each takes a handle of the driver, and the memory of a line
 _WAIT_S = 30.0  # for the lease of a driver that died
 _CLOSE_S = 5.0
 
@@ -173,11 +174,12 @@ class RelayPort:
 
     def __init__(self, owners: StreamOwners, port: DriverPort) -> None:
         self._owners, self._port = owners, port
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # the one that is waited for longest is first
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Append what a task relays, until it ends the connection."""
         with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError), contextlib.closing(writer):
-            async with asyncio.timeout(_REQUEST_S):
+            async with self._brief(writer):
                 line = await reader.readuntil(b"\n")
             try:
                 request = self._admitted(line)
@@ -186,7 +188,22 @@ class RelayPort:
                     await _append_all(stream, reader, writer)
             except TallyError as error:
                 writer.write(f"[{code_of(type(error))}] {' '.join(str(error).split())}\n".encode())
-                await _discard(reader)
+                async with self._brief(writer):
+                    await _discard(reader)
+
+    @contextlib.asynccontextmanager
+    async def _brief(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        """Wait for what comes at once, or ends. Of very many that are waited for so the first must go."""
+        self._silent[writer] = None
+        if len(self._silent) > _MOST_SILENT:
+            first = next(iter(self._silent))
+            del self._silent[first]
+            first.transport.abort()
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                yield
+        finally:
+            self._silent.pop(writer, None)
 
     def _admitted(self, line: bytes) -> RelayRequest:
         """Raises UsageError for what only another version says, ConnectionError for a stranger."""
@@ -242,9 +259,8 @@ async def _answer(appends: asyncio.Queue[Appends], writer: asyncio.StreamWriter)
 
 async def _discard(reader: asyncio.StreamReader) -> None:
     """Read what the task has sent already: a connection that ends before that takes the answer with it."""
-    async with asyncio.timeout(_REQUEST_S):
-        while await reader.read(LONGEST_LINE):
-            pass
+    while await reader.read(LONGEST_LINE):
+        pass
 
 
 class _RelayThread:

@@ -205,6 +205,25 @@ async def test_strangers_and_other_versions_are_told_nothing_or_what_is_wrong(
     assert driver.opened == 0
 
 
+async def test_very_many_strangers_take_few_handles_and_keep_no_task_waiting(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say nothing, or only what is none; those who came first must go."""
+    monkeypatch.setattr(relay_driver, "_MOST_SILENT", 10)
+    monkeypatch.setattr(relay_driver, "_REQUEST_S", 60.0)
+    with contextlib.ExitStack() as stack:
+        strangers = []
+        for number in range(40):
+            stranger = stack.enter_context(socket.create_connection((driver.port.host, driver.port.port)))
+            stranger.sendall(b'{"token": 1}\n' if number % 2 else b"{")
+            strangers.append(stranger)
+        assert await asyncio.wait_for(driver.relay([b"a"]), 20) == 1
+        for stranger in strangers[:29]:
+            stranger.settimeout(5)
+            with contextlib.suppress(ConnectionError):
+                await asyncio.to_thread(stranger.makefile("rb").read)
+
+
 def replaced(given: RelayRequest, **fields: object) -> RelayRequest:
     return RelayRequest(**{name: getattr(given, name) for name in given.__struct_fields__} | fields)
 
