@@ -31,6 +31,7 @@ from tallystick.rocketmq.wire.sink_identity import SINK_MARK, SinkIdentity, iden
 _DAY_MS = 24 * 3600 * 1000
 _LOOK_MS = 60_000  # between two looks for what has expired
 _PART_KEYS = 1024  # are looked at while the lock is held: the loop waits for it
+_SINK_BEGIN = b"\x02" + SINK_MARK
 # A copy of a message that a consumer gave back has its properties, and is none of the sink's.
 _COPIES = (b"%RETRY%", b"%DLQ%")
 _OWN_PARTS = 3  # of an identity, at its end: others of a partition have others
@@ -219,9 +220,9 @@ class SinkTable:
             return
         last_numbers: dict[tuple[bytes, bytes], int] = {}  # by topic, and what the messages of a partition share
         for number, properties in enumerate(run.properties):
-            at = properties.find(SINK_MARK)
-            if at >= 0 and not run.topics[number].startswith(_COPIES):
-                shared = properties[at : properties.find(b"\x02", at)].rsplit(b" ", _OWN_PARTS)[0]
+            _, mark, rest = (b"\x02" + properties).partition(_SINK_BEGIN)  # others have names that end like it
+            if mark and not run.topics[number].startswith(_COPIES):
+                shared = rest.partition(b"\x02")[0].rsplit(b" ", _OWN_PARTS)[0]
                 last_numbers[run.topics[number], shared] = number
         for number in last_numbers.values():
             properties = run.properties[number]

@@ -164,6 +164,16 @@ def test_a_slave_takes_no_message_for_stored_that_it_has_not_dispatched() -> Non
     assert newest_of(slave.store.sinks) == {}
 
 
+def test_a_property_whose_name_ends_like_that_of_sinks_hides_none_of_their_messages() -> None:
+    """Any producer may set it: what is hidden would be stored twice."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    put_sink(master, identities(0, 2))
+    master.send(b"x", X_TALLY_SINK=identities(7, 1)[0].text)
+    slave.store.append_raw(0, bytes(master.store.slice(0, master.store.end)))
+    slave.settle()
+    assert newest_of(slave.store.sinks) == newest_of(master.store.sinks) == {("Topic", "app"): ("q", 0, {0: 1})}
+
+
 def test_a_slave_that_dies_before_it_has_dispatched_all_knows_it_later() -> None:
     master, slave = Shelf(), Shelf(seed=2, slave=True)
     put_sink(master, identities(0, 2))
