@@ -11,9 +11,11 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, ledgers, notes, payloads, read_list
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.splice import sink as splice_sink
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
@@ -364,3 +366,68 @@ async def test_a_stream_on_which_nobody_numbers_appends_is_not_read_for_sinks(cl
         await stream.append(b"a")
     await bk.open_sink(NAME, "app", "q", switch=True)
     assert await bk.stream_context.catalog.cursors(NAME) == []
+
+
+async def test_a_stream_that_is_switched_has_no_open_ledger(cluster: SmallCluster) -> None:
+    """Nobody would close it any more: whoever looks after the bookies would recover it."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=RAW) as stream:
+        await stream.append(b"a")
+    await bk.open_sink(NAME, "app", "q", switch=True, settings=RAW)
+    for listed in (await read_list(cluster)).ledgers:
+        async with bk.open_ledger(listed.ledger) as reader:
+            assert reader.is_closed
+
+
+async def test_a_copy_reads_no_more_than_bookies_take(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger may have more than there is memory."""
+    bk, count = cluster.client(), 0
+    slow, fast = await opened(bk), await bk.open_sink(NAME, "another", "q", settings=RAW)
+    written = list[WrittenLedger | None]()
+    for sink, rows in ((slow, [b"%d" % number + bytes(400) for number in range(20)]), (fast, [b"fast"])):
+        async with sink.attempt(0) as attempt:
+            for row in rows:
+                await attempt.append(row)
+            written.append(await attempt.close())
+    await fast.commit(0, written[1:])
+    append = LedgerWriter.append_nowait
+
+    def counted(writer: LedgerWriter, data: Any) -> Any:
+        nonlocal count
+        count += 1
+        return append(writer, data)
+
+    monkeypatch.setattr(LedgerWriter, "append_nowait", counted)
+    monkeypatch.setattr(splice_sink, "_COPY_BYTES", 1000)
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    committing = asyncio.create_task(slow.commit(0, written[:1]))
+    await asyncio.sleep(3)
+    assert count == 3
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    await committing
+    assert count == 20 and len(await payloads(cluster)) == 21
+
+
+async def test_a_commit_is_not_misled_by_a_metadata_server_that_lags(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a stream of the name still that was deleted before this one was made."""
+    bk, other = cluster.client(1), cluster.client(2)
+    await opened(other)
+    store, path = bk.stream_context.catalog.store, bk.stream_context.catalog.paths.stream(NAME)
+    get, sync, former = store.get, store.sync, [await store.get(path)]
+    await other.delete_stream(NAME)
+    sink = await opened(bk)
+
+    async def caught_up() -> Any:
+        former.clear()
+        return await sync()
+
+    async def lagging(asked: str) -> Any:
+        return former[0] if former and asked == path else await get(asked)
+
+    monkeypatch.setattr(store, "sync", caught_up)
+    monkeypatch.setattr(store, "get", lagging)
+    assert not (await sink.commit(0)).was_stored
