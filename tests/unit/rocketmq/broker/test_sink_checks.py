@@ -205,6 +205,9 @@ async def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path, monkeypatch
         assert learnt_on and threading.main_thread() not in learnt_on, "there may be very many"
         refused = await sink(bench, slave)
         assert await refused.code(identities(3, 1)) == ResponseCode.SYSTEM_BUSY
+        header = SinkStateHeader(topic=TOPIC, application="app", partition=0)
+        told = await refused.peer.code(RequestCode.GET_SINK_STATE, header.to_fields())
+        assert told.code == ResponseCode.SYSTEM_BUSY, "it may lack what its master has"
         await master.stop()
         await slave.take_role(Role.ASYNC_MASTER, 0)
         own = await sink(bench, slave)

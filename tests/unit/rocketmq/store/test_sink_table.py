@@ -337,6 +337,20 @@ def test_a_page_costs_what_it_has_however_many_sinks_there_are(monkeypatch: pyte
     assert read == 3 * PAGE_PARTITIONS + 1
 
 
+def test_pages_leave_out_no_sink_though_others_are_forgotten_between_them() -> None:
+    """A slave that lacks one, and becomes the master, would store its messages twice."""
+    shelf = Shelf()
+    shelf.store.sinks = filled(PAGE_PARTITIONS + 10)
+    pages = SinkPages(shelf.store)
+    first = pages.page(0)
+    assert first.next is not None
+    shelf.store.sinks.forget({"Topic": 5})
+    second = pages.page(first.next)
+    read = {row[1] for page in (first, second) for row in msgspec.json.decode(page.body)}
+    assert second.next is None and shelf.store.sinks.count == PAGE_PARTITIONS + 5
+    assert read == {f"app{number}" for number in range(PAGE_PARTITIONS + 10)}
+
+
 def test_whoever_sends_does_not_wait_while_all_sinks_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table's lock is held for some of them at a time."""
     table, row = filled(5000), SinkState.row
