@@ -12,6 +12,7 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.pipeline import stages
+from tallystick.pipeline.driver_port import listen
 from tallystick.pipeline.stages import SETTING, StageService, serve_stages, tasks_of_stage
 
 
@@ -131,3 +132,41 @@ def test_only_the_newest_stages_are_remembered(session: Session, monkeypatch: py
     assert [ask(monkeypatch, stage, place) for stage in (17, 18, 19)] == [17, 18, 19]
     with pytest.raises(UsageError):
         ask(monkeypatch, 16, place)
+
+
+def test_questions_that_fail_give_their_places_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while Spark ends a stage: whoever asks afterwards is answered."""
+    monkeypatch.setattr(stages, "AT_ONCE", 2)
+    monkeypatch.setattr(stages, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(threading, "excepthook", lambda failed: None)
+    session = Session()
+    place = StageService(cast("Any", session)).port.setting()
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "getStageInfo", lambda *_: 1 // 0)
+        for _ in range(stages.AT_ONCE):
+            with pytest.raises(UsageError):
+                ask(monkeypatch, 3, place)
+    assert ask(monkeypatch, 3, place) == 7
+
+
+def test_connections_that_cannot_be_taken_give_their_places_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the process has no handle left."""
+    failures = [OSError("too many open files")] * 3
+
+    class Listener:
+        def __init__(self, listener: socket.socket) -> None:
+            self._listener = listener
+
+        def accept(self) -> Any:
+            if failures:
+                raise failures.pop()
+            return self._listener.accept()
+
+    def fail_first(spark: Any) -> Any:
+        listener, port = listen(spark)
+        return Listener(listener), port
+
+    monkeypatch.setattr(stages, "AT_ONCE", 2)
+    monkeypatch.setattr(stages, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(stages, "listen", fail_first)
+    assert ask(monkeypatch, 3, StageService(cast("Any", Session())).port.setting()) == 7

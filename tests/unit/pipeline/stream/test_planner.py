@@ -13,6 +13,7 @@ from support.listed_streams import NAME, ListedStream
 from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.stream.ledger_list import StreamList
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import (
     MetadataUnavailable,
@@ -68,6 +69,24 @@ async def test_a_batch_is_the_same_when_it_is_planned_again(owner: ListedStream,
     following.restart()
     assert [each.ranges for each in await following.partitions(start, end)] == [each.ranges for each in planned]
     assert [row["value"] for row in await rows_of(planned)] == values(*range(12))
+
+
+async def test_a_batch_that_ends_in_a_ledger_that_is_not_seen_yet_is_planned_as_a_whole(
+    owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another planner of the query knew of it, and nobody tells this one of the change."""
+    monkeypatch.setattr(StreamList, "_read_later", lambda stream_list: None)
+    await owner.create(entries(0, 1))
+    late, other = query(), query()
+    start = await late.decisions.initial(late.follower)
+    await owner.append(*entries(2))
+    await owner.roll()
+    await owner.append(*entries(3))
+    await owner.tell_lac()
+    other.restart()
+    end = await other.decisions.latest(other.follower, start, TriggerLimits())
+    assert end[NAME].ledger == owner.info.ledgers[-1].ledger
+    assert [row["value"] for row in await rows_of(await late.partitions(start, end))] == values(0, 1, 2, 3)
 
 
 async def test_a_trigger_costs_what_is_new(

@@ -14,9 +14,11 @@ from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import PositionTrimmed
+from tallystick.pipeline import listing
 from tallystick.pipeline.stream import progress
 from tallystick.pipeline.stream.follow import StreamFollower
 from tallystick.pipeline.stream.offsets import Positions
+from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import StreamPartition
 from tallystick.pipeline.stream.planner import StreamDecisions
 from tallystick.pipeline.trigger import TriggerLimits
@@ -34,9 +36,9 @@ async def mark_of(cluster: SmallCluster) -> Position:
 class Planner:
     """One planner process of a query."""
 
-    def __init__(self, cluster: SmallCluster, seed: int) -> None:
-        self.decisions = StreamDecisions(OPTIONS)
-        self.follower = StreamFollower(cluster.client(seed), OPTIONS)
+    def __init__(self, cluster: SmallCluster, seed: int, options: StreamSourceOptions = OPTIONS) -> None:
+        self.decisions = StreamDecisions(options)
+        self.follower = StreamFollower(cluster.client(seed), options)
 
     async def initial(self) -> Positions:
         return await self.decisions.initial(self.follower)
@@ -67,6 +69,23 @@ async def test_a_cursor_is_made_at_the_start_and_keeps_what_is_not_read(cluster:
         await planner.commit({NAME: Position(last.ledger, 0)})
         assert await mark_of(cluster) == Position(last.ledger, -1)
         assert await stream.trim() == [kept.ledger]
+
+
+async def test_a_stream_that_is_new_is_kept_from_the_batch_on_with_which_it_enters(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch may come late, and retention does not wait for it."""
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
+    options = wanted(follows=True, cursor="etl", subscribePattern="tenant/ns/.*", startingOffsets="earliest")
+    planner = Planner(cluster, 11, options)
+    assert await planner.initial() == {}
+    settings = StreamSettings(ensemble=3, retention_s=0.0, retention_bytes=0)
+    async with cluster.client(3).open_stream(NAME, settings=settings) as stream:
+        first = await stream.append(b"0")
+        assert await planner.latest({}) == {NAME: first}
+        await stream.roll_over()
+        await stream.append(b"1")
+        assert not await trimmed(cluster, first, stream)
 
 
 async def test_the_next_start_moves_what_the_last_batch_left(cluster: SmallCluster) -> None:

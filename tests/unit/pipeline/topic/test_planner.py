@@ -137,6 +137,19 @@ async def test_topics_of_a_pattern_and_queues_that_come_in_the_middle(cluster: F
     assert following.at is not None and len(following.at) == 6
 
 
+async def test_a_queue_that_is_new_and_whose_beginning_is_deleted_is_no_loss(
+    cluster: FakeCluster, query: Follow
+) -> None:
+    broker = await cluster.add()
+    fill(broker, 0, 0)
+    following = await query()
+    assert await following.until_idle() == values(0)
+    cluster.register(broker, queues=3)
+    fill(broker, 2, *range(1, 6))
+    broker.first[("T", 2)] = 3
+    assert await following.until_idle() == values(0, 4, 5)
+
+
 async def test_a_topic_may_come_after_its_pattern(cluster: FakeCluster, query: Follow) -> None:
     broker = await cluster.add(topics=("X", "Y"))
     following = await query(subscribePattern="T.*")
