@@ -195,9 +195,6 @@ class StreamFollower:
 
     async def _follow(self, stream: str) -> _Followed:
         followed = self._followed.get(stream)
-        if followed is not None and followed.stream_list.is_ended:
-            await self._leave(stream)  # another stream of the name has another list
-            followed = None
         if followed is None:
             stream_list = await self.bk.stream_context.readers.lists.open(stream)
             walk = EntryWalk(self.bk, stream_list, _raise)
