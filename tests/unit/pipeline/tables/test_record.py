@@ -1,7 +1,7 @@
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tallystick.errors import CheckpointLost, UsageError
@@ -18,6 +18,7 @@ ONE, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=(1 << 128) - 1))
 
 
 @given(st.uuids())
+@example(uuid.UUID(int=(1 << 127) + (1 << 63)))
 def test_an_id_is_two_numbers_of_64_bits(query: uuid.UUID) -> None:
     high, low = query_halves(str(query))
     assert -(1 << 63) <= high < 1 << 63 and -(1 << 63) <= low < 1 << 63
