@@ -23,6 +23,28 @@ class Desk:
         return object()
 
 
+class Worker:
+    """Runs what is asked with an attempt that keeps its rows."""
+
+    def __init__(self) -> None:
+        self.rows = list[OutMessage]()
+        self.aborts = 0
+
+    def ask(self, call: Any) -> object:
+        return asyncio.run(call(self))
+
+    def sink_attempt(self, ticket: SinkTicket, *place: int) -> Worker:
+        return self
+
+    async def append_batch(self, rows: list[OutMessage]) -> None:
+        self.rows += rows
+
+    async def close(self) -> None: ...
+
+    def abort(self) -> None:
+        self.aborts += 1
+
+
 @pytest.mark.parametrize(
     "row", [OutMessage(bytes(1000)), OutMessage(b"", key="k" * 1000), OutMessage(b"", properties={"n": "v" * 1000})]
 )
@@ -49,23 +71,6 @@ def test_what_the_driver_gets_of_very_many_tasks_is_bounded() -> None:
 
 
 def test_no_row_is_left_behind_when_a_part_becomes_a_ledger() -> None:
-    class Worker:
-        """Runs what is asked with an attempt that keeps its rows."""
-
-        def __init__(self) -> None:
-            self.rows = list[OutMessage]()
-
-        def ask(self, call: Any) -> object:
-            return asyncio.run(call(self))
-
-        def sink_attempt(self, ticket: SinkTicket, *place: int) -> Worker:
-            return self
-
-        async def append_batch(self, rows: list[OutMessage]) -> None:
-            self.rows += rows
-
-        async def close(self) -> None: ...
-
     worker: Any = Worker()
     part = _Part(worker, SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings()), (0, 0, 0))
     rows = [OutMessage(b"%d" % number + bytes(FEW_BYTES // 4)) for number in range(9)]
@@ -73,3 +78,15 @@ def test_no_row_is_left_behind_when_a_part_becomes_a_ledger() -> None:
         part.add([row])
     part.finish()
     assert worker.rows == rows
+
+
+def test_an_attempt_is_given_up_with_its_part() -> None:
+    """Else its appends go on, and its ledger stays open, as long as the worker process lives."""
+    worker: Any = Worker()
+    part = _Part(worker, SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings()), (0, 0, 0))
+    part.give_up()
+    assert not worker.aborts, "it has none yet"
+    part.add([OutMessage(bytes(2 * FEW_BYTES))])
+    for _ in range(2):
+        part.give_up()
+        assert worker.aborts == 1
