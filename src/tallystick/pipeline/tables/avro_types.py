@@ -1,7 +1,7 @@
 """Types of Avro schemas as those of Spark, as its ``from_avro`` has them, and values of the one as those of the other.
 
-Of a union there is one type beside null. A type that contains itself has no column, and items of a list that take no
-byte are refused: of such ones a short body may have any number.
+Of a union there is one type beside null. A type that contains itself has no column, and types whose values take no byte
+are refused: of such ones a short body may have any number.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ def without_meanings(schema: Any) -> Any:
 @dataclass(frozen=True)
 class AvroType:
     """``convert`` makes of a value, as it is read without meanings, that of the column; None where they are the same.
-    It raises ValueError for one that no column has. ``has_bytes``: each value has one at least."""
+    It raises ValueError for one that no column has."""
 
     spark: DataType
     convert: Convert | None = None
-    has_bytes: bool = True
 
 
 def avro_type(schema: Any, named: Named, around: tuple[str, ...] = ()) -> AvroType:
@@ -60,6 +59,8 @@ def avro_type(schema: Any, named: Named, around: tuple[str, ...] = ()) -> AvroTy
     kind = schema if isinstance(schema, str) else schema["type"]
     if len(around) > DEEPEST:
         raise UsageError(f"an Avro schema has {DEEPEST} types in one another at most", inside=".".join(around[:4]))
+    if (kind == "fixed" and not schema["size"]) or (kind == "record" and not schema["fields"]):
+        raise UsageError("a value of Avro takes a byte at least, or a few have any number of them", of=schema["name"])
     if kind == "record":
         return _record(schema, named, around)
     if kind == "array":
@@ -74,8 +75,7 @@ def _primitive(kind: str, schema: Any) -> AvroType:
     from pyspark.sql import types
 
     if kind in ("fixed", "enum"):
-        spark = types.BinaryType() if kind == "fixed" else types.StringType()
-        return AvroType(spark, has_bytes=kind == "enum" or schema["size"] > 0)
+        return AvroType(types.BinaryType() if kind == "fixed" else types.StringType())
     simple = {
         "boolean": types.BooleanType(), "int": types.IntegerType(), "long": types.LongType(),
         "float": types.FloatType(), "double": types.DoubleType(), "bytes": types.BinaryType(),
@@ -102,8 +102,7 @@ def _logical(kind: str, schema: Mapping[str, Any]) -> AvroType | None:
         digits, scale = schema.get("precision", 0), schema.get("scale", 0)
         if not 0 < digits <= MOST_DIGITS or not 0 <= scale <= digits:
             raise UsageError(f"a decimal has 1 to {MOST_DIGITS} digits in a table", precision=digits, scale=scale)
-        has_bytes = kind == "bytes" or schema["size"] > 0
-        return AvroType(types.DecimalType(digits, scale), lambda value: _decimal(value, digits, scale), has_bytes)
+        return AvroType(types.DecimalType(digits, scale), lambda value: _decimal(value, digits, scale))
     return None
 
 
@@ -156,17 +155,13 @@ def _record(schema: Any, named: Named, around: tuple[str, ...]) -> AvroType:
         return value
 
     spark = StructType([StructField(field, kind.spark) for field, kind in fields])
-    return AvroType(spark, convert if converts else None, any(kind.has_bytes for _, kind in fields))
+    return AvroType(spark, convert if converts else None)
 
 
 def _array(schema: Any, named: Named, around: tuple[str, ...]) -> AvroType:
     from pyspark.sql.types import ArrayType
 
     inner = avro_type(schema["items"], named, (*around, "items"))
-    if not inner.has_bytes:
-        raise UsageError(
-            "items of an Avro array have bytes of their own, or a body of a few may have any number of them"
-        )
     convert = inner.convert
     return AvroType(ArrayType(inner.spark), None if convert is None else lambda value: [*map(convert, value)])
 

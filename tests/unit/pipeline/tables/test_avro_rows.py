@@ -178,8 +178,8 @@ def test_long_values_are_decoded_few_at_a_time() -> None:
         (record(("a", ["int", "string"])), "a union has null and one other type"),
         (record(("a", "null")), "a value of the Avro type null"),
         (record(("a", ["null", "R"])), "the Avro type R contains itself"),
-        (record(("a", {"type": "array", "items": record()})), "items of an Avro array have bytes|redefined"),
-        (record(("a", {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}})), "bytes of their own"),
+        (record(), "takes a byte at least"),
+        (record(("a", {"type": "fixed", "name": "F", "size": 0})), "takes a byte at least"),
         (record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "1 to 38 digits"),
     ],
 )  # fmt: skip
