@@ -63,7 +63,7 @@ async def test_the_pages(home: Home) -> None:
         status, _, body = await get(bookie, b"GET /health?x=1 HTTP/1.0\r\n\r\n")
         assert (status, json.loads(body)) == (
             "HTTP/1.1 200 OK",
-            {"healthy": True, "bookie": "b0", "read_only": False, "metadata_reached": True},
+            {"healthy": True, "bookie": "b0", "read_only": False, "drained": False, "metadata_reached": True},
         )
 
 

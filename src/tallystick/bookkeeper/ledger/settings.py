@@ -66,4 +66,5 @@ class ClientSettings:
 
     @property
     def policy(self) -> Policy:
+        """The placement policy that these settings say."""
         return Policy(self.placement, self.min_racks, self.enforce_min_racks, self.min_regions)

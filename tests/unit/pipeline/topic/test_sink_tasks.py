@@ -22,6 +22,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Any:
     writer: Any = object.__new__(TopicFollowingWriter)
     writer.options = Mock(topic="T", application=None, partitions=None, is_sorted=False)
     writer.brokers, writer.queues, writer.is_once, writer.columns = None, (MessageQueue("T", "b", 0),), True, ()
+    writer.sets = ()
     monkeypatch.setattr(sink, "this_task", lambda: Mock(partitionId=lambda: 1))
     monkeypatch.setattr(sink, "tasks_of_stage", lambda: 2)
     monkeypatch.setattr(sink, "query_id", lambda: "q")

@@ -124,7 +124,7 @@ async def test_all_broker_sets_of_the_application_are_asked(cluster: FakeCluster
     assert (start.queue, start.stored) == (MessageQueue("T", "b3", 1), 7), "it goes on where its newest message is"
     assert start.brokers == ("b1", "b2", "b3") and start.newest == 3
     asked = [command for command in gone.asked if command.code == RequestCode.GET_SINK_STATE]
-    assert SinkStateHeader.of(asked[0]) == SinkStateHeader(topic="T", application="my%20app", partition=1)
+    assert SinkStateHeader.of(asked[-1]) == SinkStateHeader(topic="T", application="my%20app", partition=1)
 
 
 async def test_the_newest_batch_of_all_broker_sets_counts(cluster: FakeCluster, mq: RocketMQ) -> None:
