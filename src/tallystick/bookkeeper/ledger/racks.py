@@ -134,7 +134,7 @@ class RackScript:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(SCRIPT_S):
-                output = await process.stdout.read(MOST_BYTES)
+                output = await _output(process.stdout)
                 code = await process.wait()
         except TimeoutError:
             raise UsageError("the script of racks took too long", path=self._path, seconds=SCRIPT_S) from None
@@ -148,6 +148,14 @@ class RackScript:
                 "the script of racks gave no rack for each host", path=self._path, code=code, hosts=len(hosts)
             )
         return racks
+
+
+async def _output(stdout: asyncio.StreamReader) -> bytes:
+    """Return all that a script prints; of one that prints too much the beginning, and it waits until it is ended."""
+    output = bytearray()
+    while len(output) < MOST_BYTES and (part := await stdout.read(MOST_BYTES)):
+        output += part
+    return bytes(output)
 
 
 def rack_sources(settings: ClientSettings, store: MetadataStore) -> list[RackSource]:

@@ -72,7 +72,7 @@ async def test_a_script_is_given_hosts_once_and_ended_when_it_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, calls = tmp_path / "script", tmp_path / "calls"
-    script.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nfor host; do echo /r-$host; done\n')
+    script.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nfor host; do echo /r-$host; sleep 0.01; done\n')
     script.chmod(0o755)
     source = RackScript(str(script))
     assert (await source.racks(HOSTS))["b2"] == "/r-h2"
