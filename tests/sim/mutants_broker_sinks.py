@@ -147,6 +147,6 @@ BROKER_SINK_MUTANTS = (
         SENDER,
         '            brokers |= dict.fromkeys(names_of(state.brokers or ""))\n',
         "",
-        SENDER_TEST + "all_broker_sets_of_the_application_are_asked",
+        SENDER_TEST + "a_set_of_which_only_another_one_tells_is_waited_for",
     ),
 )

@@ -210,8 +210,8 @@ STREAM_MUTANTS = (
     _planted(
         "numbers that wait are overtaken (S2)",
         "stream.py",
-        "            if dedup is not None and dedup.holds:\n",
-        "            if False:\n",
+        "        if dedup is not None and dedup.holds:\n",
+        "        if False:\n",
         "S2",
         19,
     ),

@@ -114,7 +114,7 @@ async def test_at_least_once_a_send_that_came_through_is_not_repeated(cluster: F
 
 
 async def test_all_broker_sets_of_the_application_are_asked(cluster: FakeCluster, mq: RocketMQ) -> None:
-    """Also those of which only another one tells, and that have no queue to write to by now."""
+    """Also those that have no queue to write to by now."""
     one, two, gone = [await cluster.add(name) for name in ("b1", "b2", "b3")]
     says(one, RequestCode.GET_SINK_STATE, [0], state(sequence=4, brokers="b1,b3"))
     says(two, RequestCode.GET_SINK_STATE, [ResponseCode.SYSTEM_BUSY, 0])
@@ -125,6 +125,13 @@ async def test_all_broker_sets_of_the_application_are_asked(cluster: FakeCluster
     assert start.brokers == ("b1", "b2", "b3") and start.newest == 3
     asked = [command for command in gone.asked if command.code == RequestCode.GET_SINK_STATE]
     assert SinkStateHeader.of(asked[-1]) == SinkStateHeader(topic="T", application="my%20app", partition=1)
+
+
+async def test_a_set_of_which_only_another_one_tells_is_waited_for(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """No name server knows it by now, and it may have a part of this batch."""
+    says(await cluster.add("b1"), RequestCode.GET_SINK_STATE, [0], state(sequence=4, brokers="b1,b4"))
+    with pytest.raises(BrokerUnavailable, match="nothing is sent elsewhere"):
+        await SinkSender(mq).begin(PLACE, [MessageQueue("T", "b1", 0)])
 
 
 async def test_the_newest_batch_of_all_broker_sets_counts(cluster: FakeCluster, mq: RocketMQ) -> None:
