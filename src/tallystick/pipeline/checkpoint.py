@@ -20,15 +20,22 @@ def folder_uri(place: str) -> str:
     return place if "://" in place else Path(place.removeprefix("file:")).absolute().as_uri()
 
 
-def query_of(checkpoint: str) -> str | None:
-    """Returns None where no query has begun. Raises UsageError for a folder that is no checkpoint."""
+def _read(checkpoint: str, name: str) -> bytes | None:
+    """Returns what a file of the checkpoint has; None if there is none. Raises OSError."""
     from pyarrow import fs
 
     filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
-    if filesystem.get_file_info(f"{root}/metadata").type != fs.FileType.File:
+    if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File:
         return None
-    with filesystem.open_input_file(f"{root}/metadata") as file:
-        text = file.read()
+    with filesystem.open_input_file(f"{root}/{name}") as file:
+        return bytes(file.read())
+
+
+def query_of(checkpoint: str) -> str | None:
+    """Returns None where no query has begun. Raises UsageError for a folder that is no checkpoint."""
+    text = _read(checkpoint, "metadata")
+    if text is None:
+        return None
     try:
         stored: Any = json.loads(text)
         return str(stored["id"])
@@ -73,13 +80,9 @@ def _last_of(checkpoint: str, log: str) -> int:
 
 def read_note(checkpoint: str, name: str, kind: type[T]) -> T | None:
     """Returns what was noted under a name; None if nothing was. Raises CorruptRecord, OSError."""
-    from pyarrow import fs
-
-    filesystem, root = fs.FileSystem.from_uri(folder_uri(checkpoint))
-    if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File:
+    text = _read(checkpoint, name)
+    if text is None:
         return None
-    with filesystem.open_input_file(f"{root}/{name}") as file:
-        text = file.read()
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:

@@ -150,13 +150,13 @@ class Placement:
                     return chosen
             if demands.is_best_effort:
                 return spread.nearest(placed, candidates, locations, quorum)
-        known = {locations[bookie] for bookie in (*spare, *kept) if bookie is not None}
+        places = {locations[bookie] for bookie in (*spare, *kept) if bookie is not None}
         raise NotEnoughBookies(
             "no bookies that the placement policy allows",
             policy=self._policy.name,
             available=len(spare),
-            racks=len({location.rack for location in known}),
-            regions=len({location.region for location in known}),
+            racks=len({location.rack for location in places}),
+            regions=len({location.region for location in places}),
         )
 
     def _keeps(

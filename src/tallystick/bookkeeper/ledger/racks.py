@@ -93,8 +93,8 @@ class PulsarRacks:
         node = await self._store.get(PULSAR_NODE)
         by_address = _pulsar_racks(node.data if node is not None else b"{}")
         by_host = {address.rpartition(":")[0] or address: rack for address, rack in by_address.items()}
-        found = {bookie: by_address.get(bookie) or by_host.get(host, "") for bookie, host in hosts.items()}
-        return {bookie: rack for bookie, rack in found.items() if rack.strip("/ ")}
+        racks = {bookie: by_address.get(bookie) or by_host.get(host, "") for bookie, host in hosts.items()}
+        return {bookie: rack for bookie, rack in racks.items() if rack.strip("/ ")}
 
 
 def _pulsar_racks(data: bytes) -> dict[str, str]:

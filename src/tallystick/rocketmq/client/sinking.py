@@ -111,9 +111,9 @@ class SinkSender:
         others = set((await self._context.routes.find(place.topic)).addresses) - of_queues
         others.difference_update(await self.unaware(place.topic, others))
         brokers = dict.fromkeys(sorted({*of_queues, *others, *sets}))
-        asked = set[str]()
-        while pending := [broker for broker in brokers if broker not in asked]:
-            asked.add(pending[0])
+        past = set[str]()
+        while pending := [broker for broker in brokers if broker not in past]:
+            past.add(pending[0])
             state = await self._state(place, pending[0])
             if state.query is None or state.batch is None:
                 continue
