@@ -25,7 +25,7 @@ from support import kill_cells, kill_sources
 from support.following_topics import rows_of_topic
 from support.kill_cells import CELLS, Cell, write_table
 from support.kill_sources import Source
-from support.moments import FOLDER, PATIENCE_S, Moments, Reached
+from support.moments import COMMITTED, FOLDER, PATIENCE_S, Moments, Reached
 from support.moments_driver import ROWS_A_BATCH, Job
 from support.promotion import Promotion, own_pair
 from support.spark_cluster import SparkCluster, running
@@ -120,6 +120,8 @@ def test_each_row_is_stored_once_whatever_dies(
     matrix = _matrix(cell, str(tmp_path), request.getfixturevalue)
     with _source(matrix) as source:
         matrix.moments.want(matrix.moment)
+        if matrix.job.speculates:
+            matrix.moments.want(f"{COMMITTED}.{HIT}")
         with matrix.driver(matrix.job) as process:
             reached = matrix.moments.wait(matrix.moment, process.poll)
             try:
@@ -145,7 +147,7 @@ def _matrix(cell: Cell, folder: str, peers: Callable[[str], Any]) -> Matrix:
     bk: sync.BookKeeper = peers("zookeeper_bk" if on_zookeeper else "bk")
     uri: str = peers("zookeeper_bookies").uri if on_zookeeper else peers("uri")
     name = f"kills/cell{CELLS.index(cell)}/persistent"
-    job = Job(uri, f"{name}/in", f"{name}/out", folder)
+    job = Job(uri, f"{name}/in", f"{name}/out", folder, speculates=cell.deed == kill_cells.SPECULATE)
     job = replace(job, master=peers("cluster").master if cell.master == kill_cells.CLUSTER else cell.master)
     if cell.topic or cell.deed in (kill_cells.MASTER, kill_cells.PROMOTION):
         topic = f"kills-{CELLS.index(cell)}"
@@ -186,6 +188,11 @@ def _do(matrix: Matrix, reached: Reached, process: subprocess.Popen[bytes], sour
             os.kill(reached.pid, signal.SIGSTOP)
             time.sleep(HANG_S)
             os.kill(reached.pid, signal.SIGCONT)
+        case kill_cells.SPECULATE:
+            # The batch can only be committed with another attempt: this one waits until that is done.
+            committed = f"{COMMITTED}.{HIT}"
+            matrix.moments.wait(committed, process.poll)
+            matrix.moments.go(committed)
         case kill_cells.DRIVER:
             os.killpg(process.pid, signal.SIGKILL)
         case kill_cells.NEW_CHECKPOINT:

@@ -13,6 +13,7 @@ TASK, COMMIT = (BEGINS, WRITES, WROTE), (COMMITS, SPLICES, SPLICED, COMMITTED)
 # Deeds.
 FAIL, DIE, HANG = "fails", "is killed", "hangs"  # the process that has come to the moment
 DRIVER, EXECUTOR = "driver killed", "executor killed"
+SPECULATE = "waits, a second attempt is through before it"
 BOOKIE, BOOKIE_HANGS = "bookie killed", "bookie hangs"
 OWNER, MASTER = "owner of the source killed", "broker master killed"
 SUCCESSOR = "owner of the source hangs, another takes over"
@@ -67,6 +68,7 @@ def _cells() -> list[Cell]:
     cells += [Cell(moment, DRIVER, few=True) for moment in COMMIT]
     cells += [Cell(moment, DIE, in_ci=moment == SPLICED) for moment in (*COMMIT, PLANS)]
     cells += [Cell(moment, EXECUTOR, CLUSTER, goes_on=True, in_ci=moment == WROTE) for moment in TASK]
+    cells += [Cell(moment, SPECULATE, CLUSTER, goes_on=True, in_ci=moment == WROTE) for moment in TASK]
     cells += [Cell(moment, BOOKIE, goes_on=True) for moment in (*TASK, *COMMIT, PLANS)]
     cells += [Cell(moment, BOOKIE_HANGS, goes_on=True, in_ci=moment == COMMITS) for moment in (*TASK, *COMMIT, PLANS)]
     cells += [Cell(moment, OWNER, goes_on=True, in_ci=moment == WRITES) for moment in (WRITES, COMMITS)]
@@ -88,6 +90,7 @@ def _cells_on_zookeeper() -> list[Cell]:
 
 def _cells_into_a_topic() -> list[Cell]:
     cells = [Cell(moment, DIE, RETRIES, goes_on=True, topic=True) for moment in TASK]
+    cells += [Cell(moment, SPECULATE, CLUSTER, goes_on=True, topic=True) for moment in TASK]
     cells += [Cell(moment, DRIVER, topic=True) for moment in (*TASK, COMMITS, COMMITTED)]
     cells += [Cell(moment, PROMOTION, goes_on=True, topic=True) for moment in (WRITES, COMMITS)]
     cells += [Cell(moment, SINK_MASTER, goes_on=True, topic=True) for moment in (*TASK, COMMITS)]

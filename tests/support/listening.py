@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 
-LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+# 127.0.0.0/8, the same in IPv6's words, and ::1; the bytes of four are in reverse.
+LOOPBACK = re.compile("(0{16}FFFF0000)?[0-9A-F]{6}7F|0{24}01000000")
 LISTENING = "0A"
 
 
@@ -22,6 +24,6 @@ def open_to_others(pid: int) -> list[int]:
             for line in list(lines)[1:]:
                 _, local, _, state, *_, inode = line.split()[:10]
                 address, _, port = local.partition(":")
-                if state == LISTENING and address not in LOOPBACK and f"socket:[{inode}]" in sockets:
+                if state == LISTENING and not LOOPBACK.fullmatch(address) and f"socket:[{inode}]" in sockets:
                     ports.append(int(port, 16))
     return ports

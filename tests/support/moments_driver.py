@@ -22,7 +22,10 @@ ROWS_A_BATCH = 24
 
 @dataclass(frozen=True)
 class Job:
-    """``name_server``: ``source`` is a topic of its brokers, not a stream; ``sink_name_server``: so is ``sink``."""
+    """``name_server``: ``source`` is a topic of its brokers, not a stream; ``sink_name_server``: so is ``sink``.
+
+    ``speculates``: a task that takes longer than others is run a second time beside it, on another host.
+    """
 
     uri: str
     source: str
@@ -32,6 +35,7 @@ class Job:
     name_server: str = ""
     sink_name_server: str = ""
     checkpoint: str = "checkpoint"
+    speculates: bool = False
 
     def command(self) -> list[str]:
         return [sys.executable, __file__, json.dumps(dataclasses.asdict(self))]
@@ -40,6 +44,14 @@ class Job:
     def error(self) -> str:
         path = Path(self.folder) / "error"
         return path.read_text() if path.exists() else ""
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.speculation.quantile": "0.5",
+}
 
 
 def run(job: Job) -> int:
@@ -55,6 +67,7 @@ def run(job: Job) -> int:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.local.dir": job.folder,
             "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+            **(SPECULATION if job.speculates else {}),
         },
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -1,4 +1,7 @@
-"""A real Spark cluster as processes of this machine: one master, two workers, all on loopback."""
+"""A real Spark cluster as processes of this machine: one master, two workers, all on loopback.
+
+Each worker has an address of its own: Spark takes them for two hosts, and speculation wants another one.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,9 @@ def running(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         url = master.says(r"Starting Spark master at (spark://\S+)")
         started = []  # all together: each spends seconds in starting Java
         for number in range(workers):
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
-            started.append(
-                stack.enter_context(_Daemon(folder / f"worker-{number}.log", "worker.Worker", *options, url))
-            )
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"), url)
+            log, host = folder / f"worker-{number}.log", f"127.0.0.{number + 2}"
+            started.append(stack.enter_context(_Daemon(log, "worker.Worker", *options, host=host)))
         for worker in started:
             worker.says(r"(Successfully registered with master)")
         yield SparkCluster(url, tuple(daemon.pid for daemon in (master, *started)))
@@ -61,17 +63,17 @@ def _command(pid: int) -> bytes:
 class _Daemon:
     """One process of the cluster, which ends with its context."""
 
-    def __init__(self, log: Path, kind: str, *arguments: str) -> None:
+    def __init__(self, log: Path, kind: str, *arguments: str, host: str = "127.0.0.1") -> None:
         home = os.path.dirname(pyspark.__file__)
         environment = {
             **os.environ,
             "SPARK_HOME": home,
             # Without these the web pages and a REST port listen on every interface.
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_DAEMON_MEMORY": "128m",
         }
-        loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        loopback = ("--host", host, "--port", "0", "--webui-port", "0")
         command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", *loopback, *arguments]
         self._log = log
         with open(log, "wb") as output:
