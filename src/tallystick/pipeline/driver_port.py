@@ -11,6 +11,8 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystick.runtime.network import keep_alive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -36,8 +38,12 @@ class DriverPort:
 
 
 def listen(spark: SparkSession) -> tuple[socket.socket, DriverPort]:
-    """Listen at an address of the driver that its executors reach, as Spark's settings have it."""
+    """Listen at an address of the driver that its executors reach, as Spark's settings have it.
+
+    A task's host that is gone without a word ends its connections, which would keep streams owned.
+    """
     conf = spark.sparkContext.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
     listener = socket.create_server((conf.get("spark.driver.bindAddress") or host, 0))
+    keep_alive(listener)
     return listener, DriverPort(host, listener.getsockname()[1], secrets.token_hex(16))

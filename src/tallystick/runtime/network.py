@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
+
+# A peer whose machine or path is gone is noticed after some two minutes, also where nobody sends anything.
+KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 10, 6
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -56,3 +60,12 @@ def no_delay(transport: asyncio.BaseTransport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Probe an idle connection; or those that a listening socket accepts from now on."""
+    with suppress(OSError):  # its peer is gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEP_ALIVE_PROBES)

@@ -8,13 +8,11 @@ import os
 import socket
 from contextlib import suppress
 
-from tallystick.runtime.network import Listener, ProtocolFactory, no_delay
+from tallystick.runtime.network import Listener, ProtocolFactory, keep_alive, no_delay
 from tallystick.runtime.ports import ReservedPort
 
 BACKLOG = 1024  # connections that the kernel keeps until they are accepted
 ACCEPTS = 32  # of them that one turn of the loop accepts: the bound of a server closes them only in the next one
-# A peer whose machine or path is gone is noticed after some two minutes, also where nobody sends anything.
-KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 10, 6
 PAUSE_S = 1.0  # until more are accepted, when this process or the machine has no file or memory for another one
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -49,7 +47,7 @@ class _TcpListener:
                 return  # nobody is there, or who was is gone
             accepted.setblocking(False)
             if self._keep_alive:
-                _keep_alive(accepted)
+                keep_alive(accepted)
             task = self._loop.create_task(self._connect(accepted))
             self._accepted.add(task)
             task.add_done_callback(self._accepted.discard)
@@ -75,14 +73,6 @@ class _TcpListener:
         self._server.close()
 
 
-def _keep_alive(sock: socket.socket) -> None:
-    with suppress(OSError):  # its peer is gone already
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEP_ALIVE_PROBES)
-
-
 class TcpNetwork:
     """TCP of the running event loop, without Nagle's delay; ``keep_alive``: with probes of idle connections."""
 
@@ -95,7 +85,7 @@ class TcpNetwork:
             transport, _ = await loop.create_connection(factory, host, port)
         no_delay(transport)
         if self._keep_alive:
-            _keep_alive(transport.get_extra_info("socket"))
+            keep_alive(transport.get_extra_info("socket"))
         return transport
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:

@@ -14,6 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.pipeline import stages
 from tallystick.pipeline.driver_port import listen
 from tallystick.pipeline.stages import SETTING, StageService, serve_stages, tasks_of_stage
+from tallystick.runtime.network import KEEP_ALIVE_IDLE_S
 
 
 class Tracker:
@@ -81,6 +82,13 @@ def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.M
 def test_a_service_says_where_it_is() -> None:
     host, port, token = StageService(cast("Any", Session())).port.setting().split("|")
     assert host == "127.0.0.1" and int(port) and len(token) == 32
+
+
+def test_a_task_whose_host_is_gone_is_noticed() -> None:
+    listener, port = listen(cast("Any", Session()))
+    with listener, socket.create_connection((port.host, port.port)), listener.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEP_ALIVE_IDLE_S
 
 
 def test_strangers_who_say_nothing_cost_few_threads_and_keep_no_task_waiting(

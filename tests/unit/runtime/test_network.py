@@ -14,6 +14,7 @@ import uvloop
 
 from support.waiting import until
 from tallystick.runtime import tcp
+from tallystick.runtime.network import KEEP_ALIVE_IDLE_S
 from tallystick.runtime.tcp import ACCEPTS, TcpNetwork
 
 CROWD = 128
@@ -116,6 +117,6 @@ async def test_both_ends_of_a_connection_are_probed_unless_told_otherwise(keep_a
         sock = transport.get_extra_info("socket")
         assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is keep_alive
         idle_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-        assert (idle_s == tcp.KEEP_ALIVE_IDLE_S) is keep_alive
+        assert (idle_s == KEEP_ALIVE_IDLE_S) is keep_alive
         transport.close()
     await listener.close()
