@@ -117,7 +117,7 @@ class AvroDecoder:
     def _plain(self) -> Any:
         from fastavro import parse_schema
 
-        return parse_schema(self._fields.plain)
+        return _from_zero(parse_schema(self._fields.plain))
 
     @cached_property
     def _columns(self) -> pa.StructType:
@@ -185,6 +185,34 @@ class _CountedReads(io.BytesIO):
         if self._left < 0:
             raise ValueError(f"more than {MOST_READS} values")
         return super().read(size)
+
+
+class _FromZero(list[Any]):
+    """The branches of a union, or the symbols of an enum: a body that has a negative index of one is none.
+
+    fastavro takes any index that a list takes. It adds the length to a negative one before the list sees it, and adds
+    nothing here.
+    """
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: Any) -> Any:
+        if index < 0:
+            raise IndexError(index)
+        return super().__getitem__(index)
+
+
+def _from_zero(schema: Any) -> Any:
+    """Returns a parsed schema that has no negative indexes."""
+    if isinstance(schema, list):
+        return _FromZero(map(_from_zero, schema))
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: _from_zero(part) for name, part in schema.items() if name != "fields"}
+    if isinstance(schema.get("fields"), list):
+        inner["fields"] = [_from_zero(field) for field in schema["fields"]]
+    return inner
 
 
 def _chunks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -91,6 +91,23 @@ def test_what_is_not_whole_is_set_aside_and_its_neighbours_are_not() -> None:
     assert [row["number"] for row in rows] == [-(2**63), *[None] * 6, -(2**63)]
 
 
+@pytest.mark.parametrize("around", [lambda kind: kind, lambda kind: {"type": "array", "items": kind}])
+def test_negative_indexes_of_unions_and_enums_are_none(around: Any) -> None:
+    enum = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
+    schema = record(("a", around(["null", "long"])), ("e", around(enum)), ("again", around(["null", "E"])))
+    start, end = (b"", b"") if around(0) == 0 else (b"\2", b"\0")  # one item, and no more
+
+    def value(union: bytes, symbol: bytes, again: bytes) -> bytes:
+        return b"".join(start + part + end for part in (union, symbol, again))
+
+    good = value(b"\2\4", b"\2", b"\2\0")
+    bad = [value(b"\1\4", b"\2", b"\0"), value(b"\3", b"\2", b"\0"), value(b"\0", b"\1", b"\0")]
+    bad += [value(b"\0", b"\3", b"\0"), value(b"\0", b"\0", b"\1\0"), value(b"\0", b"\0", b"\2\1")]
+    rows = decode([good, *bad], schema)
+    assert [row["_dead_letter"] for row in rows] == [None, *bad]
+    assert json.dumps(rows[0]["e"]) in ('"y"', '["y"]')
+
+
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
