@@ -83,10 +83,16 @@ class SinkSender:
         return self._context.ids.next(self._context.clock.wall_ms())
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Returns the queues that take messages. Raises NoSuchTopic, BrokerUnavailable."""
-        route = await self._context.routes.await_known(topic)
-        if not route.writable:
-            raise BrokerUnavailable("no broker takes messages for this topic now", topic=topic)
+        """Returns the queues that take messages. Waits for a master, as sends do: one that is started again between two
+        batches ends no query. Raises NoSuchTopic, BrokerUnavailable."""
+        routes, deadline, attempt = self._context.routes, self._context.clock.now() + PATIENCE_S, 0
+        while not (route := await routes.await_known(topic)).writable:
+            if self._context.clock.now() >= deadline:
+                raise BrokerUnavailable(
+                    "no broker takes messages for this topic: no set of it has a master", topic=topic
+                )
+            await self._pause(topic, attempt)
+            attempt += 1
         return tuple(sorted(route.writable))
 
     async def unaware(self, topic: str, brokers: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -185,3 +186,20 @@ async def test_another_master_is_found(cluster: FakeCluster, mq: RocketMQ) -> No
     first.react[RequestCode.SEND_SINK_BATCH] = moves
     await sender.send_once(PLACE, MessageQueue("T", "b1", 0), CONTENTS)
     assert others.count(RequestCode.SEND_SINK_BATCH) == 1
+
+
+async def test_queues_are_waited_for_while_the_master_is_away(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add("b1", broker_id=1)  # the slave, which the name server has alone for now
+    looking = asyncio.create_task(SinkSender(mq).queues("T"))
+    await asyncio.sleep(sinking.PATIENCE_S / 2)
+    assert not looking.done()
+    await cluster.add("b1")
+    assert {queue.broker for queue in await looking} == {"b1"}
+
+
+async def test_queues_are_not_waited_for_without_end(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add("b1", broker_id=1)
+    begun = mq._context.clock.now()
+    with pytest.raises(BrokerUnavailable, match="no set of it has a master"):
+        await SinkSender(mq).queues("T")
+    assert sinking.PATIENCE_S <= mq._context.clock.now() - begun < 2 * sinking.PATIENCE_S
