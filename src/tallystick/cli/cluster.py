@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import Json
+from tallystick.cli.options import SERVICE, WHOLE, Json, MetadataOption
 
-app = App(name="cluster", help="Make a new cluster.")
+if TYPE_CHECKING:
+    from tallystick.admin.backup import Restoration
+
+app = App(name="cluster", help="Make a new cluster; back its metadata up, and put it back.")
 
 
 @app.command
@@ -33,3 +36,83 @@ def init(
         output.json_line({"uri": uri, "instance_id": instance})
     else:
         print(f"new cluster {instance} at {uri}")
+
+
+@app.command
+def backup(
+    file: Annotated[str, Parameter(help="The file to make; none is overwritten.")],
+    /,
+    *,
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> None:
+    """Copy a cluster's metadata in SQLite, as it is at one moment, while the cluster runs. Its owner alone can read it.
+
+    Example: `tally cluster backup /backups/tally-monday.db`
+    """
+    from tallystick.admin.backup import backup
+    from tallystick.cli import output
+
+    content = backup(service.resolve(), file)
+    output.details(
+        {
+            "file": file,
+            "instance_id": content.instance,
+            "ledgers": len(content.ledgers),
+            "next_ledger": content.next_ledger,
+            "streams_and_cursors": len(content.streams),
+            "bookies": len(content.cookies),
+        },
+        json=json,
+    )
+
+
+@app.command
+def restore(
+    file: Annotated[str, Parameter(help="What `tally cluster backup` made.")],
+    /,
+    *,
+    service: MetadataOption = SERVICE,
+    next_ledger: Annotated[
+        int | None,
+        WHOLE,
+        Parameter(
+            help="Ledger ids are given out from here on: above all that were ever given. For bookies whose folders "
+            "cannot be read here."
+        ),
+    ] = None,
+    yes: Annotated[bool, Parameter(negative=(), help="Do it. Without, it is only said what it would mean.")] = False,
+    json: Json = False,
+) -> None:
+    """Put a backup in the place of a cluster's metadata, with all bookies and clients stopped.
+
+    Says what goes back, and asks each bookie's folders for its highest ledger, so that no id is given out twice. The
+    file that was there is kept beside it. Ledgers that were made since the backup stay on the bookies, which keep them.
+
+    Example: `tally cluster restore /backups/tally-monday.db --uri sqlite:///srv/tally/metadata.db --yes`
+    """
+    from tallystick.admin.backup import restore
+    from tallystick.cli import output
+
+    output.details(_fields(restore(service.resolve(), file, next_ledger=next_ledger, do=yes)), json=json)
+    if not yes and not json:
+        print("nothing was changed: give --yes to put it back")
+
+
+def _fields(restored: Restoration) -> dict[str, Any]:
+    """Return what is told of putting a backup back."""
+    return {
+        "instance_id": restored.instance,
+        "ledgers": restored.ledgers,
+        "next_ledger": restored.next_ledger,
+        "highest": [f"{bookie}: {ledger}" for bookie, ledger in restored.highest.items()],
+        "unknown": [f"{bookie}: {why}" for bookie, why in restored.unknown.items()],
+        "open_ledgers": [*restored.open_ledgers],
+        "compared": restored.compared,
+        "lost_ledgers": [*restored.lost_ledgers],
+        "streams": [*restored.streams],
+        "cursors": [*restored.cursors],
+        "applications": [*restored.applications],
+        "old_file": restored.aside,
+        "done": restored.done,
+    }
