@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import suppress
 
 import pytest
 
@@ -60,3 +62,22 @@ def test_a_loop_that_has_time_counts_by_the_clock() -> None:
         assert isinstance(loop, Loop)
         runner.run(body())
         assert loop.errors == []
+
+
+async def test_nothing_is_left_to_the_garbage_collector() -> None:
+    """Each look of a bookie left its task: frozen, thousands of them made the collection that looks at all longer."""
+
+    async def waits(seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with running_timeout(seconds):
+                await asyncio.sleep(0.01)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for seconds in (10.0, 0.001):
+            await asyncio.create_task(waits(seconds))
+        await asyncio.sleep(0)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
