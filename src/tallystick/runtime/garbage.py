@@ -6,7 +6,9 @@ garbage in cycles all is looked through again: when as much again is frozen, but
 case when it is ``MOST_GROWTH`` times as much. So such garbage takes a multiple of what lives, and no more.
 
 Python begins a full collection when a quarter of what survived the last one has come. Behind a freeze nothing is left
-to survive, and a collection of nothing says so: or a process with a million objects would look at 250,000 at once.
+to survive, and a collection of nothing says so: or a process with a million objects would look at 250,000 at once. With
+Python's own thresholds 70,000 new objects at least are one full collection: with ``FULL_AFTER`` it is half of that, or
+the collection alone took most of the time that a turn of the loop may take.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from collections.abc import Mapping
 
 from tallystick.runtime.clock import Clock
 
-LONG_S = 0.02  # of a full collection
+LONG_S = 0.005  # of a full collection
+FULL_AFTER = 5  # collections of the middle generation, 7,000 new objects each, comes a full one
 LOOK_EVERY_S = 3600.0
 MOST_GROWTH = 4  # of what is frozen, since all was looked through
 _OLDEST = 2  # the generation of full collections
@@ -31,6 +34,7 @@ class Collections:
         self._loop: asyncio.AbstractEventLoop | None = None  # from ``start`` on
         self._began: float | None = None  # the full collection that runs
         self._frozen_count, self._frozen_at = 0, clock.now()  # what was frozen when all had been looked through
+        self._thresholds = gc.get_threshold()  # Python's own
 
     def start(self) -> None:
         """Call it when all is made that a start makes, on the loop."""
@@ -40,9 +44,12 @@ class Collections:
         gc.collect()
         self._frozen_count, self._frozen_at = gc.get_freeze_count(), self._clock.now()
         gc.callbacks.append(self.on_collection)
+        young, middle, _ = self._thresholds
+        gc.set_threshold(young, middle, FULL_AFTER)
 
     def close(self) -> None:
         gc.callbacks.remove(self.on_collection)
+        gc.set_threshold(*self._thresholds)
 
     def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
         """The collector begins or ends a collection."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from support.clocks import ManualClock
 from tallystick.runtime import garbage
-from tallystick.runtime.garbage import LONG_S, LOOK_EVERY_S, Collections
+from tallystick.runtime.garbage import FULL_AFTER, LONG_S, LOOK_EVERY_S, Collections
 
 
 class FakeCollector:
@@ -19,9 +20,17 @@ class FakeCollector:
         self.alive, self.frozen = 100, 0
         self.callbacks: list[Callable[[str, dict[str, int]], None]] = []
         self.asked_for: list[tuple[int, int]] = []  # what lived, and what was frozen then
+        self.threshold = (700, 10, 10)
 
     def collect(self) -> None:
         self.asked_for.append((self.alive, self.frozen))
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return self.threshold
+
+    def set_threshold(self, *threshold: int) -> None:
+        first, second, third = threshold
+        self.threshold = first, second, third
 
     def freeze(self) -> None:
         self.alive, self.frozen = 0, self.frozen + self.alive
@@ -54,7 +63,7 @@ async def test_what_survives_a_long_full_collection_is_not_looked_at_again(monke
     assert (bench.gc.alive, bench.gc.frozen) == (0, 100)
     bench.gc.alive = 50
     bench.collect(LONG_S / 2)
-    bench.collect(LONG_S, generation=1)
+    bench.collect(2 * LONG_S, generation=1)
     assert (bench.gc.alive, bench.gc.frozen) == (50, 100)
     bench.collect(2 * LONG_S)
     assert (bench.gc.alive, bench.gc.frozen) == (0, 150)
@@ -103,7 +112,64 @@ async def test_behind_each_freeze_the_collector_learns_that_little_is_left(monke
     assert bench.gc.asked_for[2:] == [(0, 150)]
 
 
+async def test_a_look_at_all_is_what_later_growth_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each growth is looked through again once the process is an hour old, or grew once."""
+    bench = Bench(monkeypatch)
+    for alive in (100, 0, 0):  # the second one is what finds twice as much, the third looks at all
+        bench.clock.time += LOOK_EVERY_S
+        bench.gc.alive += alive
+        bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (0, 200)
+    bench.gc.alive = 200
+    for _ in range(2):
+        bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (0, 400), "twice as much, but all was looked through not long ago"
+    bench.clock.time += LOOK_EVERY_S
+    bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (400, 0)
+
+
+async def test_the_end_of_a_collection_that_began_before_the_start_is_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.clock.time, bench.gc.alive = 10.0, 50
+    for heard in bench.gc.callbacks:
+        heard("stop", {"generation": 2})
+    assert (bench.gc.alive, bench.gc.frozen) == (50, 100)
+
+
+async def test_another_thread_may_collect(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, faults = Bench(monkeypatch), list[str]()
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)  # says what only the loop's own thread may call
+
+    def collect() -> None:
+        try:
+            bench.collect(2 * LONG_S)
+        except RuntimeError as error:
+            faults.append(str(error))
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    thread.join()
+    loop.set_debug(False)
+    await asyncio.sleep(0)
+    assert not faults and len(bench.gc.asked_for) == 3
+
+
+def test_a_collection_behind_the_end_of_the_loop_fails_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def made() -> Bench:
+        return Bench(monkeypatch)
+
+    bench = asyncio.run(made())
+    bench.gc.alive = 50
+    bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (0, 150)
+
+
 async def test_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
+    assert bench.gc.threshold == (700, 10, FULL_AFTER)
     bench.collections.close()
-    assert bench.gc.callbacks == []
+    assert (bench.gc.callbacks, bench.gc.threshold) == ([], (700, 10, 10))
