@@ -142,6 +142,82 @@ def test_a_request_that_is_served_between_steps_is_no_old_one() -> None:
     assert [found.peer for found in steps if found is not None] == ["2", "3", "4"]
 
 
+def test_who_ends_between_steps_is_not_looked_at_and_takes_a_step() -> None:
+    held: Budget[int] = Budget(10_000, PATIENCE)
+    looks: list[int] = []
+    for peer in range(20):
+        held.unsent(peer, 1000 + peer, 0.0, written_bytes=1000)
+    steps = held.excess(1.0, looks.append)
+    assert next(steps) == Excess(19, CloseReason.UNSENT, 1019)
+    for peer in (18, 17, 15):
+        held.forget(peer)
+    assert [next(steps) for _ in range(2)] == [None, None]
+    assert next(steps) == Excess(16, CloseReason.UNSENT, 1016)
+    assert next(steps) is None and looks == [19, 16]
+
+
+def test_who_stalled_and_ends_between_steps_is_not_closed_again() -> None:
+    held = budget()
+    for peer in "abc":
+        held.unsent(peer, 10, 0.0, written_bytes=10)
+    steps = held.excess(PATIENCE, lambda peer: None)
+    assert next(steps) == Excess("a", CloseReason.STALLED, 10)
+    held.forget("b")
+    assert list(steps) == [None, Excess("c", CloseReason.STALLED, 10)]
+
+
+def test_each_look_at_one_that_seemed_to_stall_is_a_step() -> None:
+    held: Budget[int] = Budget(LIMIT, PATIENCE)
+    looks: list[int] = []
+
+    def look(peer: int) -> None:
+        looks.append(peer)
+        held.unsent(peer, 9, PATIENCE)
+
+    for peer in range(5):
+        held.unsent(peer, 10, 0.0, written_bytes=10)
+    for count, found in enumerate(held.excess(PATIENCE, look), 1):
+        assert (found, len(looks)) == (None, count)
+    assert looks == list(range(5))
+
+
+def test_who_took_a_little_and_is_still_the_largest_goes() -> None:
+    held = budget()
+    for peer, size in (("a", 400), ("b", 300), ("c", 200), ("d", 150)):
+        held.unsent(peer, size, 0.0, written_bytes=size)
+    found = excess(held, 0.0, lambda peer: held.unsent(peer, 350, 0.0) if peer == "a" else None)
+    assert found == [Excess("a", CloseReason.UNSENT, 350)]
+
+
+def test_of_what_is_most_who_holds_it_goes_at_each_step() -> None:
+    held = budget()
+    for number in range(6):
+        held.unsent(f"reader {number}", 100, 0.0, written_bytes=100)
+        held.unfinished(f"sender {number}", 99, 0.0)
+    assert [found.reason for found in excess(held, 0.0)] == [
+        CloseReason.UNSENT,
+        CloseReason.UNFINISHED,
+        CloseReason.UNSENT,
+    ]
+
+
+def test_what_comes_while_the_last_ones_are_closed_goes_too() -> None:
+    held = budget()
+    held.unsent("a", 2 * LIMIT, 0.0, written_bytes=2 * LIMIT)
+    steps = held.excess(0.0, lambda peer: held.unsent("b", 3 * LIMIT, 0.0, written_bytes=LIMIT))
+    assert [found.peer for found in steps if found is not None] == ["a", "b"]
+    assert not held.over
+
+
+def test_as_many_bytes_as_before_are_no_progress() -> None:
+    held = budget()
+    held.unfinished("dripping", 400, 0.0)
+    held.unfinished("sender", 400, 5.0)
+    held.unfinished("dripping", 400, 9.0)
+    held.unfinished("third", 300, 10.0)
+    assert [found.peer for found in excess(held, 10.0)] == ["dripping"]
+
+
 def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
     held = budget()
     held.kept("idle", 100)
