@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
+from tallystick.bookkeeper.stream.list_front import gone_end
 from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
@@ -89,6 +90,12 @@ class StreamList:
         if self._failure is not None:
             raise copy(self._failure)  # each of those who use it has a traceback of its own
         return self._info
+
+    @property
+    def deleted(self) -> Position:
+        """What was before this position is deleted, and nothing behind it, as far as the list says or anybody here has
+        seen. Raises as ``info``."""
+        return max(self.trimmed, gone_end(self.info, self._version))
 
     @property
     def is_ended(self) -> bool:
@@ -204,7 +211,8 @@ class StreamList:
     def _install(self, info: StreamInfo, version: Version) -> None:
         if self._version >= 0:
             end = trimmed_end(self._info.ledgers, info.ledgers, version - self._version)
-            self.trimmed = max(self.trimmed, end)
+            gone = gone_end(info, version)  # true also of ledgers that came and went unseen
+            self.trimmed = gone if gone > EARLIEST else max(self.trimmed, end)
         self._info, self._version, self._failure = info, version, None
 
 

@@ -3,11 +3,16 @@
 ::
 
     tallystick/gone   <position> <ledger>     nothing was stored from the position to the beginning of this ledger
+    tallystick/gone   <position> v<version>   nothing was stored from the position on, and this list has no ledger
 
 A ledger of the list ends where the next one begins, but for ledgers that left it empty, as an owner that ends without
 an append leaves one. When what was before them is gone as well, a position at their beginning is before the first
 ledger, as one of a ledger that retention deleted unread is. Once the list begins with another ledger, as a Pulsar
 broker has trimmed it, say, the property says nothing.
+
+A stream that is handed over before anything is stored in it has no ledger, and nobody knows which one a broker will
+make. But each ledger that is listed takes a write of the list, and so does each that is dropped: while there were as
+many writes as there are ledgers, none was.
 """
 
 from __future__ import annotations
@@ -16,33 +21,48 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tallystick.bookkeeper.metadata.store import Version
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.errors import UsageError
 
 GONE_KEY = "tallystick/gone"
 
+_UNKNOWN: Version = -1
 
-def gone_end(info: StreamInfo) -> Position:
-    """Returns the end (excluded) of what left the front of the list, EARLIEST if nobody knows it."""
-    if info.ledgers:
-        position, _, first = info.properties.get(GONE_KEY, "").partition(" ")
-        if first == str(info.ledgers[0].ledger):
-            with contextlib.suppress(UsageError):
-                return Position.parse(position).of_entry
+
+def gone_end(info: StreamInfo, version: Version = _UNKNOWN) -> Position:
+    """Returns the end (excluded) of what left the front of the list, EARLIEST if nobody knows it. ``version`` is that
+    of the list."""
+    position, _, since = info.properties.get(GONE_KEY, "").partition(" ")
+    begins_so = bool(info.ledgers) and since == str(info.ledgers[0].ledger)
+    if begins_so or since == f"v{version - len(info.ledgers)}":
+        with contextlib.suppress(UsageError):
+            return Position.parse(position).of_entry
     return EARLIEST
 
 
-def with_gone(before: StreamInfo, after: StreamInfo, ended: Sequence[StreamLedger] = ()) -> StreamInfo:
+def with_gone(
+    before: StreamInfo, after: StreamInfo, ended: Sequence[StreamLedger] = (), version: Version = _UNKNOWN
+) -> StreamInfo:
     """Returns the list ``after``, with what is in ``before`` and gone from its front. ``ended`` are the ends of ledgers
-    of which ``before`` has none; one without counts had entries that nobody knows."""
+    of which ``before`` has none; one without counts had entries that nobody knows. ``version`` is that of ``before``:
+    it is needed where one of both has no ledger."""
+    if version == _UNKNOWN and not (before.ledgers and after.ledgers):
+        return after
+    ends, known = {each.ledger: each for each in ended}, gone_end(before, version)
+    gone = [ends.get(each.ledger, each) for each in _front(before, after)]
+    is_known = gone or (after.ledgers and known > EARLIEST)
+    if not is_known or not all(each.is_closed and each.has_counts for each in gone):
+        return after
+    since = after.ledgers[0].ledger if after.ledgers else f"v{version + 1}"
+    return replace(after, properties={**after.properties, GONE_KEY: f"{_end(gone, known)} {since}"})
+
+
+def _front(before: StreamInfo, after: StreamInfo) -> Sequence[StreamLedger]:
+    """Returns what is gone from the front."""
     if not after.ledgers:
-        return after
-    first, ends = after.ledgers[0].ledger, {each.ledger: each for each in ended}
-    gone = [ends.get(each.ledger, each) for each in before.ledgers if each.ledger < first]
-    if not gone or not all(each.is_closed and each.has_counts for each in gone):
-        return after
-    written = f"{_end(gone, gone_end(before))} {first}"
-    return replace(after, properties={**after.properties, GONE_KEY: written})
+        return before.ledgers
+    return [each for each in before.ledgers if each.ledger < after.ledgers[0].ledger]
 
 
 def _end(gone: Sequence[StreamLedger], before: Position) -> Position:

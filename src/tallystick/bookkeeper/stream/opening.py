@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.store import Version
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.list_front import with_gone
@@ -85,7 +86,7 @@ async def _open(
         # Whoever noted a ledger by now read a list that this write replaces, and can never list it. What is noted later
         # may be a ledger of the next owner, who is about to.
         noted = await context.catalog.going(stream)
-        await stored_list.change(_opened(ended, writer.id))
+        await stored_list.change(_opened(ended, writer.id, stored.version))
     except StreamFenced:
         context.deletions.add(stream, [writer.id])  # no list can have it any more
         raise
@@ -178,8 +179,9 @@ async def _recover(context: StreamContext, stream: str, ledger: LedgerId) -> tup
     return None
 
 
-def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId) -> Callable[[StreamInfo], ListChange]:
-    """These ledgers are closed, and stay in the list if they have entries; ``ledger`` is the newest."""
+def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId, version: Version) -> Callable[[StreamInfo], ListChange]:
+    """These ledgers are closed, and stay in the list, which has this ``version``, if they have entries; ``ledger`` is
+    the newest."""
 
     def edit(info: StreamInfo) -> ListChange:
         if info.ledgers and info.ledgers[-1].ledger == ledger:
@@ -187,7 +189,7 @@ def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId) -> Callable[[Stre
         kept = with_ends(info, ended)
         dropped = tuple([each.ledger for each in kept if not each.entries])
         ledgers = (*[each for each in kept if each.entries], StreamLedger(ledger, has_counts=False))
-        opened = with_gone(info, replace(info, ledgers=ledgers), ended)
+        opened = with_gone(info, replace(info, ledgers=ledgers), ended, version)
         return ListChange(as_owned(opened), dropped, (ledger,))
 
     return edit

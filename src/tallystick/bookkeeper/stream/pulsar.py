@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 
-from tallystick.bookkeeper.metadata.store import Create, parent_of
+from tallystick.bookkeeper.metadata.store import Create, Version, parent_of
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions, broker_deletions
 from tallystick.bookkeeper.stream.leases import Owning
+from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.opening import recover_ledgers, require_ours, with_ends
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.stream import Stream
@@ -150,7 +151,7 @@ async def hand_over(
         if not takeover:
             await require_ours(context, stream, stored_list.info)
         version, noted = stored_list.version, await context.catalog.going(stream)
-        change = _closed(await recover_ledgers(context, stream, stored_list.info))
+        change = _closed(await recover_ledgers(context, stream, stored_list.info), version)
         new_info = change(stored_list.info).info
         if not force:
             await _require_messages(context, stream, new_info)
@@ -252,15 +253,17 @@ def _as_its_owner_counts(info: StreamInfo, handle: Stream) -> StreamInfo:
     return replace(info, ledgers=(*before, newest._replace(entries=entries, size=size)))
 
 
-def _closed(ended: tuple[StreamLedger, ...]) -> Edit:
-    """These ledgers are closed, and stay in the list if they have entries, or end a stream that is terminated."""
+def _closed(ended: tuple[StreamLedger, ...], version: Version) -> Edit:
+    """These ledgers are closed, and stay in the list, which has this ``version``, if they have entries, or end a stream
+    that is terminated."""
 
     def edit(info: StreamInfo) -> ListChange:
         listed = with_ends(info, ended)
         if info.terminated is not None:
             return ListChange(replace(info, ledgers=listed))
         empty = tuple([each.ledger for each in listed if not each.entries])
-        return ListChange(replace(info, ledgers=tuple([each for each in listed if each.entries])), empty)
+        kept = tuple([each for each in listed if each.entries])
+        return ListChange(with_gone(info, replace(info, ledgers=kept), ended, version), empty)
 
     return edit
 

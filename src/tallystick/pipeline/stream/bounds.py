@@ -56,6 +56,8 @@ class StreamExtent:
         """
         if self.ledgers and EARLIEST < position < self.first:
             if EARLIEST < self.trimmed <= position:
+                if position <= self.end < self.first:
+                    return self.end  # of a batch that ends where nothing was stored: that is gone as well
                 position = self.first
             else:
                 raise PositionTrimmed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.reader import LedgerReader
@@ -17,9 +17,8 @@ from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
-from tallystick.bookkeeper.stream.list_front import gone_end
 from tallystick.bookkeeper.stream.search import first_published
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
     DigestMismatch,
@@ -103,7 +102,7 @@ class StreamFollower:
         info = stream_list.info
         if not info.ledgers or info.ledgers[-1].ledger < end.ledger:
             info = await stream_list.sync()
-        return StreamExtent(stream, info.ledgers, end, max(stream_list.trimmed, gone_end(info)))
+        return StreamExtent(stream, info.ledgers, end, stream_list.deleted)
 
     def is_read(self, extent: StreamExtent, position: Position) -> bool:
         """Whether all that was deleted at and behind a position of the query was read by it: so its cursor says."""
@@ -142,7 +141,7 @@ class StreamFollower:
                     extent = self._of_list(followed, end=start)
                     return replace(extent, end=max(start, extent.first))
                 followed.seen_at = self.bk.context.clock.now()
-                return extent
+                return _reaching(extent, start, followed.stream_list.info.ledgers)
 
     async def _look(self, followed: _Followed, start: Position) -> StreamExtent:
         """Raises LedgerGone: look again."""
@@ -191,7 +190,7 @@ class StreamFollower:
     def _of_list(self, followed: _Followed, end: Position) -> StreamExtent:
         stream_list = followed.stream_list
         info = stream_list.info
-        return StreamExtent(stream_list.stream, info.ledgers, end, max(stream_list.trimmed, gone_end(info)))
+        return StreamExtent(stream_list.stream, info.ledgers, end, stream_list.deleted)
 
     async def _follow(self, stream: str) -> _Followed:
         followed = self._followed.get(stream)
@@ -204,6 +203,13 @@ class StreamFollower:
     async def _leave(self, stream: str) -> None:
         if (followed := self._followed.pop(stream, None)) is not None:
             await followed.close()
+
+
+def _reaching(extent: StreamExtent, start: Position, listed: Sequence[StreamLedger]) -> StreamExtent:
+    """Returns the extent that ends at ``start`` if that is the beginning of a ledger behind all that are listed, and
+    these are closed: a hand-over has dropped it, as nothing was stored there, and no owner came since."""
+    is_behind = not listed or (listed[-1].ledger < start.ledger and count_of(listed[-1]) is not None)
+    return replace(extent, end=max(extent.end, start)) if is_behind and not start.entry else extent
 
 
 def _raise(position: Position, error: TallyError) -> None:

@@ -62,3 +62,40 @@ def test_a_list_whose_front_stays_and_one_that_ends() -> None:
     info = listed(ledger(1, 4), ledger(2))
     assert moved(info, ledger(1, 4), ledger(3), ended=(ledger(2, 0),)) == listed(ledger(1, 4), ledger(3))
     assert moved(info, ended=(ledger(2, 0),)) == listed()
+
+
+def test_a_list_without_ledgers_says_so_until_one_may_have_been_dropped() -> None:
+    """A broker makes the next one: nobody knows its number before."""
+    info = with_gone(listed(ledger(1)), listed(), (ledger(1, 0),), version=7)
+    assert gone_end(info, 8) == Position(1, 0) and gone_end(info) == EARLIEST
+    by_broker = replace(info, ledgers=(ledger(4),))
+    assert gone_end(by_broker, 9) == Position(1, 0)
+    assert gone_end(replace(info, ledgers=(ledger(4, 2), ledger(6))), 10) == Position(1, 0)
+    assert gone_end(replace(info, ledgers=(ledger(6),)), 11) == EARLIEST, "the first is dropped"
+    again = with_gone(by_broker, listed(gone=by_broker.properties[GONE_KEY]), (ledger(4, 0),), version=9)
+    assert gone_end(again, 10) == Position(1, 0)
+
+
+def test_what_is_known_of_a_list_without_ledgers_is_known_of_the_first_one() -> None:
+    info = listed(gone="1:0 v7")
+    for before, version in ((info, 7), (replace(info, ledgers=(ledger(4),)), 8)):
+        after = with_gone(before, replace(before, ledgers=(*before.ledgers, ledger(9))), version=version)
+        assert gone_end(after) == Position(1, 0)
+    assert with_gone(info, replace(info, ledgers=(ledger(9),)), version=8).properties == info.properties
+
+
+def test_other_properties_stay() -> None:
+    before = StreamInfo(ledgers=(ledger(1, 4), ledger(2)), properties={"tallystick/expired": "1:3"})
+    assert with_gone(before, replace(before, ledgers=(ledger(2),))).properties == {
+        **before.properties,
+        GONE_KEY: "1:4 2",
+    }
+
+
+def test_ledgers_without_entries_that_go_together_begin_with_the_first() -> None:
+    assert gone_end(moved(listed(ledger(1, 0), ledger(2, 0), ledger(5)), ledger(5))) == Position(1, 0)
+
+
+def test_one_ledger_of_those_that_go_is_open() -> None:
+    """Nobody knows how many entries it had."""
+    assert gone_end(moved(listed(ledger(1, 4), ledger(2), ledger(5)), ledger(5))) == EARLIEST

@@ -84,3 +84,11 @@ def test_a_time_ends_where_the_stream_ends() -> None:
     assert bound.position(EXTENT, Position(7, 2)) == Position(7, 2)
     assert bound.position(EXTENT, Position(9, 9)) == Position(9, 4)
     assert bound.position(EMPTY, Position(0, 0)) == EARLIEST
+
+
+@pytest.mark.parametrize("end", [(3, 0), (4, 0), (5, 0)])
+def test_a_batch_in_which_nothing_was_stored_is_planned_when_all_of_it_is_gone(end: tuple[int, int]) -> None:
+    extent = StreamExtent(S, LEDGERS, Position(*end), trimmed=Position(3, 0))
+    assert extent.next(Position(3, 0)) == Position(*end)
+    with pytest.raises(PositionTrimmed):
+        extent.next(Position(2, 9))

@@ -6,13 +6,16 @@ import asyncio
 
 import pytest
 
-from support.following_queries import FollowingQuery, values
-from support.listed_streams import NAME
+from support.following_queries import FollowingQuery, entries, values
+from support.listed_streams import NAME, ListedStream
 from support.small_cluster import SmallCluster
 from support.stream_partitions import wanted
 from support.waiting import until
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.ledger_list import StreamList
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.bookkeeper.wire.stream_values import EARLIEST
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, StreamInfo
 from tallystick.errors import PositionTrimmed
 
 
@@ -119,3 +122,87 @@ async def test_q18_batches_that_a_sink_commits_are_rows_once(cluster: SmallClust
 
 async def until_read(following: FollowingQuery, count: int) -> None:
     await until(lambda: following.has_read(count))
+
+
+async def _handed_over(cluster: SmallCluster, following: FollowingQuery, count: int) -> BookKeeper:
+    """The query has read so many messages, and is at a ledger without entries when a broker may have the stream."""
+    bk = cluster.client(3)
+    await cluster.store.change(Create("/admin/clusters/east", b"{}"))
+    await bk.create_for_pulsar(NAME)
+    stream = await bk.open_stream(NAME)
+    for number in range(count):
+        await stream.append(b"%d" % number)
+    if count:
+        await stream.roll_over()
+    await until_read(following, count)
+    await bk.hand_over(NAME)
+    return bk
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("count", [0, 2])
+async def test_a_hand_over_that_drops_the_empty_ledger_at_which_the_query_is_is_no_loss(
+    cluster: SmallCluster, following: FollowingQuery, count: int, restarts: bool
+) -> None:
+    """A broker may load the topic much later, or never, and may write nothing before it gives the stream back."""
+    bk = await _handed_over(cluster, following, count)
+    for handed_back in (False, True):
+        if restarts:
+            following.restart()
+        assert await following.has_read(count)
+        if handed_back:
+            broker = ListedStream(cluster.client(8))
+            broker.info, broker.version = await _read(bk)
+            await broker.roll()
+        assert await following.has_read(count)
+    async with bk.take_back(NAME, takeover=True) as stream:
+        if restarts:
+            following.restart()
+        assert await following.has_read(count)
+        await stream.append(b"%d" % count)
+        await until_read(following, count + 1)
+
+
+async def test_rows_of_a_broker_that_nobody_read_and_it_has_deleted_are_lost(
+    cluster: SmallCluster, following: FollowingQuery
+) -> None:
+    bk = await _handed_over(cluster, following, 0)
+    broker = ListedStream(cluster.client(8))
+    broker.info, broker.version = await _read(bk)
+    await broker.roll()
+    await broker.append(*entries(0))
+    await broker.roll()
+    at, following.rows = following.at, []
+    following.restart()
+    assert await following.has_read(1)
+    await broker.trim(1)
+    following.restart()
+    assert not await following.trigger()
+    following.at = at
+    following.restart()
+    with pytest.raises(PositionTrimmed, match="rows may be lost"):
+        await following.trigger()
+
+
+async def test_owners_that_came_and_went_unseen_without_an_append_are_no_loss(
+    cluster: SmallCluster, following: FollowingQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planner that had not heard of the first of two took their ledgers for deleted ones."""
+    async with cluster.client(3).open_stream(NAME) as stream:
+        await until_read(following, 0)
+        assert following.at == {NAME: stream._owner.flow.ledger_end.of_entry._replace(entry=0)}
+    monkeypatch.setattr(StreamList, "_read_later", lambda stream_list: None)
+    await _died(cluster)
+    await _died(cluster)
+    followed = following.follower._followed[NAME].stream_list
+    await followed.sync()
+    async with cluster.client(5).open_stream(NAME, takeover=True) as successor:
+        await successor.append(b"0")
+        await followed.sync()
+        await asyncio.sleep(0.3)
+        assert await following.has_read(1)
+
+
+async def _read(bk: BookKeeper) -> tuple[StreamInfo, int]:
+    stored = await bk.stream_context.catalog.read(NAME, synced=True)
+    return stored.value, stored.version

@@ -76,7 +76,7 @@ async def _switch(context: StreamContext, ticket: SinkTicket) -> None:
         dropped, newest = [each.ledger for each in ended if not each.entries], ended[-1].ledger
         last_id = await _empty_ledger(context, ticket, newest, lease.before)
         ledgers = *[each for each in ended if each.entries], StreamLedger(last_id, 0, 0, clock.wall_ms())
-        info = as_sink(with_gone(stored.value, replace(stored.value, ledgers=ledgers), recovered))
+        info = as_sink(with_gone(stored.value, replace(stored.value, ledgers=ledgers), recovered, stored.version))
         # Those of an owner that died: what sinks trim is not read any more.
         last = max((Position(each.ledger, each.entries - 1) for each in ended if each.entries), default=EARLIEST)
         await save_numbers(context, stream, lease, last)
