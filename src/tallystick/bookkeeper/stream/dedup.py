@@ -65,9 +65,8 @@ class Deduplication:
         self._core: DedupCore | None = None
         self._failed = FailedNumbers()
         self._store: CursorStore | None = None
-        self._pending: dict[tuple[str, int], asyncio.Future[Position]] = {}  # by producer and last number
-        # Of each producer that has any on its way, and how often all had failed when it was pushed.
-        self._newest: dict[str, tuple[asyncio.Future[Position], int]] = {}
+        # Of each producer that has any on its way, by last number, and how often all had failed when it was pushed.
+        self._pending: dict[str, dict[int, tuple[asyncio.Future[Position], int]]] = {}
         self._read_from: Position | None = EARLIEST  # entries behind it have to be read first; None: all is known
         self._loading: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
@@ -134,7 +133,7 @@ class Deduplication:
         if status is AppendStatus.STORED:
             future.set_result(core.position_of(producer, last))
         elif status is AppendStatus.PENDING:
-            earlier = self._pending.get((producer, last), self._newest[producer][0])
+            earlier, _ = self._pending[producer][core.pending(producer, last)]
             earlier.add_done_callback(lambda done: self._repeat(done, future, producer, last))
         else:
             first = core.first_new(producer, first)
@@ -142,8 +141,7 @@ class Deduplication:
             entry = self._owner.flow.append(entry_from(first))
             core.pushed(producer, last)
             self._failed.settled(producer, last)
-            self._pending[producer, last] = entry
-            self._newest[producer] = entry, self._owner.flow.failures
+            self._pending.setdefault(producer, {})[last] = entry, self._owner.flow.failures
             entry.add_done_callback(partial(self._answered, producer, first, last))
             return _copy_of(entry, future)
         return future
@@ -151,10 +149,12 @@ class Deduplication:
     def _require_order(self, core: DedupCore, producer: str, first: int, last: int) -> None:
         """Raises EarlierAppendFailed if what has lower numbers failed."""
         self._failed.settled(producer, core.highest_of(producer))  # in doubt, and found
-        lowest, newest = self._failed.lowest(producer), self._newest.get(producer)
+        lowest, pending = self._failed.lowest(producer), self._pending.get(producer)
         has_failed = False  # and was not told so yet
-        if newest is not None and newest[1] < self._owner.flow.failures:
-            has_failed = not newest[0].done() or newest[0].exception() is not None
+        if pending:
+            newest, failures = next(reversed(pending.values()))
+            if failures < self._owner.flow.failures:
+                has_failed = not newest.done() or newest.exception() is not None
         if has_failed or (lowest is not None and first > lowest):
             self._failed.failed(producer, first, last)
             raise EarlierAppendFailed(stream=self._stream, producer=producer, sequence=first, earlier=lowest)
@@ -173,10 +173,11 @@ class Deduplication:
     def _answered(self, producer: str, first: int, last: int, done: asyncio.Future[Position]) -> None:
         core, error = self._core, done.exception()
         assert core is not None
-        if self._pending.get((producer, last)) is done:
-            del self._pending[producer, last]
-        if (newest := self._newest.get(producer)) is not None and newest[0] is done:
-            del self._newest[producer]
+        pending = self._pending[producer]
+        if pending[last][0] is done:
+            del pending[last]
+            if not pending:
+                del self._pending[producer]
         if error is None:
             core.stored(producer, first, last, done.result())
             self._unsaved += 1

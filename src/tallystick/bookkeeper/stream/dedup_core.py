@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -89,7 +89,8 @@ class DedupCore:
         self._most_producers, self._most_name_bytes = most_producers, most_name_bytes
         self._name_bytes = 0
         self._stored: OrderedDict[str, int] = OrderedDict()  # the highest, the producer that was silent longest first
-        self._pushed: dict[str, int] = {}  # the highest that is on its way, of producers that have any
+        # Those that are on their way, ascending, of producers that have any. One that is refused leaves the others.
+        self._pushed: dict[str, deque[int]] = {}
         self._places = DedupPlaces(places_kept)
 
     @property
@@ -107,7 +108,12 @@ class DedupCore:
         """Say what is known of a number. Next: for a new one ``pushed``."""
         if sequence <= self._stored.get(producer, -1):
             return AppendStatus.STORED
-        return AppendStatus.PENDING if sequence <= self._pushed.get(producer, -1) else AppendStatus.NEW
+        return AppendStatus.PENDING if sequence <= self._highest_pushed(producer) else AppendStatus.NEW
+
+    def pending(self, producer: str, sequence: int) -> int:
+        """Returns the last number of the append on its way that has a number which is pending, or has it behind it."""
+        pushed = self._pushed[producer]
+        return pushed[bisect_left(pushed, sequence)]
 
     def highest_of(self, producer: str) -> int:
         """Returns the highest stored number of a producer, -1 if none is."""
@@ -123,11 +129,11 @@ class DedupCore:
 
     def first_new(self, producer: str, first: int) -> int:
         """Returns the first number from this one on that is neither stored nor on its way."""
-        return max(first, self._stored.get(producer, -1) + 1, self._pushed.get(producer, -1) + 1)
+        return max(first, self._stored.get(producer, -1) + 1, self._highest_pushed(producer) + 1)
 
     def pushed(self, producer: str, last: int) -> None:
-        """Appends with numbers up to ``last`` are on their way."""
-        self._pushed[producer] = last
+        """An append with numbers up to ``last`` is on its way."""
+        self._pushed.setdefault(producer, deque()).append(last)
 
     def stored(self, producer: str, first: int, last: int, position: Position) -> None:
         """An entry with the numbers ``first`` to ``last`` is stored. Of one entry's messages each has its index."""
@@ -136,15 +142,27 @@ class DedupCore:
             self._name_bytes += _saved_bytes(producer)
         self._stored[producer] = last if before is None else max(last, before)
         self._stored.move_to_end(producer)
-        if self._pushed.get(producer, -1) <= last:
-            self._pushed.pop(producer, None)
+        pushed = self._pushed.get(producer, deque())
+        while pushed and pushed[0] <= last:
+            pushed.popleft()
+        self._forget_none(producer)
         self._places.add(producer, first, last, position)
         self._bound()
 
     def failed(self, producer: str, last: int) -> None:
         """What was pushed with this number is not stored, and never will be."""
-        if self._pushed.get(producer, -1) <= last:
-            self._pushed.pop(producer, None)
+        pushed = self._pushed.get(producer, deque())
+        if last in pushed:  # which is the first mostly
+            pushed.remove(last)
+        self._forget_none(producer)
+
+    def _highest_pushed(self, producer: str) -> int:
+        pushed = self._pushed.get(producer)
+        return pushed[-1] if pushed else -1
+
+    def _forget_none(self, producer: str) -> None:
+        if not self._pushed.get(producer, True):
+            del self._pushed[producer]
 
     def _bound(self) -> None:
         while len(self._stored) > self._most_producers or self._name_bytes > self._most_name_bytes:

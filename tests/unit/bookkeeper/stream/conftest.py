@@ -10,6 +10,7 @@ import pytest
 from support.cursors import cursors_of, filled_stream
 from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory
 from support.small_cluster import SmallCluster
+from support.workers import HeldWorker
 from tallystick.bookkeeper.stream.cursors import Cursors
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -52,3 +53,15 @@ async def cursors(cluster: SmallCluster) -> AsyncIterator[Cursors]:
     made = cursors_of(cluster.client(2))
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def held(cluster: SmallCluster) -> AsyncIterator[HeldWorker]:
+    """What the streams of the cluster's first client encode beside the loop waits until the test says so."""
+    worker = HeldWorker()
+    thread = cluster.client().stream_context.encoding_thread
+    thread._worker = worker
+    yield worker
+    while worker.given:
+        worker.do_one()
+    thread._worker = None

@@ -70,6 +70,19 @@ def test_what_failed_for_sure_is_new_again_and_what_came_behind_it_is_on_its_way
     assert core.check("p", 2) is AppendStatus.PENDING
 
 
+def test_what_is_refused_leaves_what_is_on_its_way_before_and_behind_it() -> None:
+    core = DedupCore()
+    for last in (3, 5, 9):
+        core.pushed("p", last)
+    core.failed("p", 5)
+    assert [core.pending("p", number) for number in (1, 3, 4, 9)] == [3, 3, 9, 9]
+    core.failed("p", 9)
+    assert core.check("p", 3) is AppendStatus.PENDING and core.check("p", 4) is AppendStatus.NEW
+    assert core.first_new("p", 2) == 4
+    core.stored("p", 1, 3, Position(1, 0))
+    assert core.check("p", 4) is AppendStatus.NEW and core.first_new("p", 0) == 4
+
+
 def test_saved_numbers_and_what_came_behind_them_give_the_same_state() -> None:
     core = core_with(1, 2)
     saved = core.highest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -14,15 +14,23 @@ from support.small_cluster import SmallCluster
 from support.streams import NAME
 from support.workers import HeldWorker
 from tallystick.bookkeeper.stream import encoding
-from tallystick.bookkeeper.stream.encoding import CHECKED_AT_ONCE, EntryEncoder
 from tallystick.bookkeeper.stream.late_appends import Encoded, LateAppends, LateEntry
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.bookkeeper.stream.side_thread import TURN_STEPS, SideThread, compress_us
+from tallystick.bookkeeper.stream.side_thread import SideThread, compress_us
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.compression import Compression
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import StreamClosed, StreamFenced, StreamFull, StreamTerminated, TallyError, UsageError
+from tallystick.errors import (
+    EarlierAppendFailed,
+    MetadataUnavailable,
+    StreamClosed,
+    StreamFenced,
+    StreamFull,
+    StreamTerminated,
+    TallyError,
+    UsageError,
+)
 
 LONG = b"long " * 200_000  # a megabyte: ZLIB takes it 16 ms, as is estimated
 COMPRESSED = StreamSettings(compression="zlib", max_entries_per_ledger=4)
@@ -104,18 +112,6 @@ async def test_who_waits_for_all_waits_for_those_that_come_meanwhile() -> None:
 
 
 # -- of a stream ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def held(cluster: SmallCluster) -> AsyncIterator[HeldWorker]:
-    """What the streams of the cluster's first client encode beside the loop waits until the test says so."""
-    worker = HeldWorker()
-    thread = cluster.client().stream_context.encoding_thread
-    thread._worker = worker
-    yield worker
-    while worker.given:
-        worker.do_one()
-    thread._worker = None
 
 
 async def open_one(cluster: SmallCluster, settings: StreamSettings = COMPRESSED) -> Stream:
@@ -289,110 +285,60 @@ async def test_numbers_go_with_what_is_encoded_late(cluster: SmallCluster, held:
     await stream.close()
 
 
-async def test_a_batch_of_very_many_messages_is_encoded_late(cluster: SmallCluster, held: HeldWorker) -> None:
-    """20,000 messages take 20 ms, compressed or not."""
-    stream = await open_one(cluster, StreamSettings())
-    appending = asyncio.create_task(stream.append_batch([OutMessage(b"%d" % n) for n in range(20_000)]))
-    await turns()
-    assert not appending.done() and len(held.given) == 1
-    held.do_one()
-    assert (await appending)[-1] == Position(0, 0, 19_999)
-    await stream.close()
-
-
-@pytest.mark.parametrize("numbers", [{}, {"producer": "p", "sequence": 0}], ids=["own", "numbered"])
-async def test_very_many_messages_are_checked_over_several_turns(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, numbers: dict[str, Any]
+@pytest.mark.parametrize("first", [1, 3])
+async def test_a_repeat_is_known_though_what_came_behind_it_was_refused_late(
+    cluster: SmallCluster, held: HeldWorker, first: int
 ) -> None:
-    """83,000 short ones took 65 ms of one turn, and the list of their positions as long. None overtakes another."""
-    looked_at = 0
-    given = [b"%d" % n for n in range(20_000)]
-    check = EntryEncoder.checked
-
-    def checked(encoder: EntryEncoder, one: object) -> OutMessage:
-        nonlocal looked_at
-        looked_at += 1
-        return check(encoder, one)
-
-    monkeypatch.setattr(EntryEncoder, "checked", checked)
-    stream = await cluster.client().open_stream(NAME, settings=StreamSettings())
-    await stream.append(b"before", producer="q", sequence=0)
-    looked_at, of_turns = 0, list[int]()
-    appending = [asyncio.create_task(stream.append_batch(given, **numbers)) for _ in range(1 if numbers else 3)]
+    """It was forgotten while it was on its way, and stored once more; ``first``: also a part of a batch."""
+    stream = await open_one(cluster, StreamSettings(compression="zlib"))
+    await stream.append(b"0", producer="p", sequence=0)
+    batch = asyncio.create_task(stream.append_batch([b"1", b"2", b"3"], producer="p", sequence=1))
     await asyncio.sleep(0)
-    behind = stream.append_nowait(b"behind")
-    while sum(of_turns) < len(appending) * len(given):
-        assert len(of_turns) < 1000
-        of_turns.append(looked_at)
-        looked_at = 0
-        await asyncio.sleep(0)
-    assert max(of_turns) <= TURN_STEPS * CHECKED_AT_ONCE
-    for entry, batch in enumerate(appending, 1):
-        assert await batch == [Position(0, entry, index) for index in range(len(given))]
-    assert await behind == Position(0, 1 + len(appending))
+    refused = stream.append_nowait(random.Random(1).randbytes(6_000_000), producer="p", sequence=4)
+    held.do_one()
+    with pytest.raises(UsageError):
+        await refused
+    assert not batch.done()
+    repeated = [stream.append_nowait(b"%d" % n, producer="p", sequence=n) for n in (first, 3)]
+    await asyncio.gather(batch, *repeated)
+    assert await stream.append(b"4", producer="p", sequence=4) == Position(0, 2)
     await stream.close()
-    assert await stored(cluster) == [b"before", *given * len(appending), b"behind"]
+    assert await stored(cluster) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_what_is_no_message_is_found_late_and_nothing_else_fails(cluster: SmallCluster) -> None:
-    stream = await cluster.client().open_stream(NAME, settings=StreamSettings())
-    batch: list[bytes | OutMessage] = [OutMessage(b"%d" % n, properties={"p": "v"}) for n in range(3000)]
-    refused = asyncio.create_task(stream.append_batch([*batch, OutMessage(b"", key=5)]))  # type: ignore[arg-type]
-    repeated = asyncio.create_task(stream.append_batch([*batch, OutMessage(b"", key=5)], producer="p", sequence=0))  # type: ignore[arg-type]
-    for task in (refused, repeated):
-        with pytest.raises(UsageError, match="key"):
-            await task
-    assert (await stream.append_batch(batch, producer="p", sequence=0))[-1] == Position(0, 0, 2999)
-    await stream.close()
-
-
-async def test_a_long_batch_whose_caller_is_cancelled_goes_on_with_its_data(
+async def test_a_higher_number_waits_for_the_failed_ones_though_one_between_was_refused_late(
     cluster: SmallCluster, held: HeldWorker
 ) -> None:
-    """Who is cancelled may use its buffers for something else."""
-    stream = await open_one(cluster, StreamSettings())
-    buffers = [bytearray(b"%d" % n) for n in range(3000)]
-    appending = asyncio.create_task(stream.append_batch(buffers))
-    await asyncio.sleep(0)
-    appending.cancel()
-    for buffer in buffers:
-        buffer[:] = b"other"
-    behind = stream.append_nowait(b"behind")
-    await turns()
+    """Behind it a repeat of what failed would pass for stored."""
+    stream = await open_one(cluster, StreamSettings(compression="zlib"))
+    await stream.append(b"0", producer="p", sequence=0)
+    stream._owner.flow._flush_scheduled = True  # as if no ledger took it
+    failing = stream.append_nowait(b"1", producer="p", sequence=1)
+    refused = stream.append_nowait(random.Random(1).randbytes(6_000_000), producer="p", sequence=2)
     held.do_one()
-    assert await behind == Position(0, 1)
+    with pytest.raises(UsageError):
+        await refused
+    assert not failing.done()
+    stream._owner.flow.fail_all(MetadataUnavailable())
+    with pytest.raises(EarlierAppendFailed):
+        await stream.append(b"3", producer="p", sequence=3)
+    with pytest.raises(MetadataUnavailable):
+        await failing
+    stream._owner.flow._flush_scheduled = False
+    for number in (1, 3):
+        await stream.append(b"%d" % number, producer="p", sequence=number)
     await stream.close()
-    assert await stored(cluster) == [*[b"%d" % n for n in range(3000)], b"behind"]
+    assert await stored(cluster) == [b"0", b"1", b"3"]
 
 
-async def test_a_stream_that_is_taken_over_checks_no_more_messages(cluster: SmallCluster, held: HeldWorker) -> None:
-    stream = await open_one(cluster, StreamSettings())
-    appending = asyncio.create_task(stream.append_batch([b""] * 20_000))
-    await asyncio.sleep(0)
-    stream._owner.flow.fail_all(StreamFenced(stream=NAME))
-    with pytest.raises(StreamFenced):
-        await appending
-    await turns()
-    assert not held.given and not stream._owner.flow and stream._owner.flow._held_bytes == 0
-    assert await stream.append(b"goes on") == Position(0, 0)
-    await stream.close()
-
-
-async def test_what_very_many_messages_have_beside_their_data_counts(cluster: SmallCluster, held: HeldWorker) -> None:
-    stream = await open_one(cluster, StreamSettings(backlog_quota_bytes=1 << 40))
-    await stream.append(b"measured")
-    await turns()
-    flow = stream._owner.flow
-    flow.allow(1 << 30)
-    batch = [OutMessage(b"%d" % n, key="k" * 100, properties={"p": "v" * 100}) for n in range(5000)]
-    size = sum(message.size for message in batch)
-    appending = asyncio.create_task(stream.append_batch(batch))
-    await turns()
-    assert flow._late.bytes == size
-    held.do_one()
-    await appending
-    assert flow._left == (1 << 30) - size
-    await stream.close()
+async def test_what_is_encoded_later_and_waits_for_the_numbers_counts(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=StreamSettings(max_pending_bytes=50_000)) as stream:
+        numbered = stream.append_nowait(b"0", producer="p", sequence=0)
+        first = asyncio.create_task(stream.append_batch([b""] * 2000))
+        await asyncio.sleep(0)
+        with pytest.raises(StreamFull):
+            stream.append_nowait(b"no room")
+        assert (await numbered).entry == 0 and (await first)[-1] == Position(0, 1, 1999)
 
 
 async def test_a_quota_knows_what_is_encoded(cluster: SmallCluster, held: HeldWorker) -> None:
