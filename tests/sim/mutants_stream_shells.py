@@ -139,4 +139,25 @@ STREAM_SHELL_MUTANTS = (
         "        pass\n",
         "test_dedup_saves.py::test_the_number_of_the_last_entry_that_is_deleted_is_saved",
     ),
+    _planted(
+        "what is refused takes along what is on its way (S1)",
+        "dedup_core.py",
+        "            pushed.remove(last)\n",
+        "            pushed.clear()\n",
+        "test_late_appends.py::test_a_repeat_is_known_though_what_came_behind_it_was_refused_late",
+    ),
+    _planted(
+        "who waits for room is not woken by a batch that is refused late (S1)",
+        "append_flow.py",
+        "        if self._appends.waiting_count:\n            self._waits()\n        self.wake()\n",
+        "        if self._appends.waiting_count:\n            self._waits()\n",
+        "test_batch_checks.py::test_who_waits_for_room_goes_on_when_a_batch_is_refused_late",
+    ),
+    _planted(
+        "a list is as it was to be written, though it was not (S1)",
+        "owned_list.py",
+        "                self._doubtful = change.info\n",
+        "                self.info = self._doubtful = change.info\n",
+        "test_owned_list.py::test_a_change_is_made_once",
+    ),
 )

@@ -23,7 +23,7 @@ ON_ALL: Any = {
     "ack_quorum": 2,
 }  # the first entry connects to all
 
-REFUSE, LOSE = "nothing is changed", "the response is lost"
+REFUSE, LOSE, DOUBT = "nothing is changed", "the response is lost", "nothing is changed, and nobody knows"
 
 
 async def read_list(cluster: SmallCluster, stream: str = NAME) -> StreamInfo:
@@ -58,7 +58,7 @@ async def ledgers(cluster: SmallCluster) -> list[int]:
 class StoreFaults:
     """Stands before the store of one client, or another ``store``.
 
-    ``script`` says of each change what becomes of it: None, or REFUSE, LOSE. While it ``is_away`` no call does
+    ``script`` says of each change what becomes of it: None, or REFUSE, LOSE, DOUBT. While it ``is_away`` no call does
     anything.
     """
 
@@ -87,8 +87,9 @@ class StoreFaults:
         fault = self.script(changes)
         if fault == REFUSE:
             raise MetadataUnavailable("the metadata is away")
-        await self._change(*changes)
-        if fault == LOSE:
+        if fault != DOUBT:
+            await self._change(*changes)
+        if fault in (LOSE, DOUBT):
             raise MetadataUncertain("the response was lost")
 
 

@@ -8,8 +8,11 @@ from typing import Any, cast
 import pytest
 
 from support.clocks import ManualClock
+from support.workers import WorkerAtOnce
 from tallystick.bookkeeper.stream.append_flow import APPEND_COST_BYTES, MOST_TOGETHER, AppendFlow
+from tallystick.bookkeeper.stream.late_appends import LateEntry
 from tallystick.bookkeeper.stream.rollover import Action, EndLedger, Failure, Limits, RollOverCore
+from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import (
     LedgerClosed,
@@ -219,6 +222,12 @@ async def test_an_entry_that_no_ledger_takes_is_refused() -> None:
     with pytest.raises(UsageError):
         play.flow.append(bytes(101))
     play.flow.append(bytes(100))
+    thread = SideThread(lambda name: WorkerAtOnce(), "encode")
+    play.flow.append(LateEntry(1000, lambda: bytes(100), thread))
+    refused = play.flow.append(LateEntry(1, lambda: bytes(101), thread))
+    assert isinstance(refused.exception(), UsageError)
+    await turns()
+    assert [len(entry) for entry in play.writer.batches[0]] == [100, 100]
 
 
 async def test_who_waits_for_room_goes_on_in_turn_and_hears_of_the_end() -> None:

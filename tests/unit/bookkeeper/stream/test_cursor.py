@@ -61,6 +61,16 @@ async def test_what_is_acknowledged_is_not_read_again(stream: Stream, cursors: C
         assert await drain(again) == ""
 
 
+async def test_a_place_in_a_batch_is_in_that_of_its_own_ledger(cluster: SmallCluster, cursors: Cursors) -> None:
+    """Each ledger has an entry of that number."""
+    owner = await ListedStream(cluster.client()).create(
+        [pulsar_entry(b"a", b"b", b"c")], [pulsar_entry(b"d", b"e", b"f")]
+    )
+    async with cursors.open(NAME, "billing", durable=False) as cursor:
+        await cursor.seek(Position(owner.info.ledgers[0].ledger, 0, 2))
+        assert await drain(cursor) == "cdef"
+
+
 async def test_a_read_has_a_bound_in_bytes(stream: Stream, cursors: Cursors) -> None:
     await stream.append(b"x" * 100)
     await asyncio.sleep(0.3)

@@ -236,6 +236,29 @@ async def test_a_list_that_cannot_be_read_is_told_and_read_again(lists: StreamLi
     assert shared.info.properties == {"a": "b"}
 
 
+async def test_metadata_that_fails_once_in_another_way_is_read_again(
+    lists: StreamLists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, store = await lists.open(NAME), CountedStore(lists, monkeypatch)
+    store.failure = MetadataError("not allowed")
+    with pytest.raises(MetadataError, match="not allowed"):
+        await shared.sync()
+    store.failure = None
+    assert (await shared.sync()).ledgers == shared.info.ledgers
+
+
+async def test_who_could_not_open_a_list_leaves_nothing_of_it(
+    lists: StreamLists, owner: ListedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CountedStore(lists, monkeypatch)
+    store.failure = MetadataUnavailable()
+    with pytest.raises(MetadataUnavailable):
+        await lists.open(NAME)
+    await owner.roll()
+    await asyncio.sleep(10 * ledger_list.RETRY_S)
+    assert store.reads == 1 and not lists._lists, "nobody watches it"
+
+
 async def test_a_client_that_is_closed(lists: StreamLists) -> None:
     shared = await lists.open(NAME)
     waiting = asyncio.create_task(shared.wait(shared.changes))

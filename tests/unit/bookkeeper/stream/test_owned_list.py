@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.small_cluster import SmallCluster
-from support.streams import LOSE, NAME, REFUSE, StoreFaults, read_list
+from support.streams import DOUBT, LOSE, NAME, REFUSE, StoreFaults, read_list
 from tallystick.bookkeeper.metadata.store import Delete, Update
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList, rolled, terminated
@@ -37,7 +37,7 @@ def test_an_empty_ledger_leaves_the_list_with_a_note() -> None:
     assert (change.noted, change.settled) == ((5,), (6,))
 
 
-@pytest.mark.parametrize("fault", [None, REFUSE, LOSE])
+@pytest.mark.parametrize("fault", [None, REFUSE, LOSE, DOUBT])
 @pytest.mark.parametrize("is_away", [False, True])
 async def test_a_change_is_made_once(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, fault: str | None, is_away: bool
@@ -52,7 +52,7 @@ async def test_a_change_is_made_once(
         return fault
 
     faults.script = script
-    if fault == REFUSE or (fault == LOSE and is_away):
+    if fault == REFUSE or (fault in (LOSE, DOUBT) and is_away):
         for _ in range(2):
             with pytest.raises(MetadataUnavailable):
                 await one.change(ROLLED)

@@ -233,6 +233,15 @@ async def test_a_batch_has_positions_of_its_own(owner: ListedStream, readers: St
         assert told.value.position == at(owner, 0, 1, index)
 
 
+async def test_an_index_is_that_of_a_message_in_its_own_ledger(owner: ListedStream, readers: StreamReaders) -> None:
+    """Each ledger has an entry of that number."""
+    await owner.create([pulsar_entry(b"a", b"b", b"c")], [pulsar_entry(b"d", b"e", b"f")])
+    reader = await readers.open(NAME)
+    assert await texts(reader, end=at(owner, 1, 0, 1)) == "abcd"
+    assert await texts(reader, at(owner, 0, 0, 2)) == "cdef"
+    assert await texts(reader, at(owner, 0, 0, 1), end=at(owner, 1, 0, 2)) == "bcde"
+
+
 async def test_all_fields_of_a_message(owner: ListedStream, readers: StreamReaders) -> None:
     await owner.create([pulsar_entry(b"x", time_ms=5, key="k", properties={"a": "b"}, sequence=9)])
     (message,) = [message async for message in (await readers.open(NAME)).read()]

@@ -43,6 +43,20 @@ async def test_one_whose_turn_came_may_go_without_it() -> None:
     assert not turn.did(1)
 
 
+async def test_those_that_went_take_no_place_of_others() -> None:
+    turn = TurnWork()
+    assert turn.did(MOST_WORK)
+    gone = [asyncio.create_task(turn.wait()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    for each in gone:
+        each.cancel()
+    await asyncio.sleep(0)
+    last = asyncio.create_task(turn.wait())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert last.done()
+
+
 @pytest.mark.parametrize("is_cursor", [False, True])
 async def test_forty_followers_get_a_hundred_messages_in_many_turns(cluster: SmallCluster, is_cursor: bool) -> None:
     """A thousand cursors that got 60 messages were a turn of 113 ms."""

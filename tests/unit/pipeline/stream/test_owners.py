@@ -188,10 +188,10 @@ async def test_owners_that_came_and_went_unseen_without_an_append_are_no_loss(
     cluster: SmallCluster, following: FollowingQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planner that had not heard of the first of two took their ledgers for deleted ones."""
+    monkeypatch.setattr(StreamList, "_read_later", lambda stream_list: None)
     async with cluster.client(3).open_stream(NAME) as stream:
         await until_read(following, 0)
         assert following.at == {NAME: stream._owner.flow.ledger_end.of_entry._replace(entry=0)}
-    monkeypatch.setattr(StreamList, "_read_later", lambda stream_list: None)
     await _died(cluster)
     await _died(cluster)
     followed = following.follower._followed[NAME].stream_list
