@@ -2,18 +2,22 @@
 
 A producer that sends a chunk again may send all from the first one on; one that dies leaves a message without an end.
 So what is kept of those that are begun is bounded: of the oldest the bytes go, and its chunks are read again when the
-last one is there. A message of which nothing came for very many entries ends.
+last one is there. So it is when all readings of a client keep more than it has for them: then the oldest bytes of the
+one that got a chunk longest ago go. A message of which nothing came for very many entries ends.
 Of a message whose first chunk was not read, as the reading began behind it, nothing is delivered
 (``ConsumerImpl.processMessageChunk``). Of what is given up all chunks are told: a cursor needs none of them any more.
 """
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 
+MOST_KEPT_BYTES = 256 << 20  # of all readings of a client
 MOST_MESSAGES = 10_000  # begun at once
 MOST_CHUNKS = 65_536  # of all that are begun
 # Entries without a chunk of it after which a message is given up: no time, as clocks differ, and who reads may pause.
@@ -52,14 +56,50 @@ class Scattered:
     positions: tuple[Position, ...]
 
 
-class ChunksCore:
-    """Joins the chunks of one reading; ``max_bytes`` are those of all messages that are begun, and as many of names."""
+class KeptChunks:
+    """What all readings of a client keep of messages that are begun: so many bytes. A reading that nobody refers to any
+    more does not count."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, most_bytes: int = MOST_KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        # Of the one that got a chunk longest ago first.
+        self._sizes: OrderedDict[weakref.ref[ChunksCore], int] = OrderedDict()
+        self.bytes = 0
+
+    def changed(self, core: ChunksCore) -> None:
+        """It keeps more or less than before."""
+        reference = weakref.ref(core, self._forget)
+        self._forget(reference)
+        if core.kept_bytes:
+            self._sizes[reference] = core.kept_bytes
+            self.bytes += core.kept_bytes
+
+    def make_room(self) -> None:
+        """Let the oldest go, where there is too much."""
+        while self.bytes > self._most_bytes:
+            oldest = next(iter(self._sizes))()
+            assert oldest is not None, "else it would have been forgotten"
+            size = oldest.let_go_oldest()
+            self._sizes[weakref.ref(oldest)] -= size
+            self.bytes -= size
+            if not oldest.kept_bytes:
+                self._forget(weakref.ref(oldest))
+
+    def _forget(self, reference: weakref.ref[ChunksCore]) -> None:
+        self.bytes -= self._sizes.pop(reference, 0)
+
+
+class ChunksCore:
+    """Joins the chunks of one reading; ``max_bytes`` are those of all messages that are begun, and as many of names.
+    ``kept`` is shared by all readings of a client."""
+
+    def __init__(self, max_bytes: int, kept: KeptChunks | None = None) -> None:
+        self._max_bytes, self._shared = max_bytes, kept or KeptChunks()
         self._begun: dict[_Name, _Begun] = {}  # the oldest first
         self._kept: dict[_Name, None] = {}  # those of which the bytes are here, in the same order
-        self._bytes = self._chunks = self._letters = 0  # ``letters``: of the names, which may be as long as an entry
+        self.kept_bytes = self._chunks = self._letters = (
+            0  # ``letters``: of the names, which may be as long as an entry
+        )
         self._entries = 0  # that were read
         self._stale_at = 0  # the entry at which one may be given up; it may be an earlier one
         self._dropped: list[tuple[Position, ...]] = []
@@ -81,6 +121,12 @@ class ChunksCore:
 
     def arrived(self, message: InMessage, chunk: Chunk) -> Joined | Scattered | None:
         """Take the next chunk. Returns the message that it ends, if it does."""
+        ended = self._arrived(message, chunk)
+        self._shared.changed(self)
+        self._shared.make_room()
+        return ended
+
+    def _arrived(self, message: InMessage, chunk: Chunk) -> Joined | Scattered | None:
         name = message.producer, chunk.uuid
         begun = self._begun.get(name)
         if chunk.index == 0:
@@ -107,7 +153,7 @@ class ChunksCore:
         begun.parts.append(message.data if begun.is_kept else b"")
         begun.places.append(message.position)
         begun.bytes = size
-        self._bytes += len(begun.parts[-1])
+        self.kept_bytes += len(begun.parts[-1])
         if len(begun.parts) == begun.chunks:
             self._forget(name)
             if not begun.is_kept:
@@ -127,17 +173,19 @@ class ChunksCore:
         return strays
 
     def _make_room(self) -> None:
-        while self._bytes > self._max_bytes:
-            self._let_go(next(iter(self._kept)))
+        while self.kept_bytes > self._max_bytes:
+            self.let_go_oldest()
         while self._letters > self._max_bytes or self._chunks > MOST_CHUNKS or len(self._begun) > MOST_MESSAGES:
             self._drop(next(iter(self._begun)))
 
-    def _let_go(self, name: _Name) -> None:
-        """Keep no bytes of the message."""
+    def let_go_oldest(self) -> int:
+        """Keep no bytes of the oldest message of which there are any here. Returns how many they were."""
+        name = next(iter(self._kept))
         begun = self._begun[name]
         del self._kept[name]
-        self._bytes -= begun.bytes
+        self.kept_bytes -= begun.bytes
         begun.is_kept, begun.parts = False, [b""] * len(begun.parts)
+        return begun.bytes
 
     def _drop(self, name: _Name) -> None:
         self._dropped.append(tuple(self._begun[name].positions))
@@ -145,7 +193,7 @@ class ChunksCore:
 
     def _forget(self, name: _Name) -> None:
         if (begun := self._begun.pop(name, None)) is not None:
-            self._bytes -= begun.bytes if begun.is_kept else 0
+            self.kept_bytes -= begun.bytes if begun.is_kept else 0
             self._kept.pop(name, None)
             self._letters -= _letters(name)
             self._chunks -= len(begun.positions)

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeVar
 
 from tallystick.bookkeeper.ledger.read import Entry
-from tallystick.bookkeeper.stream.chunks import ChunksCore, Scattered
+from tallystick.bookkeeper.stream.chunks import ChunksCore, KeptChunks, Scattered
 from tallystick.bookkeeper.stream.entries import Damaged, LedgerGone
 from tallystick.bookkeeper.stream.plain_payloads import PlainPayload, PlainPayloads
 from tallystick.bookkeeper.stream.side_thread import SideThread, decompress_us, join_us
@@ -70,6 +70,7 @@ class Decompressor:
         self._thread = thread
         self._is_closed = False
         self.payloads = PlainPayloads()
+        self.chunks_kept = KeptChunks()
 
     async def payload(self, entry: OpenEntry, *, max_bytes: int) -> Buffer:
         """Returns ``plain_payload``. Raises as that does."""
@@ -135,7 +136,7 @@ class EntryDecoder:
         """
         self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
         self._read_again, self._is_raw, self._max_bytes = read_again, is_raw, max_bytes
-        self._chunks = ChunksCore(max_bytes)
+        self._chunks = ChunksCore(max_bytes, decompressor.chunks_kept)
         self._rest: _Rest | None = None
         self._given_up = given_up or _needs_none
 

@@ -12,7 +12,7 @@ from support.listed_streams import NAME, chunk_entries
 from support.small_cluster import SmallCluster
 from support.streams import RAW
 from tallystick.bookkeeper.stream import chunks, cursors, reader
-from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined, Scattered
+from tallystick.bookkeeper.stream.chunks import ChunksCore, Joined, KeptChunks, Scattered
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
@@ -28,8 +28,8 @@ LONG = b"%d" + b"x" * 79
 class Arriving:
     """Gives a core chunks of two bytes, one an entry."""
 
-    def __init__(self, max_bytes: int = 1000) -> None:
-        self.core, self.entry = ChunksCore(max_bytes), -1
+    def __init__(self, max_bytes: int = 1000, kept: KeptChunks | None = None) -> None:
+        self.core, self.entry = ChunksCore(max_bytes, kept), -1
 
     def __call__(
         self, uuid: str, index: int, data: bytes | None = None, count: int = 3, total: int = 6, producer: str = "p"
@@ -108,14 +108,14 @@ def test_chunks_that_do_not_belong_together(arriving: Arriving, wrong: dict[str,
 def test_of_what_is_begun_the_bytes_are_bounded_and_none_is_given_up() -> None:
     arriving = Arriving(max_bytes=6)
     arriving.all(("a", 0), ("b", 0), ("c", 0))
-    assert arriving.core._bytes == 6
+    assert arriving.core.kept_bytes == 6
     arriving("b", 1)
-    assert arriving.core._bytes == 6, "those of the oldest are gone"
+    assert arriving.core.kept_bytes == 6, "those of the oldest are gone"
     assert arriving("b", 2) == whole(b"b0b1b2", places(1, 3))
     assert arriving.all(("a", 1), ("a", 1), ("a", 2))[2] == Scattered(places(0, 5, 7), places(0, 5, 6))
     assert arriving.all(("c", 1), ("c", 2))[1] == whole(b"c0c1c2", places(2, 8))
     assert arriving.core.take_dropped() == [] and arriving.core.first is None
-    assert arriving.core._bytes == arriving.core._chunks == 0 and not arriving.core._kept
+    assert arriving.core.kept_bytes == arriving.core._chunks == 0 and not arriving.core._kept
 
 
 def test_what_is_sent_again_from_its_first_chunk_on_is_kept_again() -> None:
@@ -123,7 +123,32 @@ def test_what_is_sent_again_from_its_first_chunk_on_is_kept_again() -> None:
     arriving.all(("a", 0), ("b", 0), ("b", 1), ("c", 0))
     assert arriving.all(("b", 2), ("c", 1), ("a", 0), ("a", 1))[0] == whole(b"b0b1b2", places(1, 2))
     assert arriving("c", 2) == Scattered(places(3, 5, 8), places(3, 5))
-    assert arriving("a", 2) == whole(b"a0a1a2", places(0, 6, 7)) and arriving.core._bytes == 0
+    assert arriving("a", 2) == whole(b"a0a1a2", places(0, 6, 7)) and arriving.core.kept_bytes == 0
+
+
+def test_readings_of_a_client_keep_so_much_together() -> None:
+    """Each kept as much as a message may have, 128 MiB, however many there were."""
+    kept = KeptChunks(8)
+    first, second, third = (Arriving(kept=kept) for _ in range(3))
+    first.all(("a", 0), ("b", 0))
+    second.all(("a", 0), ("a", 1))
+    assert kept.bytes == first.core.kept_bytes + second.core.kept_bytes == 8
+    first("b", 1)
+    assert (first.core.kept_bytes, second.core.kept_bytes, kept.bytes) == (6, 0, 6), "the first got a chunk later"
+    third.all(("a", 0), ("a", 1))
+    assert (first.core.kept_bytes, kept.bytes) == (4, 8), "its oldest message"
+    assert second("a", 2) == Scattered(places(0, 1, 2), places(0, 1))
+    assert third("a", 2) == whole(b"a0a1a2", places(0, 1)) and kept.bytes == 4
+    assert first("b", 2) == whole(b"b0b1b2", places(1, 2)) and kept.bytes == 0
+    third("c", 0)
+    assert kept.bytes == 2
+    del third
+    assert kept.bytes == 0, "nobody reads it any more"
+
+
+def test_a_message_that_has_more_than_all_readings_may_keep_comes() -> None:
+    arriving = Arriving(kept=KeptChunks(3))
+    assert arriving.all(("a", 0), ("a", 1), ("a", 2))[2] == Scattered(places(0, 1, 2), places(0, 1))
 
 
 def test_what_is_begun_is_bounded_by_names() -> None:
@@ -200,6 +225,21 @@ async def test_a_cursor_gets_each_of_very_many_long_messages_that_interleave(lon
 async def test_a_reader_gets_each_of_very_many_long_messages_that_interleave(long_ones: BookKeeper) -> None:
     async with long_ones.read_stream(NAME) as stream:
         assert [message.data async for message in stream.read()] == [LONG % number for number in range(5)]
+
+
+async def test_many_readers_and_cursors_that_keep_nearly_nothing_together_get_all(long_ones: BookKeeper) -> None:
+    """They go on in turn, and one is left in the middle of a message."""
+    kept = long_ones.stream_context.readers.decompressor.chunks_kept = KeptChunks(100)
+    async with long_ones.read_stream(NAME) as stream, long_ones.cursor(NAME, "billing") as cursor:
+        left = stream.read(follow=True)
+        assert (await anext(left)).data == LONG % 0
+        reading = [stream.read() for _ in range(6)]
+        for number in range(5):
+            for each in reading:
+                assert (await anext(each)).data == LONG % number and kept.bytes <= 100
+        got = [message.data async for message in until_idle(cursor)]
+        assert got == [LONG % number for number in range(5)] and kept.bytes <= 100
+        await left.aclose()
 
 
 @pytest.mark.parametrize(("error", "is_told"), [(NoSuchEntry("lost"), True), (LedgerGone(), False)])
