@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 from typing import Protocol
 
@@ -27,8 +28,14 @@ REFRESH_S = 10.0
 SCRIPT_S = 10.0  # for one call
 SCRIPT_HOSTS = 100  # in one call (``networkTopologyScriptNumberArgs``)
 MOST_BYTES = 1024 * 1024  # of a file, a node, or what a script prints
+MOST_PATTERNS = 1000  # in a file: each bookie is compared with them
+
+_WILD = frozenset("*?[")  # what makes a pattern of a name
 
 Hosts = Mapping[BookieId, str]  # the registered host of each bookie
+_Names = dict[BookieId, tuple[int, str]]  # by name the line and the rack
+_Patterns = list[tuple[int, re.Pattern[str], str]]  # the lines, which ascend, and their racks
+_NOWHERE = (MOST_BYTES + 1, "")  # behind all lines
 
 
 class RackSource(Protocol):
@@ -47,8 +54,23 @@ class RackFile:
         self._path = path
 
     async def racks(self, hosts: Hosts) -> Mapping[BookieId, str]:
-        lines = _lines(await asyncio.to_thread(_read, self._path), self._path)
-        return _first_fit(lines, hosts)
+        return await asyncio.to_thread(_racks_in, self._path, hosts)  # of many bookies not in one turn of the loop
+
+
+def _racks_in(path: str, hosts: Hosts) -> dict[BookieId, str]:
+    names, patterns = _lines(_read(path), path)
+    racks = {}
+    for bookie in hosts:
+        number, rack = names.get(bookie, _NOWHERE)
+        for other_number, pattern, other_rack in patterns:
+            if other_number > number:
+                break
+            if pattern.match(bookie):
+                rack = other_rack
+                break
+        if rack:
+            racks[bookie] = rack
+    return racks
 
 
 def _read(path: str) -> bytes:
@@ -59,27 +81,26 @@ def _read(path: str) -> bytes:
         raise UsageError(f"the file of racks cannot be read: {error.strerror}", path=path) from error
 
 
-def _lines(data: bytes, path: str) -> list[tuple[str, str]]:
+def _lines(data: bytes, path: str) -> tuple[_Names, _Patterns]:
     if len(data) > MOST_BYTES:
         raise UsageError("the file of racks is too long", path=path, max_bytes=MOST_BYTES)
-    pairs = []
+    names: _Names = {}
+    patterns: _Patterns = []
     for number, line in enumerate(data.decode(errors="replace").splitlines(), start=1):
         text = line.partition("#")[0].strip()
-        pattern, equals, rack = (part.strip() for part in text.rpartition("="))
-        if text and not (equals and pattern and rack):
+        bookie, equals, rack = (part.strip() for part in text.rpartition("="))
+        if text and not (equals and bookie and rack):
             raise UsageError("a line of the file of racks is not bookie=rack", path=path, line=number)
-        if text:
-            pairs.append((pattern, rack))
-    return pairs
-
-
-def _first_fit(lines: Sequence[tuple[str, str]], hosts: Hosts) -> dict[BookieId, str]:
-    fits = {}
-    for bookie in hosts:
-        rack = next((rack for pattern, rack in lines if fnmatchcase(bookie, pattern)), None)
-        if rack is not None:
-            fits[bookie] = rack
-    return fits
+        if not _WILD.isdisjoint(bookie):
+            if len(patterns) == MOST_PATTERNS:
+                raise UsageError(
+                    "the file of racks has too many patterns: name bookies in full", path=path, line=number,
+                    most=MOST_PATTERNS,
+                )  # fmt: skip
+            patterns.append((number, re.compile(translate(bookie)), rack))
+        elif text:
+            names.setdefault(bookie, (number, rack))
+    return names, patterns
 
 
 class PulsarRacks:
@@ -118,7 +139,8 @@ class RackScript:
         self._by_host = dict[str, str]()
 
     async def racks(self, hosts: Hosts) -> Mapping[BookieId, str]:
-        self._by_host = {host: rack for host, rack in self._by_host.items() if host in set(hosts.values())}
+        wanted = frozenset(hosts.values())
+        self._by_host = {host: rack for host, rack in self._by_host.items() if host in wanted}
         unknown = [host for host in dict.fromkeys(hosts.values()) if host not in self._by_host]
         for start in range(0, len(unknown), SCRIPT_HOSTS):
             part = unknown[start : start + SCRIPT_HOSTS]

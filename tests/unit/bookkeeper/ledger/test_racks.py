@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +35,26 @@ async def test_a_file_has_bookies_and_patterns_and_the_first_that_fits_counts(tm
         "b2": "r2",
         "10.0.0.1:3181": "/east/r3",
     }
+
+
+@pytest.mark.real_time
+async def test_a_long_file_of_many_bookies_is_read_beside_the_loop(tmp_path: Path) -> None:
+    hosts = {f"b{number}": "h" for number in range(2000)}
+    file = tmp_path / "racks"
+    file.write_text("".join(f"{bookie}=r{bookie}\n" for bookie in [*hosts, *(f"x{number}*" for number in range(999))]))
+    longest, before = 0.0, (began := time.perf_counter())
+    reading = asyncio.create_task(RackFile(str(file)).racks(hosts))
+    while not reading.done():
+        await asyncio.sleep(0)
+        longest, before = max(longest, time.perf_counter() - before), time.perf_counter()
+    assert await reading == {bookie: f"r{bookie}" for bookie in hosts}
+    assert longest < (before - began) / 2, "others have their turns meanwhile"
+    file.write_text("b7=first\nb7=second\n" + "x*=r\n" * (racks.MOST_PATTERNS - 1) + "b*=last\n")
+    assert (await RackFile(str(file)).racks(hosts))["b7"] == "first"
+    with file.open("a") as lines:
+        lines.write("y?=r\n")
+    with pytest.raises(UsageError, match=r"too many patterns.*line=1003"):
+        await RackFile(str(file)).racks(hosts)
 
 
 @pytest.mark.real_time
