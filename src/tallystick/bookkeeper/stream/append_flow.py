@@ -102,8 +102,9 @@ class AppendFlow:
             raise copy.copy(self.full)
         if isinstance(entry, LateEntry):
             size = entry.size
-        elif (size := len(entry)) > self._max_entry_bytes:
-            raise self._too_long(size)
+        else:
+            size = len(entry)
+            self.check_size(size)
         if self._held_bytes >= self._max_bytes:
             raise StreamFull(stream=self.stream, bytes=self._held_bytes)
         future: asyncio.Future[Position] = self._loop.create_future()
@@ -130,6 +131,11 @@ class AppendFlow:
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
+
+    def check_size(self, size: int) -> None:
+        """Raises UsageError for an entry that is too long."""
+        if size > self._max_entry_bytes:
+            raise self._too_long(size)
 
     def _too_long(self, size: int) -> UsageError:
         return UsageError("an entry is too long", bytes=size, max_bytes=self._max_entry_bytes)

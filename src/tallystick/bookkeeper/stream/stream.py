@@ -149,6 +149,10 @@ class Stream:
             return dedup.hold(lambda: self._owner.flow.append(entry), size)
         return self._owner.flow.append(entry)
 
+    def check_size(self, size: int) -> None:
+        """Raises UsageError for an entry of so many bytes that no ledger takes."""
+        self._owner.flow.check_size(size)
+
     async def append_encoded(self, entry: bytes) -> asyncio.Future[Position]:
         """Append an entry whose messages somebody has encoded as the settings say, when there is room for it. Returns a
         future of its position. Raises and fails as ``append``."""

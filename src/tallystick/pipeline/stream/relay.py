@@ -25,6 +25,7 @@ from tallystick.bookkeeper.stream.settings import StreamSettings
 SETTING = "spark.tallystick.relayToken"  # Spark shows no value of a setting of such a name
 LONGEST_LINE = 64 * 1024
 LONGEST_FRAME = 64 * 1024 * 1024
+AT_ONCE = 8  # frames whose answers a task waits for
 
 _SIZE = struct.Struct(">I")
 SIZE_BYTES = _SIZE.size
@@ -55,18 +56,6 @@ def encode_frame(entries: Iterable[bytes]) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Returns how many bytes follow the first SIZE_BYTES of a frame."""
+    """Returns how many bytes follow the first SIZE_BYTES of a frame, or of an entry in it."""
     size: int = _SIZE.unpack(head)[0]
     return size
-
-
-def entries_in(body: bytes) -> list[bytes]:
-    """Raises ValueError where a size does not fit."""
-    entries, at = [], 0
-    while at < len(body):
-        start = at + SIZE_BYTES
-        at = start + frame_size(body[at:start].ljust(SIZE_BYTES, b"\xff"))
-        if at > len(body):
-            raise ValueError("an entry is longer than its frame")
-        entries.append(body[start:at])
-    return entries

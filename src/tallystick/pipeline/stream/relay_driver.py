@@ -20,24 +20,14 @@ import msgspec
 import uvloop
 
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
-from tallystick.bookkeeper.stream.splice.attempt import looked_at
 from tallystick.bookkeeper.stream.splice.commit_core import require_sink
 from tallystick.bookkeeper.stream.splice.record import applications, is_sink
 from tallystick.bookkeeper.stream.stream import Stream
-from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import NoSuchStream, StreamError, StreamOwned, TallyError, UsageError
 from tallystick.pipeline.codes import code_of
 from tallystick.pipeline.driver_port import DriverPort, listen
-from tallystick.pipeline.stream.relay import (
-    LONGEST_FRAME,
-    LONGEST_LINE,
-    SETTING,
-    SIZE_BYTES,
-    RelayRequest,
-    decode_request,
-    entries_in,
-    frame_size,
-)
+from tallystick.pipeline.stream.relay import LONGEST_LINE, SETTING, RelayRequest, decode_request
+from tallystick.pipeline.stream.relay_appends import Turns, append_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +39,6 @@ _CLOSE_S = 5.0
 
 Place = tuple[str, str]  # of the metadata, and the stream
 Connect = Callable[[str], Awaitable[BookKeeper]]
-Appends = list[asyncio.Future[Position]]  # of one frame
 
 
 @dataclass(eq=False)
@@ -73,6 +62,7 @@ class StreamOwners:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
+        self.turns = Turns()
         self._streams: dict[Place, _OwnedStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -185,7 +175,7 @@ class RelayPort:
                 request = self._admitted(line)
                 async with self._owners.use(request) as stream:
                     writer.write(b"\n")
-                    await _append_all(stream, reader, writer)
+                    await append_all(stream, reader, writer, self._owners.turns)
             except TallyError as error:
                 writer.write(f"[{code_of(type(error))}] {' '.join(str(error).split())}\n".encode())
                 async with self._brief(writer):
@@ -214,47 +204,6 @@ class RelayPort:
         if not self._port.admits(request.token):
             raise ConnectionError("a stranger")
         return request
-
-
-async def _append_all(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Raises what an append failed with, also while the task is silent."""
-    appends: asyncio.Queue[Appends] = asyncio.Queue()
-    parts = [asyncio.create_task(_append(stream, reader, appends)), asyncio.create_task(_answer(appends, writer))]
-    try:
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        for part in done:
-            part.result()
-    finally:
-        for part in parts:
-            part.cancel()
-        await asyncio.gather(*parts, return_exceptions=True)
-
-
-async def _append(stream: Stream, reader: asyncio.StreamReader, appends: asyncio.Queue[Appends]) -> None:
-    """The task waits for answers when it has sent a few frames: they are all that queues here."""
-    while size := frame_size(await _some(reader, SIZE_BYTES)):
-        if size > LONGEST_FRAME:
-            raise UsageError("a frame is too long", bytes=size, max_bytes=LONGEST_FRAME)
-        futures = []
-        for entry in entries_in(await reader.readexactly(size)):
-            future = await stream.append_encoded(entry)
-            future.add_done_callback(looked_at)
-            futures.append(future)
-        appends.put_nowait(futures)
-
-
-async def _some(reader: asyncio.StreamReader, size: int) -> bytes:
-    try:
-        return await reader.readexactly(size)
-    except asyncio.IncompleteReadError:
-        return bytes(size)  # the task has ended
-
-
-async def _answer(appends: asyncio.Queue[Appends], writer: asyncio.StreamWriter) -> None:
-    while True:
-        for future in await appends.get():
-            await asyncio.shield(future)  # it goes on, whatever becomes of the task
-        writer.write(b"\n")
 
 
 async def _discard(reader: asyncio.StreamReader) -> None:

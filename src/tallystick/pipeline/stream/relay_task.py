@@ -18,9 +18,8 @@ from tallystick.bookkeeper.wire.pulsar_messages import OutMessage, encode_entry
 from tallystick.errors import Unavailable, UsageError
 from tallystick.pipeline.codes import error_of
 from tallystick.pipeline.driver_port import DriverPort
-from tallystick.pipeline.stream.relay import LONGEST_FRAME, RelayRequest, encode_frame
+from tallystick.pipeline.stream.relay import AT_ONCE, LONGEST_FRAME, RelayRequest, encode_frame
 
-AT_ONCE = 8  # frames
 _CONNECT_S = 20.0
 _ANSWER_S = 300.0  # the driver's appends fail before that
 INSTEAD = (

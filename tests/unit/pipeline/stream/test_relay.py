@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -18,13 +19,15 @@ from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, ledgers, notes, payloads
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import StreamFenced, StreamOwned, Unavailable, UsageError
 from tallystick.pipeline.driver_port import DriverPort
-from tallystick.pipeline.stream import relay_driver, relay_task
-from tallystick.pipeline.stream.relay import RelayRequest, decode_request, encode_frame, entries_in
+from tallystick.pipeline.stream import relay_appends, relay_driver, relay_task
+from tallystick.pipeline.stream.relay import AT_ONCE, LONGEST_FRAME, RelayRequest, decode_request, encode_frame
 from tallystick.pipeline.stream.relay_driver import RelayPort, StreamOwners
-from tallystick.pipeline.stream.relay_task import AT_ONCE, EntryMaker, Relay
+from tallystick.pipeline.stream.relay_task import EntryMaker, Relay
 from tallystick.pipeline.stream.repeatable_sink import RepeatableFollowingWriter
 from tallystick.pipeline.stream.sink_options import SinkOptions
 
@@ -67,14 +70,6 @@ async def driver(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> Asyn
     yield made
     server.close()
     await made.owners.close()
-
-
-def test_frames_have_their_entries() -> None:
-    entries = [b"a", b"", bytes(70_000)]
-    assert entries_in(encode_frame(entries)[4:]) == entries and entries_in(b"") == []
-    for damaged in (b"\0\0\0\5abc", b"\0\0"):
-        with pytest.raises(ValueError, match="longer than its frame"):
-            entries_in(damaged)
 
 
 def test_entries_are_full_with_bytes_or_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +164,98 @@ async def test_an_entry_that_is_too_long_fails_its_task_alone(driver: Driver, cl
     await driver.owners.close()
     stored = await payloads(cluster)
     assert stored[0] == b"a" and stored[-1] == b"c"
+
+
+def begin(driver: Driver, sent: bytes = b"") -> socket.socket:
+    """Connect as a task does, and send more."""
+    connection = socket.create_connection((driver.port.host, driver.port.port))
+    connection.settimeout(20)
+    connection.sendall(request().encode() + sent)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (struct.pack(">II", 7, 4) + b"abc", b"other entries than a task sends"),
+        (struct.pack(">IB", 5, 0) + bytes(9), b"other entries than a task sends"),
+        (encode_frame([b""] * 1001), b"other entries than a task sends"),
+        (struct.pack(">II", 6 << 20, (6 << 20) - 4), b"an entry is too long"),
+        (struct.pack(">I", LONGEST_FRAME + 1), b"a frame is too long"),
+    ],
+)
+async def test_a_frame_that_no_task_sends_ends_its_connection_with_the_reason(
+    driver: Driver, frame: bytes, words: bytes
+) -> None:
+    connection = await asyncio.to_thread(begin, driver, frame)
+    with connection, connection.makefile("rb") as answers:
+        assert await asyncio.to_thread(answers.readline) == b"\n"
+        assert words in await asyncio.to_thread(answers.readline)
+    assert await driver.relay([b""] * 1000) == 1000
+
+
+async def test_tasks_that_stop_in_the_middle_of_long_messages_end_and_others_go_on(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_appends, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(relay_appends, "_LONG_S", 1.0)
+    half = encode_frame([bytes(5000)])[:-1]
+    stopped = [await asyncio.to_thread(begin, driver, half) for _ in range(2 * relay_appends._LONG_AT_ONCE)]
+    with contextlib.ExitStack() as stack:
+        for each in stopped:
+            stack.enter_context(each)
+        assert await asyncio.wait_for(driver.relay([b"short"]), 20) == 1
+        assert await asyncio.wait_for(driver.relay([bytes(1001)]), 20) == 1, "when the others have had their time"
+        with stopped[0].makefile("rb") as answers:
+            assert await asyncio.to_thread(answers.readline) == b"\n"
+            assert b"stopped in the middle of a message" in await asyncio.to_thread(answers.readline)
+
+
+async def test_a_task_that_reads_no_answers_is_read_from_no_more(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has sent and nobody has answered is in its own hands."""
+    read = 0
+    turns = driver.owners.turns
+
+    async def counted(reader: asyncio.StreamReader, size: int) -> bytes:
+        nonlocal read
+        read += 1
+        return await reader.readexactly(size)
+
+    async def blocked(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(turns, "read", counted)
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", blocked)
+    connection = await asyncio.to_thread(begin, driver, encode_frame([b"a"]) * 100)
+    with connection, connection.makefile("rb") as answers:
+        assert await asyncio.to_thread(answers.read, 2) == b"\n\n"
+        await asyncio.sleep(0.2)
+        assert AT_ONCE <= read <= AT_ONCE + 2
+
+
+async def test_very_many_short_entries_of_many_tasks_leave_the_loop_its_turns(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each turn one task appends, and not all that it has."""
+    loop, appended, most = asyncio.get_running_loop(), 0, 0
+    append = Stream.append_encoded
+
+    def turn() -> None:
+        nonlocal appended, most
+        most, appended = max(most, appended), 0
+        loop.call_soon(turn)
+
+    async def counted(stream: Stream, entry: bytes) -> asyncio.Future[Position]:
+        nonlocal appended
+        appended += 1
+        return await append(stream, entry)
+
+    monkeypatch.setattr(Stream, "append_encoded", counted)
+    loop.call_soon(turn)
+    assert await asyncio.gather(*(driver.relay([b"x"] * 1000) for _ in range(8))) == [1000] * 8
+    assert 0 < most <= relay_appends._IN_TURN
 
 
 async def test_writers_with_other_options_take_turns(driver: Driver, cluster: SmallCluster) -> None:
