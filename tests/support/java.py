@@ -173,6 +173,15 @@ def prepare(original: Original) -> Java:
     return java
 
 
+def prepare_library(original: Original) -> Java:
+    """As ``prepare``, without our programs: for those that run from their source."""
+    lib = _lib(original)
+    lib.parent.mkdir(parents=True, exist_ok=True)
+    if not lib.exists():
+        _build(lib, lambda folder: _resolve(original, folder))
+    return Java(original, lib, lib)
+
+
 def is_cached(original: Original) -> bool:
     """Whether ``prepare`` has nothing to download."""
     return _lib(original).exists()

@@ -178,6 +178,7 @@ _SERVERS = {
     **_kinds(
         WARNING,
         {
+            "access file refused": "A broker's file of users was changed and cannot be read: they stay as they were.",
             "connection refused": "More than the bound: one of the host with most is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it, without authentication.",
@@ -186,6 +187,7 @@ _SERVERS = {
             "not reached": "A server could not be connected to; it is tried again.",
             "peer broke the protocol": "The other side sent what the protocol does not allow.",
             "settings change nothing here": "Keys of the settings that this server does not know, or need not.",
+            "request not signed": "`allowAnonymous` let it pass all the same. Told once a host.",
             "request refused": "A request was answered with an error. Told once a kind and peer.",
         },
     ),
@@ -211,6 +213,7 @@ _BROKER = {
             "group changed": "A group of consumers was made or changed.",
             "groups changed": "More than 100 groups of one list were made or changed.",
             "group deleted": "A group of consumers was deleted.",
+            "access changed": "An operator changed users or policies of a broker, or its file of them was read again.",
             "sink forgotten": "An operator had how far an application came in a topic forgotten.",
             "idle groups forgotten": "Groups that made themselves, without members and offsets, made room for others.",
             "offsets reset": "An administrator set offsets of a group.",

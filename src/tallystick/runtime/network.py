@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
+
+from tallystick.errors import UsageError
 
 # A peer whose machine or path is gone is noticed after some two minutes, also where nobody sends anything.
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 10, 6
@@ -53,6 +56,26 @@ class Network(Protocol):
     def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> Reservation:
         """A port, 0 for a free one, and the ports at ``offsets`` from it; see ``ReservedPort``. Raises UsageError."""
         ...
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this machine alone reaches the address. A name is, if it is ``localhost``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def refuse_strangers(texts: Mapping[str, str], *, asks: bool, remedy: str) -> None:
+    """Raises UsageError where ``bindAddress`` lets others reach a server that asks nobody who he is, unless
+    ``allowAnonymous`` is written out. ``asks``: whether it does; ``remedy``: how it would."""
+    host = texts.get("bindAddress", "")
+    if host and not asks and not is_loopback(host) and texts.get("allowAnonymous", "").lower() != "true":
+        raise UsageError(
+            f"bindAddress lets others in, and nobody is asked who he is: {remedy}write allowAnonymous=true "
+            "if whoever reaches the port may do everything",
+            bindAddress=host,
+        )
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:

@@ -114,8 +114,8 @@ class Schema(Generic[Settings]):
     """All keys of one server. ``table`` is the name of its table in a TOML file.
 
     ``parts`` are by the field of the whole that holds their settings. ``security`` matches the keys of what the server
-    ``lacks`` (authentication, TLS): any value but ``false`` is refused. ``check`` refuses what it finds wrong in the
-    keys ``checked``, which set no field.
+    ``lacks`` (authentication, TLS): of those that are not among its own, any value but ``false`` is refused.
+    ``check`` refuses what it finds wrong in the keys ``checked``, which set no field.
     """
 
     table: str
@@ -165,7 +165,8 @@ class Schema(Generic[Settings]):
             if name in texts and keyfile.flag(name, texts[name]) is not fixed.value:
                 raise UsageError(f"{name}={plain(not fixed.value)} is not supported: {fixed.why}")
         for name, value in texts.items():
-            if self.security.fullmatch(name) and value.lower() != "false":
+            is_known = name in self.keys or name in self.checked
+            if self.security.fullmatch(name) and not is_known and value.lower() != "false":
                 raise UsageError(f"{name} is not supported: {self.lacks}")
         if self.check is not None:
             self.check(texts)

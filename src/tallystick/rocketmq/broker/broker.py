@@ -18,6 +18,7 @@ from functools import partial
 from msgspec import structs
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.access.access import BrokerAccess
 from tallystick.rocketmq.broker.admin import admin_processors
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import ClientsCore
@@ -174,7 +175,7 @@ class Broker:
     def _open_sync(self, store: MessageStore) -> None:
         """Make what asks other brokers, and what changes between master and slave."""
         settings, outside = self.settings, self._outside
-        self._client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
+        self._client = RemotingClient(outside, settings.remoting, None, self._connection_lost, self._access.credentials)
         self._stack.push_async_callback(self._client.close)
         self.sync = MetadataSync(
             self._client,
@@ -184,6 +185,7 @@ class Broker:
             follow_status=self.log.follow_status,
             queues=store.replicated,
             worker=self._worker,
+            access=self._access.table,
         )
         self._stack.push_async_callback(self.sync.close)
         self._roles = RoleTaking(
@@ -218,10 +220,13 @@ class Broker:
         clock, events, workers = outside.clock, outside.events, outside.workers
         self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
         self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"))
-        for saver in (self._saver, self._lock_saver):
+        self._access = BrokerAccess(files, settings=settings, standing=self.standing, outside=outside)
+        for saver in (self._saver, self._lock_saver, self._access.saver):
             self._stack.push_async_callback(saver.close)
             saver.start()
             watch(saver.tasks, self._fail)
+        self._access.start(self._fail)
+        self._stack.push_async_callback(self._access.close)
 
     async def take_role(self, role: Role, broker_id: int) -> None:
         """Become a master, or a slave: at the start, and when the broker was the other one. A running master becomes
@@ -259,11 +264,9 @@ class Broker:
             locks=self._lock_file.locks,
             ha_status=self._ha_status,
             saves=self._saver,
-            tables_by_name={
-                OFFSETS: OffsetPages(tables.offsets),
-                QUEUE_ENDS: QueuePages(store),
-                SINKS: SinkPages(store),
-            },
+            tables_by_name=self._access.paged(
+                {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store), SINKS: SinkPages(store)}
+            ),
             counts=self.counts,
             when_announced=self._when_announced,
             deletions=self._deletions,
@@ -324,6 +327,7 @@ class Broker:
             processors=admin_processors(parts),
             catch_up=self.log.catch_up,
             saves=parts.saves,
+            access=self._access,
             clock=parts.clock,
             events=parts.events,
         )

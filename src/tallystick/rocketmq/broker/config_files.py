@@ -5,6 +5,7 @@
     topics.json            written at each change            consumerOffset.json   every 5 s while it changes
     subscriptionGroup.json written at each change            delayOffset.json      a slave's copy, as the master sent it
     tallyLocks.json        ours alone: see ``locks``        tallyResets.json      ours alone: see ``resets``
+    tallyAccess.json       ours alone: see ``access``
 
 The original indents them; ours have a line for each entry, which is written in a thirtieth of the time.
 
@@ -28,6 +29,7 @@ CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
 RESETS = "tallyResets.json"
 LOCKS = "tallyLocks.json"
+ACCESS_FILE = "tallyAccess.json"
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.access import settings as access
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha import settings as ha
@@ -16,6 +17,7 @@ from tallystick.rocketmq.remoting import settings as remoting
 from tallystick.rocketmq.remoting.client import addresses_in
 from tallystick.rocketmq.store import settings as store
 from tallystick.runtime import keyfile
+from tallystick.runtime.network import refuse_strangers
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter
 
 
@@ -35,6 +37,13 @@ def _name_servers(key: str, value: str) -> tuple[str, ...]:
 
 def _folder(key: str, value: str) -> str:
     return value.rstrip("/") or "/"
+
+
+def _check(texts: Mapping[str, str]) -> None:
+    asks = keyfile.flag("authenticationEnabled", texts.get("authenticationEnabled", "false"))
+    refuse_strangers(texts, asks=asks, remedy="set authenticationEnabled=true, or ")
+    access.check_providers(texts)
+    _check_store(texts)
 
 
 def _check_store(texts: Mapping[str, str]) -> None:
@@ -92,10 +101,10 @@ SCHEMA = Schema(
     "broker",
     KEYS,
     re.compile(r"tls.*|acl.*|auth.*|.*[aA]uth(entication|orization).*"),
-    "this broker has neither access control nor TLS",
-    parts={"store": store.KEYS, "ha": ha.KEYS, "remoting": remoting.KEYS},
+    "it is none of the access control that this broker has",
+    parts={"access": access.KEYS, "store": store.KEYS, "ha": ha.KEYS, "remoting": remoting.KEYS},
     needed=("storePathRootDir", "brokerName"),
     fixed=FIXED,
-    checked=("storePathCommitLog", "storeType"),
-    check=_check_store,
+    checked=("storePathCommitLog", "storeType", *access.CHECKED),
+    check=_check,
 )

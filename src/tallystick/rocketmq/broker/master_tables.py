@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
+from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout, UsageError
+from tallystick.rocketmq.broker.access.gate import ACCESS
+from tallystick.rocketmq.broker.access.pages import read_page
+from tallystick.rocketmq.broker.access.table import MAX_USERS, User, read_users
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPagePart
 from tallystick.rocketmq.broker.offsets import OffsetCommit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
@@ -171,6 +174,23 @@ class MasterTables:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         return rows
+
+    async def users(self) -> dict[str, User] | None:
+        """Returns all users; None of a master that asks nobody for a key, or is an original: it has no such table."""
+        users: dict[str, User] = {}
+        try:
+            async for is_first, body in self.pages(ACCESS):
+                users = {} if is_first else users
+                try:
+                    users.update(read_users(read_page(body)))
+                except (msgspec.DecodeError, UsageError) as error:
+                    raise RemoteProtocolError(f"the master's table of users is none: {error}") from error
+                check_count(len(users), MAX_USERS, "users: one may have")
+        except BrokerError as error:
+            if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return None
+        return users
 
     async def log_end(self) -> int:
         """Returns the offset at which the master's log ends."""

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from tallystick.errors import TallyError, Unavailable
+from tallystick.rocketmq.broker.access.table import AccessTable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
 from tallystick.rocketmq.broker.offsets import OffsetCommit, Offsets
@@ -86,7 +87,7 @@ class SyncStatus:
 class MetadataSync:
     """Runs while the broker is a slave, which ``take_role`` tells. ``master`` may be set at any time; None if none is
     known. ``follow_status`` returns how the master's log is followed. ``worker`` runs what ``queues`` does with the
-    disk."""
+    disk. ``access``: the users here, if requests must be signed."""
 
     def __init__(
         self,
@@ -98,11 +99,12 @@ class MetadataSync:
         follow_status: Callable[[], FollowStatus],
         queues: MasterQueues | None = None,
         worker: Worker | None = None,
+        access: AccessTable | None = None,
         first_s: float = FIRST_S,
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._follow_status, self._queues, self._worker = follow_status, queues, worker
+        self._follow_status, self._queues, self._worker, self._access = follow_status, queues, worker, access
         self._first_s, self._period_s = first_s, period_s
         self._master: str | None = None
         self._sooner = asyncio.Event()  # the next round may be due earlier than it was
@@ -196,6 +198,7 @@ class MetadataSync:
             ("delay offsets", table_round.delays),
             ("groups", table_round.groups),
             ("sinks", self._sinks(table_round)),
+            ("users", self._users(table_round)),
         )
         failures: dict[str, str] = {}
         for part, copy in parts:
@@ -220,6 +223,13 @@ class MetadataSync:
         async def copy(tables: BrokerTables) -> None:
             if self._queues is not None and self._worker is not None:
                 await table_round.sinks(self._queues, self._worker)
+
+        return copy
+
+    def _users(self, table_round: _Round) -> Callable[[BrokerTables], Awaitable[None]]:
+        async def copy(tables: BrokerTables) -> None:
+            if self._access is not None:
+                await table_round.users(self._access)
 
         return copy
 
@@ -333,6 +343,12 @@ class _Round:
         rows = await self._master.sinks(queues.most_sinks)
         await self._check()
         await worker.run(partial(queues.learn_sinks, rows))
+
+    async def users(self, access: AccessTable) -> None:
+        users = await self._master.users()
+        await self._check()
+        if users is not None:
+            access.replace(users)
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

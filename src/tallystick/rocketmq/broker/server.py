@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from tallystick.rocketmq.broker.access.access import BrokerAccess
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.pull import PULLS, Pulls
 from tallystick.rocketmq.broker.saves import SavedReply, Saves
@@ -41,16 +42,18 @@ class Requests:
         processors: Iterable[Mapping[int, Handler]],
         catch_up: Callable[[], None],
         saves: Saves,
+        access: BrokerAccess,
         clock: Clock,
         events: Events,
     ) -> None:
         """``processors`` have the handlers of all else. ``catch_up()`` makes what is stored visible to readers."""
         self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
-        dispatch = Dispatch(events, self._responded)
+        dispatch = Dispatch(events, self._responded, access.gate)
         for handlers in (sends.handlers, pulls.handlers):  # they wait for what they have to themselves
             dispatch.add(handlers)
         for handlers in (clients.handlers, *processors):
             dispatch.add(handlers, partial(SavedReply, saves))
+        dispatch.add(access.requests.handlers, partial(SavedReply, access.saver))
         self._backlog = Backlog(clock, dispatch.serve, catch_up)
         self._sending = Backlog(clock, dispatch.serve, end=sends.put)
 

@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field, replace
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.groups import MAX_GROUPS
 from tallystick.rocketmq.broker.offsets import MAX_OFFSETS
 from tallystick.rocketmq.broker.role import Role, check_role
@@ -55,6 +56,7 @@ class BrokerSettings:
     http_enabled: bool = False  # /metrics and /health (metricsExporterType=PROM)
     http_host: str = "127.0.0.1"  # (metricsPromExporterHost)
     http_port: int = 5557  # (metricsPromExporterPort)
+    access: AccessSettings = field(default_factory=AccessSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     ha: HaSettings = field(default_factory=HaSettings)
     remoting: RemotingSettings = field(default_factory=RemotingSettings)

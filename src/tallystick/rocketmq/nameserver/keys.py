@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.runtime import keyfile
+from tallystick.runtime.network import refuse_strangers
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter, milliseconds
 
 
@@ -19,6 +21,10 @@ def _absolute(key: str, value: str) -> str:
     if not os.path.isabs(value):
         raise UsageError(f"{key} is an absolute path", value=value)
     return value
+
+
+def _check(texts: Mapping[str, str]) -> None:
+    refuse_strangers(texts, asks=False, remedy="")
 
 
 KEYS = Part(
@@ -45,4 +51,12 @@ FIXED = {
     "enableControllerInNamesrv": Fixed(False, "who is a master the brokers' settings say, there is no controller"),
     "clusterTest": Fixed(False, "routes that it does not know are nowhere else"),
 }
-SCHEMA = Schema("nameserver", KEYS, re.compile(r"tls.*"), "this name server has no TLS", fixed=FIXED)
+SCHEMA = Schema(
+    "nameserver",
+    KEYS,
+    re.compile(r"tls.*"),
+    "this name server has no TLS",
+    fixed=FIXED,
+    checked=("allowAnonymous",),
+    check=_check,
+)

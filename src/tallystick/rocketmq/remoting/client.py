@@ -24,6 +24,7 @@ from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.signature import Credentials, sign
 from tallystick.rocketmq.wire.values import Flag
 from tallystick.runtime.arena import Arena
 from tallystick.runtime.outside import Outside
@@ -59,7 +60,10 @@ class RemotingClient:
         settings: RemotingSettings,
         on_request: Callable[[Link, Command], None] | None = None,
         on_lost: Callable[[str], None] | None = None,
+        credentials: Callable[[], Credentials | None] = lambda: None,
     ) -> None:
+        """``credentials`` returns who signs the next request."""
+        self._credentials = credentials
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._settings = settings
         self._on_request, self._on_lost = on_request, on_lost
@@ -105,6 +109,7 @@ class RemotingClient:
 
     def ask_nowait(self, address: str, command: Command, within_s: float, done: OnResult) -> None:
         """Send a request. ``done`` is called once, on the loop, never inside this call."""
+        self._sign(command)
         peer = self._peer(address)
         self._opaque = opaque = (self._opaque + 1) & MAX_OPAQUE
         command.opaque = opaque
@@ -117,8 +122,14 @@ class RemotingClient:
 
     def tell(self, address: str, command: Command) -> None:
         """Send a request that has no response; whether it arrives is never known."""
+        self._sign(command)
         self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
         self._peer(address).link.send(command)
+
+    def _sign(self, command: Command) -> None:
+        credentials = self._credentials()
+        if credentials is not None:
+            sign(command, credentials)
 
     async def close(self) -> None:
         """End all connections; requests without a response fail as lost."""

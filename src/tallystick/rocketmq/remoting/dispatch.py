@@ -63,14 +63,22 @@ class Reply:
 # It may raise: the response then has what a TallyError says.
 Handler = Callable[[Link, Command, Reply], Command | None]
 MakeReply = Callable[[Link, Command, Events], Reply]
+Gate = Callable[[Link, Command], None]  # raises BrokerError for a request that its peer may not send
+
+
+def open_gate(link: Link, command: Command) -> None:
+    """Let every request pass."""
 
 
 class Dispatch:
     """``add`` the handlers of processors, then ``serve`` requests."""
 
-    def __init__(self, events: Events, on_response: Callable[[Link, Command, Command], None]) -> None:
-        """``on_response`` gets each request with a response that a handler returned, before that is sent."""
-        self._events, self._on_response = events, on_response
+    def __init__(
+        self, events: Events, on_response: Callable[[Link, Command, Command], None], gate: Gate = open_gate
+    ) -> None:
+        """``on_response`` gets each request with a response that a handler returned, before that is sent. ``gate`` is
+        asked before a handler is called, or anything is said of the request's code."""
+        self._events, self._on_response, self._gate = events, on_response, gate
         self._table: dict[int, tuple[Handler, MakeReply]] = {}
 
     def add(self, handlers: Mapping[int, Handler], reply: MakeReply = Reply) -> None:
@@ -86,6 +94,7 @@ class Dispatch:
         reply = make_reply(link, command, self._events)
         try:
             try:
+                self._gate(link, command)
                 response = handler(link, command, reply)
             finally:
                 reply.handled()

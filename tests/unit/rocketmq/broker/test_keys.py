@@ -108,7 +108,7 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("listenPort", "70000"), ("brokerId", "1"), ("slaveReadEnable", "yes"), ("deleteWhen", "04;05"),
         ("brokerName", "../b0"), ("storePathRootDir", "relative"), ("storePathCommitLog", "/a,/b"),
         ("storeType", "defaultRocksDB"), ("aclEnable", "true"), ("tlsEnable", "true"),
-        ("authenticationEnabled", "true"),
+        ("authenticationWhitelist", "10"),
         ("brokerIP1", "host.example"), ("defaultTopicQueueNums", "0"), ("metricsExporterType", "OTLP_GRPC"),
         ("haTransferBatchSize", "99999999"), ("namesrvAddr", "foo"), ("namesrvAddr", "h:9876;h"),
         ("mappedFileSizeCommitLog", "100"), ("mappedFileSizeConsumeQueue", "19"), ("diskMaxUsedSpaceRatio", "5"),
@@ -127,11 +127,11 @@ def test_nobody_is_told_that_a_broker_is_at_every_interface(every: str) -> None:
     """It is the address of whoever is told: clients and slaves on other machines connected to themselves."""
     for given in ({}, {"brokerIP1": every}, {"brokerIP2": "10.0.0.1"}):
         with pytest.raises(UsageError, match="brokerIP1 must be set") as raised:
-            SCHEMA.read({**NEEDED, "bindAddress": every, **given})
+            SCHEMA.read({**NEEDED, "bindAddress": every, "allowAnonymous": "true", **given})
         assert every in str(raised.value)
     with pytest.raises(UsageError, match="brokerIP2 must be set"):
         SCHEMA.read({**NEEDED, "brokerIP2": every})
-    told = SCHEMA.read({**NEEDED, "bindAddress": every, "brokerIP1": "10.0.0.1"}).settings
+    told = SCHEMA.read({**NEEDED, "bindAddress": every, "brokerIP1": "10.0.0.1", "allowAnonymous": "true"}).settings
     assert (told.host, told.client_host, told.slave_host) == (every, "10.0.0.1", "10.0.0.1")
 
 
@@ -168,3 +168,14 @@ def test_a_slave_needs_an_id_and_a_master_has_none() -> None:
 def test_the_port_for_slaves_is_not_one_of_those_for_clients(port: str) -> None:
     with pytest.raises(UsageError, match="haListenPort is a port of its own: 10911 and 10909"):
         SCHEMA.read({"brokerName": "b", "storePathRootDir": "/store", "listenPort": "10911", "haListenPort": port})
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "broker.example"])
+def test_n1_beyond_this_machine_a_broker_asks_for_keys_or_says_that_it_does_not(host: str) -> None:
+    given = {**NEEDED, "bindAddress": host, "brokerIP1": "10.0.0.1"}
+    with pytest.raises(UsageError, match="allowAnonymous=true"):
+        SCHEMA.read(given)
+    assert SCHEMA.read({**given, "allowAnonymous": "true"}).settings.access.anonymous
+    assert SCHEMA.read({**given, "authenticationEnabled": "true"}).settings.access.authenticates
+    for near in ("127.0.0.1", "127.8.0.1", "::1"):
+        SCHEMA.read({**NEEDED, "bindAddress": near, "brokerIP1": "127.0.0.1"})

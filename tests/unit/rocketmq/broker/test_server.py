@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.remoting.backlog import TURN_S
-from tallystick.rocketmq.remoting.dispatch import Reply
+from tallystick.rocketmq.remoting.dispatch import Reply, open_gate
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
@@ -98,6 +98,7 @@ async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path
         processors=(),
         catch_up=lambda: None,
         saves=none,
+        access=cast("Any", SimpleNamespace(requests=none, saver=none, gate=open_gate)),
         clock=sends.clock,
         events=Events(),
     )

@@ -85,3 +85,10 @@ def test_a_bad_value_is_refused_by_its_key(key: str, value: str) -> None:
         SCHEMA.read({key: value})
     with pytest.raises(UsageError, match=f"^{key} must"):
         KEYS.change(NameServerSettings(), {key: value})
+
+
+def test_n1_beyond_this_machine_a_name_server_says_that_it_asks_nobody_who_he_is() -> None:
+    for host in ("10.0.0.1", "0.0.0.0", "::"):
+        with pytest.raises(UsageError, match="allowAnonymous=true"):
+            SCHEMA.read({"bindAddress": host})
+        assert SCHEMA.read({"bindAddress": host, "allowAnonymous": "true"}).settings.bind_host == host

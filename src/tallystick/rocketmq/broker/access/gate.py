@@ -1,0 +1,72 @@
+"""Each request is checked here before it does anything: is it signed, and may its user send it?
+
+A refusal says the same whether there is no such user, his secret is another one, or he is disabled. Once is logged that
+a kind of request of a host was refused (``remoting/refusals.py``), whatever a peer sends.
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import BrokerError
+from tallystick.rocketmq.broker.access.needs import needs_of
+from tallystick.rocketmq.broker.access.settings import AccessSettings
+from tallystick.rocketmq.broker.access.table import AccessTable, User
+from tallystick.rocketmq.broker.responses import refusal
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.signature import ACCESS_KEY, SIGNATURE, signed_content
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.runtime.events import Events
+from tallystick.runtime.once import Once
+
+ACCESS = "access"  # the table of users, as slaves name it
+_OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+
+
+class AccessGate:
+    """Without ``authorizationEnabled`` whoever has a key may send everything but requests about users. With
+    ``allowAnonymous`` requests without a key pass, as long as a cluster is being changed over; each host that sends
+    some is told once."""
+
+    def __init__(self, table: AccessTable, cluster: str, settings: AccessSettings, events: Events) -> None:
+        self._table, self._cluster, self._events = table, cluster, events
+        self._authorizes, self._lets_unsigned_pass = settings.authorizes, settings.anonymous
+        self._reports = Once()
+
+    def __call__(self, link: Link, command: Command) -> None:
+        """Raises BrokerError, with NO_PERMISSION, for a request that is refused."""
+        if self._lets_unsigned_pass and ACCESS_KEY not in command.fields and not self._is_of_super_users(command):
+            if self._reports.is_new(link.host):
+                self._events.emit("request not signed", peer=link.peer, code=command.code)
+            return
+        user = self._user(command)
+        if user.is_super:
+            return
+        if self._is_of_super_users(command):
+            raise no_permission(f"User:{user.name} is no super user")
+        if not self._authorizes:
+            return
+        for need in needs_of(command, self._cluster):
+            if not self._table.allows(user, need, link.host):
+                what = f"{need.kind.value}:{need.name}"
+                raise no_permission(f"User:{user.name} has no permission to access {what} from {link.host}")
+
+    def _is_of_super_users(self, command: Command) -> bool:
+        """Whether super users alone may send the request, whatever policies say."""
+        if command.code == RequestCode.GET_TABLE_PAGE:
+            return command.fields.get("table") == ACCESS
+        return not self._authorizes and command.code in _OF_USERS
+
+    def _user(self, command: Command) -> User:
+        fields = command.fields
+        name, signature = fields.get(ACCESS_KEY), fields.get(SIGNATURE)
+        if not name or not signature:
+            raise no_permission("the request is not signed: this broker asks for an access key (AccessKey, Signature)")
+        user = self._table.authenticate(name, signed_content(command), signature)
+        if user is None:
+            raise no_permission("check signature failed: the access key or its secret is not right")
+        return user
+
+
+def no_permission(remark: str) -> BrokerError:
+    """Returns the refusal to raise."""
+    return refusal(ResponseCode.NO_PERMISSION, remark)

@@ -1,0 +1,236 @@
+"""Requests to a real broker that asks for keys, with the original's codes and bodies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from support.brokers import SMALL, Bench, benched, bodies, pull_command, send_command
+from support.secured import ACCESS, ROOT, Signing, secured
+from support.waiting import until
+from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.access import file
+from tallystick.rocketmq.broker.access.settings import AccessSettings
+from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.access import AclInfo, UserInfo
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.signature import SIGNATURE, Credentials, sign
+from tallystick.rocketmq.wire.values import RequestCode
+
+NO_PERMISSION = 16
+
+
+async def test_n3_nothing_is_done_for_a_request_without_a_right_signature(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        peer = root.peer
+        end = broker.parts.store.end
+        unsigned = await peer.ask(send_command())
+        assert unsigned.code == NO_PERMISSION and "T" not in broker.tables.topics.all
+        remarks = set()
+        for credentials in (Credentials("root", "wrong"), Credentials("nobody", "root-secret-9271")):
+            refused = await Signing(peer, credentials).ask(send_command())
+            assert refused.code == NO_PERMISSION
+            remarks.add(refused.remark)
+        assert len(remarks) == 1  # whether there is such a user is not told
+        changed = send_command(body=b"body")
+        sign(changed, ROOT)
+        changed.body = b"Body"
+        assert (await peer.ask(changed)).code == NO_PERMISSION
+        assert broker.parts.store.end == end and "T" not in broker.tables.topics.all
+        unknown = await peer.ask(request(29_999, {}))
+        assert unknown.code == NO_PERMISSION  # not even which codes there are
+        assert (await root.ask(send_command())).code == 0
+
+
+async def test_a_user_may_do_what_his_policies_allow_and_nothing_else(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        ann = Signing(root.peer, await root.make_user("ann", "ann-secret"))
+        assert (await ann.ask(send_command())).code == NO_PERMISSION
+        assert (await root.allow("ann", "Topic:T", "Pub", "Sub")).code == 0
+        assert (await root.allow("ann", "Group:G", "Sub")).code == 0
+        assert (await ann.ask(send_command(body=b"hers"))).code == 0
+        assert bodies(await ann.ask(pull_command())) == [b"hers"]
+        assert (await ann.ask(pull_command(code=RequestCode.LITE_PULL_MESSAGE, group="other"))).code == NO_PERMISSION
+        assert (await ann.ask(pull_command(topic="%RETRY%other"))).code == NO_PERMISSION
+        assert (await ann.ask(send_command("%RETRY%other"))).code == NO_PERMISSION
+        assert (await ann.ask(send_command("U"))).code == NO_PERMISSION
+        for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.UPDATE_BROKER_CONFIG, RequestCode.AUTH_LIST_USER):
+            assert (await ann.code(code, {})).code == NO_PERMISSION
+        beat = b'{"clientID":"c","consumerDataSet":[{"groupName":"other","subscriptionDataSet":[{"topic":"T"}]}]}'
+        assert (await ann.code(RequestCode.HEART_BEAT, {}, beat)).code == NO_PERMISSION
+        assert (await ann.code(RequestCode.HEART_BEAT, {}, beat.replace(b"other", b"G"))).code == 0
+        body = b'{"groupName":"made"}'
+        assert (await ann.code(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)).code == NO_PERMISSION
+        deleted = await root.code(RequestCode.AUTH_DELETE_ACL, {"subject": "User:ann", "resource": "Topic:T"})
+        assert deleted.code == 0
+        assert (await ann.ask(send_command())).code == NO_PERMISSION
+        assert "made" not in broker.tables.groups.all
+
+
+async def test_users_and_policies_are_listed_as_the_original_lists_them(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        _, root = await secured(bench)
+        await root.make_user("ann", "ann-secret")
+        assert (await root.allow("ann", "group:G*", "sub")).code == 0
+        user = dialect.read_as(bytes((await root.code(RequestCode.AUTH_GET_USER, {"username": "ann"})).body), UserInfo)
+        assert user == UserInfo("ann", "ann-secret", "Normal", "enable")
+        users = dialect.read_as(bytes((await root.code(RequestCode.AUTH_LIST_USER, {})).body), list[UserInfo])
+        assert [user.username for user in users] == ["root", "ann"]
+        acl = await root.code(RequestCode.AUTH_GET_ACL, {"subject": "User:ann"})
+        assert bytes(acl.body) == (
+            b'{"policies":[{"entries":[{"actions":["Sub"],"decision":"Allow","resource":"Group:G*"}],'
+            b'"policyType":"Custom"}],"subject":"User:ann"}'
+        )
+        for fields, count in (({"resourceFilter": "Group"}, 1), ({"resourceFilter": "Topic"}, 0),
+                              ({"subjectFilter": "root"}, 0), ({}, 1)):  # fmt: skip
+            listed = await root.code(RequestCode.AUTH_LIST_ACL, fields)
+            assert len(dialect.read_as(bytes(listed.body), list[AclInfo]) if listed.body else []) == count
+
+
+async def test_n10_secrets_are_shown_to_super_users_alone_and_to_no_log(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        ann = Signing(root.peer, await root.make_user("ann", "ann-secret"))
+        await root.allow("ann", "Cluster:c0", "Get", "Update")
+        shown = await ann.code(RequestCode.AUTH_GET_USER, {"username": "root"})
+        assert shown.code == 0 and b"secret" not in shown.body and b"root" in shown.body
+        page = await ann.code(RequestCode.GET_TABLE_PAGE, {"table": "access"})
+        assert page.code == NO_PERMISSION and not page.body
+        config = await root.code(RequestCode.GET_BROKER_CONFIG, {})
+        assert b"authenticationEnabled=true" in config.body and b"root-secret" not in config.body
+        body = dialect.write(UserInfo("root", "mine now"))
+        taken = await ann.code(RequestCode.AUTH_UPDATE_USER, {"username": "root"}, body)
+        assert taken.code == NO_PERMISSION
+        made = dialect.write(UserInfo("eve", "eve-secret", "Super"))
+        assert (await ann.code(RequestCode.AUTH_CREATE_USER, {"username": "eve"}, made)).code == NO_PERMISSION
+        assert "-secret" not in repr(broker.settings) + repr(broker.tables) + str(bench.told)
+        assert "-secret" not in repr(list(broker._access.file.table.users.values()))
+        file = tmp_path / "b0" / "config" / "tallyAccess.json"
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_user_who_is_disabled_changed_or_deleted_is_refused_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        ann = Signing(root.peer, await root.make_user("ann", "ann-secret", user_type="Super"))
+        assert (await ann.ask(send_command())).code == 0
+        for change in (UserInfo(user_status="disable"), UserInfo(password="another", user_status="enable")):
+            done = await root.code(RequestCode.AUTH_UPDATE_USER, {"username": "ann"}, dialect.write(change))
+            assert done.code == 0
+            assert (await ann.ask(send_command())).code == NO_PERMISSION
+        await broker.stop()
+        again = await bench.broker(bench.settings(access=ACCESS))
+        peer = await bench.peer(again)
+        assert (await Signing(peer, ann.credentials).ask(send_command())).code == NO_PERMISSION
+        assert (await Signing(peer, Credentials("ann", "another")).ask(send_command())).code == 0
+        assert (await Signing(peer).code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})).code == 0
+        assert (await Signing(peer, Credentials("ann", "another")).ask(send_command())).code == NO_PERMISSION
+
+
+async def test_a_file_that_was_changed_is_read_again_with_two_secrets_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "LOOK_S", 0.02)
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        await root.make_user("ann", "one", user_type="Super")
+        path = tmp_path / "b0" / "config" / "tallyAccess.json"
+        text = path.read_text()
+        path.write_text(text.replace('["one"]', '["two","one"]'))
+        peer = root.peer
+
+        async def signs(secret: str) -> bool:
+            return (await Signing(peer, Credentials("ann", secret)).ask(send_command())).code == 0
+
+        await until(lambda: signs("two"), seconds=10)
+        assert await signs("one")
+        path.write_text(text.replace('["one"]', '["two"'))  # no JSON: the users stay as they were, and it is told
+        await until(lambda: any(event.kind == "access file refused" for event in bench.told), seconds=10)
+        assert await signs("one") and await signs("two")
+        path.write_text(text.replace('["one"]', '["two"]'))
+        await until(lambda: asyncio.sleep(0, not broker._access.file.table.users["ann"].secrets[1:]), seconds=10)
+        assert await signs("two") and not await signs("one")
+
+
+async def test_n2_a_damaged_file_of_users_is_no_start_and_no_rights_without_names(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, _ = await secured(bench)
+        await broker.stop()
+        path = tmp_path / "b0" / "config" / "tallyAccess.json"
+        path.write_text(
+            '{"users":{"eve":{"username":"eve","passwords":["x"],"userType":"Root","userStatus":"enable"}}}'
+        )
+        with pytest.raises(Exception, match=r"userType is Super or Normal"):
+            await secured(bench)
+        with pytest.raises(UsageError, match="authorizationEnabled=true needs authenticationEnabled=true"):
+            AccessSettings(authorizes=True)
+
+
+async def test_without_authentication_nobody_is_told_of_users(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, _ = await secured(bench)
+        await broker.stop()
+        peer = await bench.peer(await bench.broker())
+        for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_CREATE_USER):
+            refused = await peer.code(code, {"username": "eve"}, b'{"password":"x"}')
+            assert refused.code == NO_PERMISSION and not refused.body
+        assert (await peer.code(RequestCode.GET_TABLE_PAGE, {"table": "access"})).code == 3
+
+
+async def test_a_slave_refuses_a_key_that_its_master_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with benched(tmp_path) as bench:
+        master, root = await secured(bench)
+        ann = await root.make_user("ann", "ann-secret", user_type="Super")
+        slave = await _slave(bench, "b1", master.settings.cluster)
+        assert master.ha_address is not None
+        slave.log.follow(":".join(map(str, master.ha_address)))
+        slave.sync.master = ":".join(map(str, master.fast_address))
+        peer = await bench.peer(slave)
+        assert (await Signing(peer, ann).code(RequestCode.GET_BROKER_CONFIG, {})).code in (0, NO_PERMISSION)
+
+        async def served() -> bool:
+            return (await Signing(peer, ann).code(RequestCode.GET_BROKER_CONFIG, {})).code == 0
+
+        await until(served, seconds=20)
+        refused = await Signing(peer).code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})
+        assert refused.code != 0
+        assert (await root.code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})).code == 0
+
+        async def is_refused() -> bool:
+            slave.sync.followed()
+            return not await served()
+
+        await until(is_refused, seconds=20)
+        assert not slave.sync.status.failures
+
+
+async def _slave(bench: Bench, folder: str, cluster: str):  # type: ignore[no-untyped-def]
+    settings = bench.settings(folder, broker_id=1, role=Role.SLAVE, access=ACCESS, store=SMALL, cluster=cluster)
+    return await bench.broker(settings)
+
+
+def test_the_secret_of_a_setting_is_not_in_its_refusal() -> None:
+    from tallystick.rocketmq.broker.keys import SCHEMA
+
+    needed = {"storePathRootDir": "/s", "brokerName": "b"}
+    with pytest.raises(UsageError) as refused:
+        SCHEMA.read({**needed, "initAuthenticationUser": '{"username":"a","pasword":"hidden-1"}'})
+    assert "hidden" not in str(refused.value)
+    given = SCHEMA.read(
+        {**needed, "authenticationEnabled": "true", "initAuthenticationUser": '{"username":"a","password":"hidden-1"}'}
+    ).settings
+    assert given.access.first_user == Credentials("a", "hidden-1")
+    assert "hidden" not in SCHEMA.text(given)
+
+
+def test_a_second_signature_does_not_change_the_first() -> None:
+    command = send_command()
+    sign(command, ROOT)
+    first = command.fields[SIGNATURE]
+    sign(command, ROOT)
+    assert command.fields[SIGNATURE] == first
