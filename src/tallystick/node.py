@@ -31,6 +31,7 @@ from tallystick.runtime.outside import Outside
 
 if TYPE_CHECKING:
     from tallystick.bookkeeper.bookie.config import BookieSettings
+    from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
 
@@ -59,12 +60,14 @@ Start = Callable[[Outside], Awaitable[Server]]
 # ``out`` (stdout), events to stderr.
 
 
-def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
+def bookie_main(
+    config: str | None, overrides: Mapping[str, str], out: TextIO | None = None, *, rejoin: bool = False
+) -> int:
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.bookkeeper.bookie.keys import SCHEMA
 
         configuration = SCHEMA.load(config, overrides)
-        return partial(_bookie, configuration.settings), configuration.ignored
+        return partial(_bookie, configuration.settings, rejoin=rejoin), configuration.ignored
 
     return _main("bookie", load, out)
 
@@ -89,12 +92,21 @@ def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
     return _main("broker", load, out)
 
 
-async def _bookie(settings: BookieSettings, outside: Outside) -> Server:
+async def _bookie(settings: BookieSettings, outside: Outside, *, rejoin: bool) -> Server:
     from tallystick.bookkeeper.bookie.bookie import start_bookie
 
-    bookie = await start_bookie(settings, outside if settings.keep_alive else without_keep_alive(outside))
+    if not settings.keep_alive:
+        outside = without_keep_alive(outside)
+    bookie = await start_bookie(settings, outside, fill=_fill, rejoin=rejoin)
     http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
     return Server(f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}", bookie.failure, bookie.stop)
+
+
+async def _fill(bookie: LimboBookie) -> None:
+    """Load the ledgers' client only where a bookie has ledgers in limbo."""
+    from tallystick.bookkeeper.repair.fill import fill
+
+    await fill(bookie)
 
 
 async def _broker(settings: BrokerSettings, outside: Outside) -> Server:

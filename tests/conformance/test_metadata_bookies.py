@@ -250,6 +250,25 @@ async def test_cookies_are_compared_and_set(cluster: Place) -> None:
         await one.write_cookie("bookie-1", b"fifth", 1)
 
 
+async def test_how_far_a_bookie_is_is_compared_and_set_and_lies_beside_the_ledgers(cluster: Place) -> None:
+    one, other = await cluster.connect(), await cluster.connect()
+    assert await one.read_progress("b:1") is None
+    await one.write_progress("b:1", b"1", None)
+    with pytest.raises(MetadataConflict):
+        await other.write_progress("b:1", b"2", None)
+    found = await other.read_progress("b:1")
+    assert found is not None and (found.value, found.version) == (b"1", 0)
+    await other.write_progress("b:1", b"2", 0)
+    with pytest.raises(MetadataConflict):
+        await one.write_progress("b:1", b"3", 0)
+    found = await one.read_progress("b:1")
+    assert found is not None and (found.value, found.version) == (b"2", 1)
+    assert [ledger async for ledger in one.ledgers()] == [] and await one.cookies() == []
+    assert "tallystick" not in (await one.store.children(one.root) or []), "an original lists all that is there"
+    with pytest.raises(UsageError):
+        await one.write_progress("../b", b"1", None)
+
+
 async def test_a_cookie_made_again_has_another_creation(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     assert await other.bookie_creation("bookie-1") is None

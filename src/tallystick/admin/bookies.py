@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.drains import DrainFile
-from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD
+from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, LIMBO
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
@@ -28,6 +28,10 @@ _SHOWN_LEDGERS = 5
 _AHEAD = (
     "it has ledgers that are newer than the metadata, and refuses all new ones of their ids: put newer metadata back, "
     "or give those ledgers up with `tally bookie collect --now` on every bookie"
+)
+_LIMBO = (
+    "its disk may lack entries: it fetches those of closed ledgers from the other replicas, and denies nothing until "
+    "then; ledgers that are open leave limbo when they are closed"
 )
 
 
@@ -50,6 +54,11 @@ class BookieStatus:
         """How many of its ledgers are newer than the metadata, which was restored from an older copy; 0 also when it
         is down."""
         return self.number(LEDGERS_AHEAD)
+
+    @property
+    def ledgers_in_limbo(self) -> int:
+        """Of how many ledgers it may lack entries, and denies nothing; 0 also when it is down."""
+        return self.number(LIMBO)
 
     @property
     def is_drained(self) -> bool:
@@ -101,6 +110,8 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
         problem = _AHEAD
+    elif problem is None and bookie.ledgers_in_limbo:
+        problem = _LIMBO
     stored_cookie = cookie.decode(cookie_node.value) if cookie_node else None
     return BookieDetails(bookie, stored_cookie, answers_ms, problem, space)
 

@@ -24,6 +24,9 @@ def run(
     machine: Annotated[
         str | None, Parameter(help="A name that it shares with other bookies of its machine; else its host is that.")
     ] = None,
+    rejoin: Annotated[
+        bool, Parameter(help="Its disk is empty, or an older copy: fetch what it lacks, and deny nothing until then.")
+    ] = False,
     config: Config = CONFIG,
 ) -> int:
     """Run a bookie until it is told to stop (SIGTERM, Ctrl-C).
@@ -33,7 +36,7 @@ def run(
     from tallystick.node import bookie_main
 
     where = {name: value for name, value in (("rack", rack), ("machine", machine)) if value is not None}
-    return bookie_main(config.config, {**config.overrides(), **where})
+    return bookie_main(config.config, {**config.overrides(), **where}, rejoin=rejoin)
 
 
 @app.command(name="list")
@@ -57,6 +60,8 @@ def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
         rows = [row | {"ledgers_ahead": one.ledgers_ahead} for row, one in zip(rows, bookie_statuses, strict=True)]
     if any(bookie.is_drained for bookie in bookie_statuses):
         rows = [row | {"drained": one.is_drained} for row, one in zip(rows, bookie_statuses, strict=True)]
+    if any(bookie.ledgers_in_limbo for bookie in bookie_statuses):
+        rows = [row | {"limbo": one.ledgers_in_limbo} for row, one in zip(rows, bookie_statuses, strict=True)]
     output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
@@ -98,6 +103,8 @@ def info(
         row["deletions_waiting"] = details.deletions_waiting
     if details.bookie.ledgers_ahead:
         row["ledgers_ahead"] = details.bookie.ledgers_ahead
+    if details.bookie.ledgers_in_limbo:
+        row["limbo"] = details.bookie.ledgers_in_limbo
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.space is not None:
         row["free_bytes"], row["total_bytes"] = details.space.free_bytes, details.space.total_bytes

@@ -244,6 +244,12 @@ class RemoteMetadata:
     async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         await self._call(lambda: self._inner.delete_cookie(bookie, version), changes=True)
 
+    async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
+        return await self._call(lambda: self._inner.read_progress(bookie))
+
+    async def write_progress(self, bookie: BookieId, progress: bytes, version: Version | None) -> None:
+        await self._call(lambda: self._inner.write_progress(bookie, progress, version), changes=True)
+
     async def skip_ids(self, ledgers: Collection[LedgerId]) -> None:
         await self._call(lambda: self._inner.skip_ids(ledgers))
 

@@ -123,6 +123,15 @@ async def test_one_that_has_ledgers_newer_than_the_metadata_has_a_problem(port: 
     assert details.problem is not None and "put newer metadata back" in details.problem
 
 
+async def test_one_that_has_ledgers_in_limbo_has_a_problem(port: int) -> None:
+    info = replace(BookieInfo.at("127.0.0.1", port), properties={"limbo": "3"})
+    driver = await cluster(writable={"b": info}, joined=["b"])
+    assert [bookie.ledgers_in_limbo for bookie in await bookies.list_bookies(driver)] == [3]
+    details = await bookies.bookie_details(driver, "b")
+    assert details.bookie.ledgers_in_limbo == 3 and details.answers_ms is not None
+    assert details.problem is not None and "its disk may lack entries" in details.problem
+
+
 def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         bookies.order_collection(str(tmp_path), now=True)

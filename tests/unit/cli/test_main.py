@@ -260,15 +260,16 @@ def test_a_cluster_in_memory_is_nothing_for_the_command_line(
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides: 3)
+    monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides, *, rejoin: 3 + rejoin)
     assert cli.main(["bookie", "run"]) == 3
+    assert cli.main(["bookie", "run", "--rejoin"]) == 4
 
 
 @pytest.mark.parametrize("server", ["bookie", "broker", "nameserver"])
 def test_settings_of_the_command_line_reach_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[object, ...]] = []
 
-    def run(*given: object) -> int:
+    def run(*given: object, rejoin: bool = False) -> int:
         seen.append(given)
         return 0
 

@@ -3,6 +3,8 @@
 ::
 
     folders locked ─► ports bound ─► cookie ─► journal replayed ─► alone at the address ─► listening ─► registered
+                                        │                       └─ ledgers in limbo ─┘     (``rejoin.py``)
+                                        └─ no older disk than the metadata knows           (``progress.py``)
 
 A start that gets no port has written no cookie, which would list a bookie that never was there. The lock proves that
 the last process on these folders is dead and the cookie that they are this bookie's: only then may it take over a
@@ -30,12 +32,15 @@ from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.holdings import Holdings
 from tallystick.bookkeeper.bookie.lac_service import LacService
+from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.listing import Listing
+from tallystick.bookkeeper.bookie.listing import LIMBO, Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.ports import BookiePorts
+from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -47,7 +52,7 @@ from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import DiskFull, InvalidCookie, StorageError
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
@@ -55,15 +60,24 @@ from tallystick.runtime.tasks import watch
 
 
 async def start_bookie(
-    settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None, connect: Connect = open_driver
+    settings: BookieSettings,
+    outside: Outside,
+    storage: StorageSettings | None = None,
+    connect: Connect = open_driver,
+    *,
+    fill: Fill | None = None,
+    rejoin: bool = False,
 ) -> Bookie:
     """Start a bookie: it is registered and serves; ``stop`` it. ``connect`` opens the metadata that the settings name.
 
+    ``rejoin``: its disk is empty, or older than what it acknowledged: all its ledgers are in limbo until ``fill`` has
+    fetched what lacks. Without one they stay so.
+
     Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
     """
-    bookie = Bookie(settings, outside, storage or StorageSettings(), connect)
+    bookie = Bookie(settings, outside, storage or StorageSettings(), connect, fill)
     try:
-        await bookie._start()
+        await bookie._start(rejoin=rejoin)
     except BaseException:
         await bookie.stop()
         raise
@@ -75,10 +89,15 @@ class Bookie:
     case."""
 
     def __init__(
-        self, settings: BookieSettings, outside: Outside, storage_settings: StorageSettings, connect: Connect
+        self,
+        settings: BookieSettings,
+        outside: Outside,
+        storage_settings: StorageSettings,
+        connect: Connect,
+        fill: Fill | None,
     ) -> None:
         self._settings, self._outside, self._storage_settings = settings, outside, storage_settings
-        self._connect = connect
+        self._connect, self._fill = connect, fill
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
@@ -114,33 +133,89 @@ class Bookie:
             self._clean = False
             self._outside.events.emit("bookie stopped", bookie=self.id, reason="asked to; nothing is left to replay")
 
-    async def _start(self) -> None:
+    async def _start(self, *, rejoin: bool) -> None:
         settings, outside = self._settings, self._outside
         self._lock_folders()
         self._stack.push_async_callback(self._ports.close)
         await self._ports.bind(lambda: self._server.session(), lambda: HealthPages(registry(self._view()), self._state))
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
-        if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
-            outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
-        await self._open_storage()
-        collection = self._open_collection(self.driver)
-        await collection.compare()
         patience_s = 2 * settings.session_timeout_s
+        place = self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir
+        rejoining = Rejoin(*place) if rejoin else None
+        if rejoining is not None:
+            await rejoining.prepare(patience_s)
+            is_bound = False  # to what the metadata knows of its disk
+        elif is_new := await check_cookies(*place):
+            outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
+            is_bound = not is_new
+        else:
+            is_bound = True
+        progress = await ProgressRecord.read(self.driver, outside.disk, self._folders, self.id, outside.events)
+        if is_bound:
+            progress.check()
+        self._stack.push_async_callback(self._say_the_end, progress)
+        await self._open_storage(progress if is_bound else None)
+        instance = stored_instance(outside.disk, settings.ledger_dir) if rejoining is None else rejoining.instance
+        collection = self._open_collection(self.driver, instance)
+        await collection.compare()
+        if rejoining is not None:
+            await self._enter_limbo(rejoining)
+        await progress.begin(self.storage.synced_commit)
         await wait_for_address(self.driver, self.id, self._ports.advertised, patience_s, self._report_others)
         await self._listen()
-        listing = await self._register(self.driver)
+        listing = await self._register(self.driver, replace=not rejoin)
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders, partial(self._look, listing)))
+        self._begin(progress.says(lambda: self.storage.synced_commit))
         self._begin(listing.ended())
+        if self._fill is not None and self.storage.limbo:
+            self._begin(self._fill(self._limbo_bookie()))
+
+    async def _say_the_end(self, progress: ProgressRecord) -> None:
+        """Say how far the disk is when nothing is written to it any more."""
+        if self._clean:
+            await progress.say(self.storage.synced_commit)
+
+    async def _enter_limbo(self, rejoining: Rejoin) -> None:
+        ledgers = await rejoining.list_ledgers()
+        await rejoining.enter_limbo(self.storage, ledgers)
+        await self.upkeep.checkpoint()
+        rejoining.finish()
+        reason = "the disk may lack what was acknowledged: these ledgers are in limbo until it is fetched"
+        fenced = sum(ledger.key is not None for ledger in ledgers)
+        self._outside.events.emit("bookie rejoins", bookie=self.id, ledgers=len(ledgers), fenced=fenced, reason=reason)
+
+    def _limbo_bookie(self) -> LimboBookie:
+        worker = self._outside.workers("tally-fill")
+        self._stack.callback(worker.close)
+        return LimboBookie(
+            self.id,
+            self.driver,
+            self._outside,
+            instance=stored_instance(self._outside.disk, self._settings.ledger_dir),
+            bytes_per_s=self._settings.fill_bytes_per_s,
+            storage=self.storage,
+            service=self._service,
+            committer=self.committer,
+            worker=worker,
+            counts=self.counts,
+            look_at=self.looks.look_at,
+            changed=self._show_limbo,
+        )
+
+    def _show_limbo(self) -> None:
+        if self._listing is not None:
+            self._listing.in_limbo(len(self.storage.limbo))
 
     def _lock_folders(self) -> None:
         for folder in self._folders:
             make_folder(self._outside.disk, folder_of(folder))
             self._stack.callback(self._outside.disk.lock(folder_of(folder)).release)
 
-    async def _open_storage(self) -> None:
+    async def _open_storage(self, progress: ProgressRecord | None) -> None:
+        """Open the storage; ``progress`` checks how far its journal is."""
         settings, outside = self._settings, self._outside
         self._worker, self._journal_worker = outside.workers("tally-upkeep"), outside.workers("tally-journal")
         self._stack.callback(self._worker.close)
@@ -149,6 +224,12 @@ class Bookie:
         ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
         opening = partial(Storage.open, outside.disk, journal, ledgers, self._storage_settings)
         self.storage = await self._worker.run(lambda: opening(clock=outside.clock, random=outside.random))
+        if progress is not None:
+            try:
+                progress.check(self.storage.synced_commit)
+            except InvalidCookie:
+                await self._worker.run(lambda: self.storage.close(clean=False))
+                raise
         self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (stats := self.storage.replay_stats).commits:
@@ -181,7 +262,7 @@ class Bookie:
         if self._listing is not None:
             self._listing.deletions_wait(waiting, ahead)
 
-    def _open_collection(self, driver: MetadataDriver) -> GarbageCollection:
+    def _open_collection(self, driver: MetadataDriver, instance: str) -> GarbageCollection:
         settings, outside = self._settings, self._outside
         rules = GarbageRules(
             min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
@@ -190,7 +271,7 @@ class Bookie:
             driver,
             bookie=self.id,
             rules=rules,
-            instance=stored_instance(outside.disk, settings.ledger_dir),
+            instance=instance,
             storage=self.storage,
             disk=outside.disk,
             folder=settings.ledger_dir,
@@ -253,7 +334,7 @@ class Bookie:
             tell=self._report_refused_fences,
         )
         looks, look_at = lambda: self.looks.active, self.looks.look_at
-        service = Service(
+        service = self._service = Service(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at
         )
         self._polls = service.polls
@@ -298,9 +379,11 @@ class Bookie:
     def _is_metadata_reached(self) -> bool:
         return self._listing is None or self._listing.reached
 
-    async def _register(self, driver: MetadataDriver) -> Listing:
+    async def _register(self, driver: MetadataDriver, *, replace: bool) -> Listing:
         info = self._ports.info
-        registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
+        if limbo := len(self.storage.limbo):
+            info = with_properties(info, {LIMBO: str(limbo)})
+        registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=replace)
         self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
         self._stack.push_async_callback(self._listing.leave)
         self._stack.push_async_callback(self._end_tasks)

@@ -132,7 +132,8 @@ class Checkpoints:
         ledgers, logs = self._ledgers, tuple(self._logs.logs)
         records, given_up = ledgers.records(), ledgers.given_up.copy()
         state = State(mark, generation, ledgers.next_log, logs, records, deleted, ledgers.anchor, number)
-        return replace(state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy())
+        limbo = ledgers.limbo.copy()
+        return replace(state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy(), limbo=limbo)
 
     def enter(self) -> Iterator[None]:
         """Put what ``write`` wrote into the index, a part in each step.

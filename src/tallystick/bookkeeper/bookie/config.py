@@ -43,6 +43,7 @@ class BookieSettings:
     max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
+    fill_bytes_per_s: float = 32.0 * MIB  # fetched from other replicas for ledgers in limbo
     http_enabled: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 8080
@@ -73,6 +74,7 @@ class BookieSettings:
             ("maxBatchReadSize", self.max_batch_read_bytes),
             ("maxFencesWithoutEntries", self.max_fences_without_entries),
             ("maxLedgersWithoutMetadata", self.max_ledgers_without_metadata),
+            ("limboFillBytesPerSecond", self.fill_bytes_per_s),
         ):
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)

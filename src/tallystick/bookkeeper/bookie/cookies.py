@@ -24,8 +24,9 @@ from tallystick.runtime.disk import Disk, read_file
 
 FOLDER = "tally"
 FILE = "VERSION"
+MARK = "VERSION.rejoining"  # the cookie, until all that it must be true of is on the disk (``rejoin.py``)
 
-_NOT_DATA = frozenset((FILE, FILE + ".new", "LOCK"))
+_NOT_DATA = frozenset((FILE, FILE + ".new", MARK, MARK + ".new", "LOCK"))
 _FOREIGN = "current"  # where an original bookie keeps its data
 
 
@@ -45,22 +46,13 @@ def folder_of(configured: str) -> str:
 
 def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequence[Folder]) -> bool:
     """Return True for new folders of a new bookie, False if everything agrees. Raises InvalidCookie for all else."""
-    for place, cookie in (
-        ("the metadata service", service_cookie),
-        *((folder.path, folder.cookie) for folder in folders),
-    ):
-        differences = cookie.differences(expected) if cookie is not None else []
-        if differences:
-            raise InvalidCookie(
-                f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)}): "
-                "start it with what its cookie says, or a new bookie with an id and empty folders of its own",
-                bookie=expected.host,
-            )
+    require_same(expected, service_cookie, folders)
     bare = [folder.path for folder in folders if folder.cookie is None]
     if service_cookie is not None:
         if bare:
             reason = (
-                "this bookie is known, but these folders have no cookie: they lost their data or are not its folders"
+                "this bookie is known, but these folders have no cookie: they lost their data or are not its folders. "
+                "After the loss of its disk start it with `tally bookie run --rejoin`"
             )
             raise InvalidCookie(reason, bookie=expected.host, folders=",".join(bare))
         return False
@@ -75,6 +67,26 @@ def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequenc
     return True
 
 
+def require_same(expected: Cookie, service_cookie: Cookie | None, folders: Sequence[Folder]) -> None:
+    """Raises InvalidCookie for a cookie that is there, and is not this bookie's."""
+    for place, cookie in (
+        ("the metadata service", service_cookie),
+        *((folder.path, folder.cookie) for folder in folders),
+    ):
+        differences = cookie.differences(expected) if cookie is not None else []
+        if differences:
+            raise InvalidCookie(
+                f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)}): "
+                "start it with what its cookie says, or a new bookie with an id and empty folders of its own",
+                bookie=expected.host,
+            )
+
+
+async def expected_cookie(driver: MetadataDriver, bookie: BookieId, journal_dir: str, ledger_dir: str) -> Cookie:
+    """Return the cookie that the bookie should have. Raises MetadataError."""
+    return Cookie(bookie, (folder_of(journal_dir),), (folder_of(ledger_dir),), (await driver.sync()).instance)
+
+
 async def check_cookies(
     driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str
 ) -> bool:
@@ -83,11 +95,10 @@ async def check_cookies(
     What the metadata has is read behind a ``sync``: a server that lags may have no cookie of a bookie that was just
     stamped, or the identity of a former cluster. Raises InvalidCookie, MetadataError.
     """
-    journal, ledgers = folder_of(journal_dir), folder_of(ledger_dir)
-    expected = Cookie(bookie, (journal,), (ledgers,), (await driver.sync()).instance)
+    expected = await expected_cookie(driver, bookie, journal_dir, ledger_dir)
     record = await driver.read_cookie(bookie)
     service_cookie = format.decode(record.value, where="the metadata service") if record is not None else None
-    folders = [_look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]
+    folders = [look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]
     if not must_stamp(expected, service_cookie, folders):
         return False
     data = format.encode(expected)
@@ -107,7 +118,8 @@ def stored_instance(disk: Disk, ledger_dir: str) -> str:
     return instance
 
 
-def _look(disk: Disk, configured: str) -> Folder:
+def look(disk: Disk, configured: str) -> Folder:
+    """Return what lies in the folder under a configured one. Raises StorageError, InvalidCookie."""
     path = folder_of(configured)
     file = os.path.join(path, FILE)
     cookie = format.decode(read_file(disk, file), where=file) if disk.exists(file) else None

@@ -33,11 +33,15 @@ class Holdings:
         self, storage: Storage, guard: DiskGuard, counts: Counts, lists: EntryLists, *, looks: Callable[[], bool]
     ) -> None:
         self._storage, self._guard, self._counts, self._lists, self._looks = storage, guard, counts, lists, looks
-        self._identities = storage.identities
+        self._identities, self._limbo = storage.identities, storage.limbo
 
-    def force(self) -> ServiceResponse:
-        """Say when all is on the disk that was acknowledged till now, of any ledger, be it deferred."""
+    def force(self, ledger: LedgerId) -> ServiceResponse:
+        """Say when all is on the disk that was acknowledged till now, of any ledger, be it deferred. Of one in limbo
+        that may be lost, before it was on the disk."""
         self._counts.forces += 1
+        if ledger in self._limbo:
+            self._counts.forces_failed += 1
+            return ServiceResponse(Code.UNKNOWN_LEDGER_STATE)
         return ServiceResponse(Code.OK, commit=self._storage.newest_commit)
 
     def space(self) -> Usage:
@@ -57,6 +61,8 @@ class Holdings:
             return self._counted(EntryListResponse(Code.BAD_REQUEST))
         if verdict is Verdict.AMISS or (is_unread and identities.is_in_doubt(ledger)):
             return self._counted(EntryListResponse(Code.IO_ERROR))
+        if ledger in self._limbo:
+            return self._counted(EntryListResponse(Code.UNKNOWN_LEDGER_STATE))
         identity = identities.identity(ledger)
         if identity is None or identity.deleted:
             return self._counted(EntryListResponse(self._storage.absent(ledger)))

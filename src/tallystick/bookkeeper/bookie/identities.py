@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
@@ -23,8 +23,9 @@ class LedgerIdentities:
     def __init__(self, ledgers: Ledgers, stage: Callable[[Buffer], None]) -> None:
         self._ledgers, self._stage = ledgers, stage
 
-    def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
-        """Return True if no ordinary add to any of these needs a look; it may be False though none does."""
+    def were_looked_at(self, ledgers: Collection[LedgerId]) -> bool:
+        """Return True if no ordinary add to any of these needs a look, nor is refused as the ledger is in limbo; it may
+        be False though that is so."""
         return self._ledgers.were_looked_at(ledgers)
 
     def needs_look(self, ledger: LedgerId, entry: EntryId, key: bytes) -> bool:

@@ -68,7 +68,7 @@ class LacService:
         self, storage: Storage, guard: DiskGuard, counts: Counts, polls: LongPolls, *, looks: Callable[[], bool]
     ) -> None:
         self._storage, self._guard, self._counts, self._polls, self._looks = storage, guard, counts, polls, looks
-        self._identities = storage.identities
+        self._identities, self._limbo = storage.identities, storage.limbo
 
     def write_lac(self, request: ExplicitLacRequest, verdict: Verdict | None = None) -> ServiceResponse | AfterLook:
         """Keep an explicit LAC, also of a fenced ledger; durable before the response."""
@@ -90,7 +90,7 @@ class LacService:
         code = self._storage.write_lac(ledger, request.master_key, request.body)
         if code == Code.OK:
             self._polls.moved(ledger)
-        return code
+        return self._limbo.code(ledger, code)
 
     def last_confirmed(self, ledger: LedgerId, verdict: Verdict | None = None) -> LastConfirmed | AfterLook:
         """Return the explicit LAC and the last entry. The code is NO_ENTRY where there is neither, be the ledger here
@@ -107,6 +107,8 @@ class LacService:
             return LastConfirmed(Code.BAD_REQUEST)
         if self._is_in_doubt(ledger, verdict):
             return LastConfirmed(Code.IO_ERROR)
+        if ledger in self._limbo:  # the ledger may be confirmed further than what is here says
+            return LastConfirmed(Code.UNKNOWN_LEDGER_STATE)
         lac_body = self._storage.explicit_lac(ledger)
         code, last_entry = self._entry(ledger, NO_ENTRY)
         if code == Code.OK:
@@ -124,6 +126,8 @@ class LacService:
         if verdict is None and self._must_wait(request.ledger):
             return AfterLook(request.ledger)
         response = self._polled(request, verdict)
+        if request.ledger in self._limbo:
+            return self._counted(response)
         is_known = response.lac is not None and response.lac <= request.past
         is_empty = response.code == Code.NO_LEDGER and request.past == NO_ENTRY
         if not (is_known or is_empty) or request.timeout_ms <= 0:
@@ -147,6 +151,10 @@ class LacService:
         if self._is_in_doubt(ledger, verdict):
             return LongPollResponse(Code.IO_ERROR)
         lac = self._storage.known_lac(ledger)
+        if ledger in self._limbo:
+            code, body = self._entry(ledger, wanted) if lac >= wanted else (Code.UNKNOWN_LEDGER_STATE, b"")
+            code = self._limbo.code(ledger, code)
+            return LongPollResponse(code, lac, wanted, body) if code == Code.OK else LongPollResponse(code)
         if lac < wanted:
             code = self._storage.last_code(ledger)
             return LongPollResponse(code, lac) if code == Code.OK else LongPollResponse(code)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hmac
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.explicit_lacs import ExplicitLacs
 from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
+from tallystick.bookkeeper.bookie.limbo import LimboLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
@@ -68,6 +69,7 @@ class Ledgers:
         self.deleted = dict(state.deleted)
         self.given_up = GivenUpLedgers(state.given_up)
         self.explicit_lacs = ExplicitLacs(state.explicit_lacs)
+        self.limbo = LimboLedgers(state.limbo)
         for ledger, deleted in self.deleted.items():
             if deleted.was_ahead:  # a state of before TALLYST4 has them here alone
                 self.given_up.add(ledger, deleted.creation)
@@ -122,9 +124,11 @@ class Ledgers:
         """Return the code for a ledger that is not here: NO_LEDGER is believed (Q15), so a deletion must be durable."""
         return Code.IO_ERROR if ledger in self._leaving else Code.NO_LEDGER
 
-    def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
+    def were_looked_at(self, ledgers: Collection[LedgerId]) -> bool:
         """Return True if ``needs_look`` is False for all of these, as for ledgers that are written all the time."""
         alive = self.alive
+        if self.limbo.has_any(ledgers):
+            return False
         return all((held_ledger := alive.get(ledger)) is not None and held_ledger.is_written for ledger in ledgers)
 
     def needs_look(self, ledger: LedgerId, entry: EntryId, key: bytes) -> bool:

@@ -1,4 +1,5 @@
-"""The registration of a bookie: writable or read-only, drained, how many deletions wait, until it stops or loses it."""
+"""The registration of a bookie, until it stops or loses it: writable or read-only, drained, what waits, what is in
+limbo."""
 
 from __future__ import annotations
 
@@ -15,6 +16,13 @@ from tallystick.runtime.events import Events
 _RETRY_S = 1.0
 DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
 DRAINED = "drained"  # "true": read-only by hand
+LIMBO = "limbo"  # how many ledgers are in limbo (``limbo.py``); none: 0
+
+
+def with_properties(info: BookieInfo, values: Mapping[str, str]) -> BookieInfo:
+    """Return what a registration says, with these properties; without those that are empty."""
+    properties = {**info.properties, **values}
+    return replace(info, properties={name: value for name, value in properties.items() if value})
 
 
 class Listing:
@@ -40,14 +48,17 @@ class Listing:
         the bookies."""
         self._show({name: str(number or "") for name, number in ((DELETIONS_WAITING, count), (LEDGERS_AHEAD, ahead))})
 
+    def in_limbo(self, count: int) -> None:
+        """Show of how many ledgers the bookie may lack entries."""
+        self._show({LIMBO: str(count or "")})
+
     def drained(self) -> None:
         """Show whether the bookie is drained, and be listed so."""
         self._show({DRAINED: "true" if self._guard.drained else ""})
 
     def _show(self, values: Mapping[str, str]) -> None:
         """Set properties of the registration, without those that are empty."""
-        properties = {**self._info.properties, **values}
-        self._info = replace(self._info, properties={name: value for name, value in properties.items() if value})
+        self._info = with_properties(self._info, values)
         self._changed.set()
 
     def look(self) -> None:

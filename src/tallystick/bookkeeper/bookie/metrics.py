@@ -47,6 +47,7 @@ class Counts:
     lac_reads: int = 0
     lac_reads_failed: int = 0
     forces: int = 0
+    forces_failed: int = 0
     space_reads: int = 0
     entry_lists: int = 0
     entry_lists_failed: int = 0
@@ -65,6 +66,8 @@ class Counts:
     collections_failed: int = 0
     deletions_waiting: int = 0  # now
     ledgers_ahead: int = 0  # now
+    filled_entries: int = 0
+    filled_bytes: int = 0
     malformed: int = 0
 
 
@@ -102,7 +105,7 @@ def _requests(counts: Counts) -> Iterator[Metric]:
         ("READ_ENTRY_LONG_POLL_READ", "Long polls answered", counts.long_polls, counts.long_polls_failed),
         ("WRITE_LAC", "WRITE_LAC requests answered", counts.lac_writes, counts.lac_writes_failed),
         ("READ_LAC", "READ_LAC requests answered", counts.lac_reads, counts.lac_reads_failed),
-        ("FORCE_LEDGER", "FORCE_LEDGER requests answered", counts.forces, 0),
+        ("FORCE_LEDGER", "FORCE_LEDGER requests answered", counts.forces, counts.forces_failed),
         ("GET_BOOKIE_INFO", "GET_BOOKIE_INFO requests answered", counts.space_reads, 0),
         ("GET_LIST_OF_ENTRIES_OF_LEDGER", "Entry lists answered", counts.entry_lists, counts.entry_lists_failed),
     ):
@@ -159,9 +162,13 @@ def _storage(view: View) -> Iterator[Metric]:
         ("bookie_entry_logs", "Entry log files", stats.entry_logs),
         ("bookie_entry_log_bytes", "Bytes of entry logs", stats.entry_log_bytes),
         ("bookie_fences_without_entries", "Ledgers fenced and without an entry here", stats.fences_without_entries),
+        ("bookie_ledgers_in_limbo", "Ledgers of which this bookie may lack entries", stats.ledgers_in_limbo),
         ("bookie_damaged_entry_logs", "Entry logs that could not be read when they were rewritten", stats.damaged_logs),
     ):
         yield GaugeMetricFamily(name, text, value)
+    text = "Entries fetched from other replicas for ledgers in limbo"
+    yield CounterMetricFamily("bookie_filled_entries_total", text, view.counts.filled_entries)
+    yield CounterMetricFamily("bookie_filled_bytes_total", "Bytes of these", view.counts.filled_bytes)
     yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)
 
 

@@ -7,6 +7,7 @@
     0xFF02  CREATION  version 0    ledger 8 | creation of its metadata 8
     0xFF03  LAC       version 0    ledger 8 | LAC 8 | digest               an explicit LAC (``explicit_lacs.py``)
     0xFF04  UNSYNCED  version 0    number of a commit 8                    the first record of a commit, if at all
+    0xFF05  FILLED    version 0    ledgers 8 each                          they have left limbo (``limbo.py``)
 
 ``_READERS`` has all versions of all types: a new one is an entry there, and a class that says what a replay does with
 it. A record that is not in the table is of a newer version of this program, and the bookie does not start: the record
@@ -40,10 +41,11 @@ from tallystick.runtime.disk import Buffer
 
 _HEAD = struct.Struct(">IHH")
 _LENGTH_BYTES = 4
-_ENTRY, _FENCE, _CREATION, _LAC, _UNSYNCED = PLAIN_ADD >> 16, 0xFF01, 0xFF02, 0xFF03, 0xFF04
+_ENTRY, _FENCE, _CREATION, _LAC, _UNSYNCED, _FILLED = PLAIN_ADD >> 16, 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF05
 _FENCE_BODY = struct.Struct(">q20s")
 _CREATION_BODY = struct.Struct(">qq")
 _UNSYNCED_BODY = struct.Struct(">Q")
+_FILLED_LEDGER = struct.Struct(">q")
 
 
 class JournalRecord(Protocol):
@@ -153,6 +155,24 @@ class Unsynced:
         pass
 
 
+@dataclass(frozen=True)
+class Filled:
+    """These ledgers have left limbo. A replay does so also where they were deleted since."""
+
+    ledgers: tuple[LedgerId, ...]
+    ledger: LedgerId = field(default=-1, init=False)
+
+    def encode(self) -> bytes:
+        return _encoded(_FILLED, b"".join(map(_FILLED_LEDGER.pack, self.ledgers)))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Filled:
+        return cls(tuple(ledger for (ledger,) in _FILLED_LEDGER.iter_unpack(body)))
+
+    def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
+        ledgers.limbo.leave(self.ledgers)
+
+
 def first_unsynced(payload: Buffer) -> int | None:
     """Return the number in the UNSYNCED that a commit begins with, None if it begins with something else."""
     if len(payload) < _HEAD.size + _UNSYNCED_BODY.size or _HEAD.unpack_from(payload)[1:] != (_UNSYNCED, 0):
@@ -173,6 +193,7 @@ _READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _CREATION: (CreationRecord.decode,),
     _LAC: (ExplicitLac.decode,),
     _UNSYNCED: (Unsynced.decode,),
+    _FILLED: (Filled.decode,),
 }
 
 

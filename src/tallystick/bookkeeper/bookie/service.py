@@ -134,7 +134,7 @@ class Service:
         look_at: Callable[[LedgerId], None],
     ) -> None:
         self._storage, self._guard, self._fences, self._counts, self._recent = storage, guard, fences, counts, recent
-        self._identities = storage.identities
+        self._identities, self._limbo = storage.identities, storage.limbo
         self.polls = LongPolls(storage.known_lac, counts)
         self.looks, self._look_at = looks, look_at
 
@@ -168,6 +168,8 @@ class Service:
             self._counts.adds_not_looked_at += len(places)
             waiting_places = [place for place in places if identities.is_one_too_many(run.ledgers[place])]
             refusals = {place: Code.IO_ERROR for place in places if identities.is_in_doubt(run.ledgers[place])}
+        if self._limbo.has_any(run.ledgers):
+            refusals |= {place: Code.IO_ERROR for place, ledger in enumerate(run.ledgers) if ledger in self._limbo}
         if waiting_places or behind:
             waiting_places = _with_later(waiting_places, run.ledgers, behind)
             for place in waiting_places:
@@ -259,7 +261,10 @@ class Service:
             return self.refuse(read, Code.IO_ERROR)
         code, entries = self._open(read, exists=verdict in _EXISTS), list[bytes]()
         if code == Code.OK:
-            code, entries = self._entries(read)
+            # That no entry is higher is a "no", too.
+            is_unknown = read.entry == NO_ENTRY and read.ledger in self._limbo
+            code, entries = (Code.UNKNOWN_LEDGER_STATE, []) if is_unknown else self._entries(read)
+        code = self._limbo.code(read.ledger, code)
         if code == Code.OK:
             self._counts.reads += isinstance(read, ReadEntryRequest)
             self._counts.batch_reads += isinstance(read, ReadBatchRequest)
@@ -316,6 +321,8 @@ class Service:
         """Return the code of an add that is not to be stored, None if it is."""
         is_unread = verdict in (None, Verdict.UNKNOWN)
         if verdict is Verdict.AMISS or (is_unread and self._identities.is_in_doubt(ledger)):
+            return Code.IO_ERROR
+        if ordinary and ledger in self._limbo:  # fenced, but its fence may not be the one that a writer must hear of
             return Code.IO_ERROR
         if verdict in NOT_WRITTEN and ordinary:  # as if it were fenced here
             return Code.FENCED

@@ -11,6 +11,7 @@ It is replaced whole at each checkpoint (``state_file.py``); integers big-endian
     3  DELETED  version 0    ledger 8 | last access, ms since 1970 8 | creation 8   -2 - creation: it was ahead
     4  GIVEN_UP version 0    ledger 8 | creation 8                                  in the order of the deletions
     5  LACS     version 0    bytes of what follows 2 | ledger 8 | LAC 8 | digest    ``explicit_lacs.py``
+    6  LIMBO    version 0    ledger 8 each                                          ``limbo.py``
 
 ``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
 that there is none. One with nothing in it is not written. A section, or a file, that is of a newer version of this
@@ -50,6 +51,7 @@ _LEDGER = struct.Struct(">qQB20sq")
 _FLAGS_AT = 16  # in a ledger
 _DELETED = struct.Struct(">qQq")
 _GIVEN_UP = struct.Struct(">qq")
+_LIMBO = struct.Struct(">q")
 _LAC_LENGTH = struct.Struct(">H")
 _FENCED, _UNMADE = 1, 2
 # The heads of the versions before, by version: mark, generation, next log, counts of logs, ledgers and deleted, …
@@ -122,6 +124,7 @@ class State:
     journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
     given_up: Mapping[LedgerId, tuple[Creation, ...]] = field(default_factory=dict)  # ``given_up.py``
     explicit_lacs: Mapping[LedgerId, bytes] = field(default_factory=dict)  # ``explicit_lacs.py``
+    limbo: tuple[LedgerId, ...] = ()  # ``limbo.py``
 
     def encode(self) -> bytes:
         head = self.mark, self.generation, self.journal_number, self.next_log, self.anchor
@@ -250,6 +253,14 @@ def _write_lacs(state: State) -> bytes:
     return b"".join([part for body in bodies for part in (_LAC_LENGTH.pack(len(body)), body)])
 
 
+def _read_limbo(body: bytes) -> tuple[LedgerId, ...]:
+    return tuple(ledger for (ledger,) in _LIMBO.iter_unpack(body))
+
+
+def _write_limbo(state: State) -> bytes:
+    return b"".join([_LIMBO.pack(ledger) for ledger in state.limbo])
+
+
 class _Section(NamedTuple):
     """A part of the state."""
 
@@ -264,4 +275,5 @@ _SECTIONS: Mapping[int, _Section] = {
     3: _Section("deleted", _write_deleted, (_read_deleted,)),
     4: _Section("given_up", _write_given_up, (_read_given_up,)),
     5: _Section("explicit_lacs", _write_lacs, (_read_lacs,)),
+    6: _Section("limbo", _write_limbo, (_read_limbo,)),
 }

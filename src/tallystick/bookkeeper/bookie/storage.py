@@ -28,7 +28,9 @@ from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import EntryReads
 from tallystick.bookkeeper.bookie.restart import StorageParts, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.stored_ids import StoredIds
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
@@ -52,6 +54,7 @@ class StorageStats:
     entry_log_bytes: int
     damaged_logs: int  # entry logs that could not be read when they were to be rewritten
     fences_without_entries: int = 0  # ledgers that are fenced and of which no entry is stored
+    ledgers_in_limbo: int = 0
     deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
     compaction_bytes: int = 0  # and by rewriting
     compactions: int = 0  # checkpoints that rewrote logs
@@ -76,6 +79,7 @@ class Storage:
         )
         self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock)
         self.identities = LedgerIdentities(self._ledgers, self._stage)
+        self.limbo = self._ledgers.limbo  # what has left it is ``filled``
         self._staged: list[Buffer] = []
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
@@ -169,6 +173,20 @@ class Storage:
             self._stage(records.ExplicitLac(body).encode())
         return code
 
+    def enter_limbo(self, ledger: LedgerId, key: bytes | None, creation: Creation) -> None:
+        """Put a ledger in limbo, fenced if its ``key`` is known; durable with the next checkpoint."""
+        self.limbo.enter((ledger,))
+        if key is not None and self.fence(ledger, key) == Code.OK and creation != UNKNOWN:
+            self.identities.note(ledger, creation)
+
+    def filled(self, ledgers: Collection[LedgerId]) -> None:
+        """Let ledgers leave limbo; durable with the next commit. All that is placed here of them is durable already, or
+        nothing is placed here."""
+        leaving = tuple(ledger for ledger in ledgers if ledger in self.limbo)
+        if leaving:
+            self.limbo.leave(leaving)
+            self._stage(records.Filled(leaving).encode())
+
     def is_fenced(self, ledger: LedgerId) -> bool:
         """Return whether ordinary adds are refused because of a fence."""
         held_ledger = self._ledgers.alive.get(ledger)
@@ -252,6 +270,7 @@ class Storage:
             entry_log_bytes=sum(log.size for log in logs),
             damaged_logs=len(self.checkpoints.damaged),
             fences_without_entries=self.fences_without_entries,
+            ledgers_in_limbo=len(self.limbo),
             deletion_bytes=self.checkpoints.reclaimed_space.deletion,
             compaction_bytes=self.checkpoints.reclaimed_space.compaction,
             compactions=self.checkpoints.reclaimed_space.compactions,
@@ -263,6 +282,11 @@ class Storage:
     def staged(self) -> bool:
         """Whether something waits for a commit."""
         return bool(self._staged)
+
+    @property
+    def synced_commit(self) -> int:
+        """The number of the last commit that is on the disk."""
+        return self._durable
 
     @property
     def newest_commit(self) -> int:

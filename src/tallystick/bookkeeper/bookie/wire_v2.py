@@ -165,12 +165,12 @@ class WireV2:
             result.wait(service_response.ledger, request.encode())
         elif isinstance(request, v2.BatchReadFrame):
             result.add_response(
-                v2.encode_batch_response(request, service_response.code, service_response.entries),
+                v2.encode_batch_response(request, _code(service_response.code), service_response.entries),
                 service_response.commit,
             )
         else:
             result.add_response(
-                v2.encode_response(request, service_response.code, b"".join(service_response.entries)),
+                v2.encode_response(request, _code(service_response.code), b"".join(service_response.entries)),
                 service_response.commit,
             )
 
@@ -191,3 +191,9 @@ class WireV2:
         most = min(self._max_batch, result.limit) if result.short else self._max_batch
         size = min(request.max_bytes, most)
         return service.ReadBatchRequest(request.ledger, request.first, request.max_count, size, request.master_key)
+
+
+def _code(code: Code) -> Code:
+    """Return the code as a response has it: clients of Java do not know that of a ledger in limbo by version 2, and
+    would close the connection. To all clients an I/O error is as unknown (Q15)."""
+    return Code.IO_ERROR if code == Code.UNKNOWN_LEDGER_STATE else code

@@ -323,7 +323,7 @@ class WireV3:
 
     def _force(self, request: v3.ForceRequest, result: ServeResult) -> None:
         is_spoken = request.header.version == v3.VERSION
-        response = self._holdings.force() if is_spoken else ServiceResponse(Code.BAD_VERSION)
+        response = self._holdings.force(request.ledger) if is_spoken else ServiceResponse(Code.BAD_VERSION)
         encoded = encode_response(responses.ForceResponse(request.header.request_id, response.code, request.ledger))
         result.add_response(encoded, response.commit)
 

@@ -299,6 +299,21 @@ class ClusterMetadata:
         except MetadataConflict:
             raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
 
+    def _progress_path(self, bookie: BookieId) -> str:
+        return f"{layout.own_folder(self._root)}/bookies/{registration.check_bookie_id(bookie)}"
+
+    async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
+        path = self._progress_path(bookie)
+        node = (await self._synced([path])).get(path)
+        return None if node is None else Versioned(node.data, node.version)
+
+    async def write_progress(self, bookie: BookieId, progress: bytes, version: Version | None) -> None:
+        store, path = await self._cluster(), self._progress_path(bookie)
+        try:
+            await store.change(Create(path, progress) if version is None else Update(path, progress, version))
+        except MetadataConflict:
+            raise MetadataConflict("another process said how far this bookie is", bookie=bookie) from None
+
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         """Returns when the cookie was created: the original's bookies have one, too."""
         path = self._cookie_path(bookie)

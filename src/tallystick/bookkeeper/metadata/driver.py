@@ -215,6 +215,14 @@ class MetadataDriver(Protocol):
         """Raises MetadataConflict when the stored version differs; one that is gone already is no error."""
         ...
 
+    async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
+        """Returns how far a bookie of ours said that its disk is, as of now (synced); None when it never did."""
+        ...
+
+    async def write_progress(self, bookie: BookieId, progress: bytes, version: Version | None) -> None:
+        """Create (version None) or replace it; the version is then 0, or one more. Raises MetadataConflict."""
+        ...
+
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         """Returns when the bookie's cookie was made, as of now (synced). Returns None when it has none.
 

@@ -7,6 +7,7 @@
     <root>/available/…    registrations; available/readonly/… those of read-only bookies
     <root>/cookies/…      made with the first cookie
     <root>/idgen/ID-…     see ledger_ids.py
+    <root>/../tallystick/<name of the root>/bookies/…    how far the disk of each bookie of ours is (``progress.py``)
     <root>/00/0000/L0001            ledger 1: ten digits as 2-4-4, for ids below 2^31 - 1
     <root>/000/0000/0002/1474/L8364 nineteen digits as 3-4-4-4-4, for all others
 
@@ -69,6 +70,12 @@ def ledger_path(root: str, ledger: LedgerId, manager: Manager = Manager.HIERARCH
 def _short_folder(root: str, number: int) -> str:
     """Returns the folder of ten thousand ledgers with short ids."""
     return f"{root}/{number // 10_000:02d}/{number % 10_000:04d}"
+
+
+def own_folder(root: str) -> str:
+    """Returns the folder of what only our programs keep, beside the ledgers: the original lists all below the root."""
+    folder, _, name = root.rpartition("/")
+    return f"{folder}/tallystick/{name}"
 
 
 def folders_of(root: str, path: str) -> Iterator[str]:

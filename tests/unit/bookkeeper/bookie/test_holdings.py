@@ -48,13 +48,13 @@ def room() -> Room:
 
 
 def test_a_force_waits_for_all_that_was_added_before(room: Room) -> None:
-    assert room.holdings.force() == ServiceResponse(Code.OK, commit=0)
+    assert room.holdings.force(7) == ServiceResponse(Code.OK, commit=0)
     room.store.add(5, [0])
-    assert room.holdings.force() == ServiceResponse(Code.OK, commit=1)
+    assert room.holdings.force(7) == ServiceResponse(Code.OK, commit=1)
     commit = room.store.storage.take()
-    assert room.holdings.force() == ServiceResponse(Code.OK, commit=1), "it is not on the disk yet"
+    assert room.holdings.force(7) == ServiceResponse(Code.OK, commit=1), "it is not on the disk yet"
     room.store.add(5, [1])
-    assert room.holdings.force() == ServiceResponse(Code.OK, commit=2)
+    assert room.holdings.force(7) == ServiceResponse(Code.OK, commit=2)
     room.store.storage.commit(commit)
     assert room.counts.forces == 4
 

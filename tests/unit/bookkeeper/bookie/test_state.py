@@ -84,6 +84,15 @@ def test_it_is_written_as_it_was_recorded() -> None:
     assert decoded(confirmed.encode()) == confirmed
 
 
+def test_ledgers_in_limbo_are_a_section_of_their_own() -> None:
+    in_limbo = replace(STATE, limbo=(1 << 60, 7))
+    section = "000600000000000000000010" + "1000000000000000" + "0000000000000007"
+    assert in_limbo.encode()[:-4].hex() == STATE_4[:-8] + section
+    assert decoded(in_limbo.encode()) == in_limbo
+    with pytest.raises(CorruptRecord, match="do not fit together"):
+        decoded(sealed(bytes.fromhex(STATE_4[:-8]) + struct.pack(">HHQ", 6, 0, 7) + bytes(7)))
+
+
 @pytest.mark.parametrize("body", ["00", "000f" + 15 * "00", "0025" + 37 * "00", "0010" + 15 * "00", "0010" + 17 * "00"])
 def test_explicit_lacs_that_do_not_fit_together_are_refused(body: str) -> None:
     section = struct.pack(">HHQ", 5, 0, len(body) // 2) + bytes.fromhex(body)
@@ -91,7 +100,9 @@ def test_explicit_lacs_that_do_not_fit_together_are_refused(body: str) -> None:
         decoded(sealed(bytes.fromhex(STATE_4[:-8]) + section))
 
 
-@pytest.mark.parametrize(("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 1), (6, 0), (0, 0), (0xFFFF, 3)])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 1), (6, 1), (7, 0), (0, 0), (0xFFFF, 3)]
+)
 def test_a_section_of_a_newer_version_is_named(kind: int, version: int) -> None:
     whole = STATE.encode()[:-4]
     for body in (b"", bytes(45)):

@@ -1,0 +1,159 @@
+"""How far a bookie's disk is, kept in the metadata: a disk that is behind that lost what it acknowledged (Q15).
+
+At each start and each orderly stop, and every 10 s in which something was written, the bookie says how often it was
+started and which commit of its journal is synced. Its folders have the number of the start, too. An older copy of a
+disk, or an empty one, has a lower number, or the same one and a shorter journal: the bookie does not start with it. A
+copy that is younger than what was said last cannot be told from the disk itself.
+
+::
+
+    in the metadata    start: <number>\n position: <commit>\n
+    <folder>/start     <number>\n
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.store import Version
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import DiskFull, InvalidCookie, MetadataConflict, MetadataError, StorageError
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import Disk, read_file
+from tallystick.runtime.events import Events
+
+SAY_EVERY_S = 10.0
+START_FILE = "start"
+
+_BEHIND = (
+    "this disk is older than what the bookie acknowledged, so it would deny entries that it had: find its own disk, or "
+    "start it with `tally bookie run --rejoin`, which fetches what it lacks from the other replicas"
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a disk is. ``position`` is the number of the last synced commit."""
+
+    start: int = 0
+    position: int = 0
+
+    def encode(self) -> bytes:
+        return f"start: {self.start}\nposition: {self.position}\n".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Progress:
+        """Lines of a later version are passed over. Raises MetadataError."""
+        fields = dict(line.split(": ", 1) for line in data.decode(errors="replace").splitlines() if ": " in line)
+        try:
+            return cls(int(fields["start"]), int(fields["position"]))
+        except (KeyError, ValueError):
+            raise MetadataError("what the metadata has of this bookie's progress cannot be read") from None
+
+    def is_behind(self, known: Progress) -> bool:
+        """Return whether a disk that is so far is older than one that was as far as ``known``."""
+        return (self.start, self.position) < (known.start, known.position)
+
+
+class ProgressRecord:
+    """What is known of one bookie's progress, made by ``read``. ``check`` it, then ``begin``; then ``says`` is an
+    endless task, and ``say`` the last word."""
+
+    def __init__(
+        self,
+        driver: MetadataDriver,
+        disk: Disk,
+        folders: Sequence[str],
+        bookie: BookieId,
+        events: Events,
+        known: Progress,
+        version: Version | None,
+    ) -> None:
+        self._driver, self._disk, self._bookie, self._events = driver, disk, bookie, events
+        self._paths = [os.path.join(folder_of(folder), START_FILE) for folder in folders]
+        self._known, self._version = known, version
+        self._start = min(self._stored(path) for path in self._paths)
+        self._began = False
+
+    @classmethod
+    async def read(
+        cls, driver: MetadataDriver, disk: Disk, folders: Sequence[str], bookie: BookieId, events: Events
+    ) -> ProgressRecord:
+        """Read what the metadata and the folders have. Raises MetadataError, StorageError."""
+        node = await driver.read_progress(bookie)
+        known = Progress() if node is None else Progress.decode(node.value)
+        return cls(driver, disk, folders, bookie, events, known, None if node is None else node.version)
+
+    def _stored(self, path: str) -> int:
+        if not self._disk.exists(path):
+            return 0
+        text = read_file(self._disk, path).decode(errors="replace").strip()
+        if not (text.isascii() and text.isdecimal()):
+            raise StorageError("the number of the last start cannot be read", path=path)
+        return int(text)
+
+    def check(self, position: int | None = None) -> None:
+        """Raises InvalidCookie for a disk that is behind; ``position``: that of its journal, once it is known."""
+        found = Progress(self._start, self._known.position if position is None else position)
+        if found.is_behind(self._known):
+            known = self._known
+            raise InvalidCookie(
+                _BEHIND,
+                bookie=self._bookie,
+                starts=f"{found.start} of {known.start}",
+                position="unread" if position is None else f"{position} of {known.position}",
+            )
+
+    async def begin(self, position: int) -> None:
+        """Count this start, on the disk first. Raises MetadataError, StorageError.
+
+        A full disk keeps its number: it is told from its copies by its journal alone, until a start finds room.
+        """
+        start = max(self._start, self._known.start) + 1
+        try:
+            for path in self._paths:
+                write_atomic(self._disk, path, f"{start}\n".encode())
+            self._start = start
+        except DiskFull as error:
+            if self._start < self._known.start:  # it would let older disks in
+                raise
+            self._events.emit("start not counted", bookie=self._bookie, reason=str(error))
+        await self._write(Progress(self._start, position))
+        self._began = True
+
+    async def _write(self, progress: Progress) -> None:
+        try:
+            await self._driver.write_progress(self._bookie, progress.encode(), self._version)
+        except MetadataConflict:
+            # Our own change, whose answer was lost, or that of another process on a copy of this disk.
+            node = await self._driver.read_progress(self._bookie)
+            if node is not None and node.value != progress.encode():
+                start = Progress.decode(node.value).start
+                if start > progress.start or (start == progress.start and not self._began):
+                    raise MetadataConflict("another process started this bookie on a copy of its disk") from None
+            self._version = None if node is None else node.version
+            await self._driver.write_progress(self._bookie, progress.encode(), self._version)
+        self._known, self._version = progress, 0 if self._version is None else self._version + 1
+
+    async def says(self, position: Callable[[], int]) -> None:
+        """Say how far the disk is, for ever. Raises MetadataConflict: the bookie must stop."""
+        while True:
+            await asyncio.sleep(SAY_EVERY_S)
+            await self.say(position())
+
+    async def say(self, position: int) -> None:
+        """Say how far the disk is, if that is news. Raises MetadataConflict; other failures are told, and the next time
+        makes up for them."""
+        if not self._began or position <= self._known.position:
+            return
+        try:
+            await self._write(Progress(self._start, position))
+        except MetadataConflict:
+            raise
+        except MetadataError as error:
+            self._events.emit("progress not told", bookie=self._bookie, reason=str(error))

@@ -1,0 +1,158 @@
+"""A bookie comes back with an empty disk or an older one: refused, and by a rejoin in limbo."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from support.bookies import KEY, Home, adds, read, talking
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.rejoin import Rejoin
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.store import Update
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.errors import InvalidCookie, MetadataUnavailable, UsageError
+
+pytestmark = pytest.mark.real_time
+
+
+def metadata(*bookies: str) -> LedgerMetadata:
+    return LedgerMetadata(len(bookies), 1, 1, (Fragment(0, bookies),), DigestType.CRC32C, b"pw")
+
+
+async def rejoin(home: Home) -> Bookie:
+    settings = replace(home.settings, session_timeout_s=0.2)
+    return await start_bookie(settings, home.outside(), home.storage, rejoin=True)
+
+
+@pytest.fixture
+def cluster(home: Home) -> ClusterMetadata:
+    return ClusterMetadata(MemoryStore(home.cluster))
+
+
+async def fill(home: Home, cluster: ClusterMetadata) -> tuple[int, int, int, int]:
+    """An open ledger, a closed one, one in which the bookie is no more, and one that never named it; two entries in
+    each of the first three."""
+    opened = (await cluster.create_ledger(metadata("b0"))).value
+    closed = (await cluster.create_ledger(metadata("b1", "b0").closed(1, 6))).value
+    moved = (await cluster.create_ledger(metadata("b0").with_fragment(2, ("b1",)))).value
+    others = (await cluster.create_ledger(metadata("b1", "b2"))).value
+    async with home.running() as bookie, talking(bookie) as peer:
+        for ledger in (opened, closed, moved):
+            for entry in (0, 1):
+                assert await peer.code(adds(ledger, [entry])) == Code.OK
+    return opened, closed, moved, others
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_an_older_copy_of_the_disk_is_refused(home: Home, cluster: ClusterMetadata) -> None:
+    opened, *_ = await fill(home, cluster)
+    shutil.copytree(home.path, copy := home.path.parent / "copy")
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(opened, [2])) == Code.OK
+        shutil.copytree(home.path, copy_of_this_start := home.path.parent / "copy of this start")
+        assert await peer.code(adds(opened, [3])) == Code.OK
+    for older in (copy, copy_of_this_start):
+        shutil.rmtree(home.path)
+        shutil.copytree(older, home.path)
+        before = {path: path.read_bytes() for path in home.path.rglob("*") if path.is_file()}
+        with pytest.raises(InvalidCookie, match="older than what the bookie acknowledged"):
+            await home.start()
+        if older is copy:
+            assert {path: path.read_bytes() for path in home.path.rglob("*") if path.is_file()} == before
+        bookie = await rejoin(home)
+        async with talking(bookie) as peer:
+            found = [await peer.code(read(opened, entry)) for entry in range(5)]
+            assert found[0] == Code.OK and found[3:] == [Code.IO_ERROR] * 2
+        await bookie.stop()
+        async with home.running() as bookie, talking(bookie) as peer:
+            assert await peer.code(read(opened, 3)) == Code.IO_ERROR, "a restart is no rejoin, and forgets nothing"
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_with_an_empty_disk_all_ledgers_that_name_the_bookie_are_in_limbo(
+    home: Home, cluster: ClusterMetadata
+) -> None:
+    opened, closed, moved, others = await fill(home, cluster)
+    damaged = (await cluster.create_ledger(metadata("b1"))).value
+    await cluster.store.change(Update(cluster._path(damaged), b"?", 0))
+    shutil.rmtree(home.path)
+    with pytest.raises(InvalidCookie, match=r"no cookie: they lost their data.*--rejoin"):
+        await home.start()
+    bookie = await rejoin(home)
+    assert list(bookie.storage.limbo) == [opened, closed, moved, damaged]
+    assert [bookie.storage.is_fenced(ledger) for ledger in (opened, closed, moved, others)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    [event] = home.heard("bookie rejoins")
+    assert (event.fields["ledgers"], event.fields["fenced"]) == (4, 2)
+    registered = (await cluster.bookies()).writable["b0"]
+    assert registered.properties["limbo"] == "4"
+    async with talking(bookie) as peer:
+        assert [await peer.code(read(ledger, 0)) for ledger in (opened, closed, moved, damaged)] == [Code.IO_ERROR] * 4
+        assert await peer.code(read(others, 0)) == Code.NO_LEDGER, "it never had anything of that one"
+        new = (await cluster.create_ledger(metadata("b0"))).value
+        assert await peer.code(adds(new, [0])) == Code.OK
+        assert await peer.code(read(new, 1)) == Code.NO_ENTRY
+    await bookie.stop()
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(read(opened, 0, KEY)) == Code.IO_ERROR
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_a_rejoin_that_is_cut_short_leaves_nothing_that_starts(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, *_ = await fill(home, cluster)
+    shutil.rmtree(home.path)
+
+    async def broken(self: Rejoin, *args: object) -> None:
+        raise MetadataUnavailable("the connection broke")
+
+    for step in ("list_ledgers", "enter_limbo"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Rejoin, step, broken)
+            with pytest.raises(MetadataUnavailable):
+                await rejoin(home)
+        with pytest.raises(InvalidCookie, match="no cookie"):
+            await home.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("tallystick.bookkeeper.bookie.progress.ProgressRecord.begin", broken)
+        with pytest.raises(MetadataUnavailable):
+            await rejoin(home)
+    with pytest.raises(InvalidCookie, match="older than what the bookie acknowledged"):
+        await home.start()
+    bookie = await rejoin(home)
+    async with talking(bookie) as peer:
+        assert await peer.code(read(opened, 0)) == Code.IO_ERROR
+    await bookie.stop()
+
+
+async def test_who_may_not_rejoin(home: Home, cluster: ClusterMetadata) -> None:
+    with pytest.raises(UsageError, match="no bookie of this id ever joined"):
+        await rejoin(home)
+    await fill(home, cluster)
+    stranger = replace(home.settings, bookie_id="b7")
+    with pytest.raises(UsageError, match="no bookie of this id ever joined"):
+        await start_bookie(stranger, home.outside(), home.storage, rejoin=True)
+    bookie = await home.start()
+    elsewhere = Home(home.path.parent / "elsewhere", home.cluster)
+    with pytest.raises(InvalidCookie, match="another bookie, cluster or set of folders"):
+        await rejoin(elsewhere)
+    home.path.rename(moved := home.path.parent / "moved")
+    with pytest.raises(UsageError, match="is registered"):
+        await rejoin(home)
+    shutil.rmtree(home.path)
+    moved.rename(home.path)
+    await bookie.stop()
+    for cookie in home.path.rglob("VERSION"):
+        cookie.unlink()
+    with pytest.raises(InvalidCookie, match="data without a cookie"):
+        await rejoin(home)
