@@ -32,6 +32,7 @@ from tallystick.runtime.outside import Outside
 if TYPE_CHECKING:
     from tallystick.bookkeeper.bookie.config import BookieSettings
     from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
+    from tallystick.bookkeeper.repair.keys import AutoRecoverySettings
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
 
@@ -72,6 +73,16 @@ def bookie_main(
     return _main("bookie", load, out)
 
 
+def autorecovery_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick.bookkeeper.repair.keys import SCHEMA
+
+        configuration = SCHEMA.load(config, overrides)
+        return partial(_autorecovery, configuration.settings), configuration.ignored
+
+    return _main("autorecovery", load, out)
+
+
 def name_server_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.rocketmq.nameserver.keys import SCHEMA
@@ -107,6 +118,19 @@ async def _fill(bookie: LimboBookie) -> None:
     from tallystick.bookkeeper.repair.fill import fill
 
     await fill(bookie)
+
+
+async def _autorecovery(settings: AutoRecoverySettings, outside: Outside) -> Server:
+    from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
+
+    running = await AutoRecovery.start(
+        settings.metadata_uri,
+        settings.name,
+        settings.repair,
+        outside,
+        session_timeout_s=settings.session_timeout_s,
+    )
+    return Server(f"ready autorecovery={settings.name}", running.failure, running.close)
 
 
 async def _broker(settings: BrokerSettings, outside: Outside) -> Server:

@@ -20,6 +20,7 @@ RECOVERY_FLAGS = 0x0006  # of an ADD that passes a fence (0x2), and goes before 
 DEFERRED_FLAG = 0x8000  # of an ADD that need not be durable: no bit of version 2, only version 3 can send it
 ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ response
 _ADD_HEAD = struct.Struct(">II20sqq")
+_STORED_ADD = struct.Struct(">II20s")  # and the entry
 _ENTRY = struct.Struct(">qqqq")
 _ACK = struct.Struct(">20sq")  # all that good responses of one ledger have in common, and the entry
 _ACK_HEAD = struct.Struct(">IIiq")
@@ -126,6 +127,11 @@ def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple
     if position > start:
         runs.append((current, first, following - first))
     return runs, position
+
+
+def encode_stored_add(master_key: bytes, entry: Buffer, flags: int) -> bytes:
+    """The ADD frame of an entry as it is stored: header, digest and payload."""
+    return b"".join((_STORED_ADD.pack(24 + len(entry), PLAIN_ADD | flags, master_key), entry))
 
 
 def encode_adds(

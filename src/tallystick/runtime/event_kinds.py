@@ -117,6 +117,33 @@ _STREAM = {
     ),
 }
 
+_REPAIR = {
+    **_kinds(
+        INFO,
+        {
+            "auditor elected": "This candidate is the auditor: it marks the ledgers of lost bookies.",
+            "auditor stepped down": "Another candidate is, or will be, the auditor.",
+            "bookie back": "A bookie that was absent is registered again.",
+            "ledgers marked": "So many ledgers name a lost bookie; `marked` were not marked before.",
+            "audit ordered": "An operator ordered it: who is gone is lost, and all ledgers are looked through.",
+            "replica moved": "Another bookie has all that the lost one had of this fragment, and the metadata says so.",
+            "replica mended": "A bookie lacked these `entries`, or had them damaged; it has good copies now.",
+            "ledger repaired": "The ledger lacks no copy any more, or was deleted.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "bookies lost": "These bookies were gone for the whole grace: their ledgers are marked.",
+            "audit held back": "Nothing is marked before another grace and another look; `reason` says why.",
+            "audit put off": "The metadata could not be read whole; it is tried again.",
+            "repair put off": "The metadata could not be read; it is tried again.",
+            "ledger not repaired": "Copies of the ledger could not be made good now; it is tried again.",
+            "open ledger recovered for repair": "Its writer did not replace a lost bookie: it is fenced and closed.",
+        },
+    ),
+}
+
 _BOOKIE = {
     **_kinds(
         INFO,
@@ -373,6 +400,7 @@ _TABLES = {
 KINDS: Mapping[str, EventKind] = {
     **_LEDGER_CLIENT,
     **_STREAM,
+    **_REPAIR,
     **_BOOKIE,
     **_SERVERS,
     **_BROKER,
@@ -384,6 +412,7 @@ KINDS: Mapping[str, EventKind] = {
 GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Ledger clients": _LEDGER_CLIENT,
     "Streams": _STREAM,
+    "Repair": _REPAIR,
     "Bookies": _BOOKIE,
     "All servers": _SERVERS,
     "Brokers": _BROKER,

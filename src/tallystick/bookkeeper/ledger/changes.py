@@ -167,6 +167,23 @@ async def close_recovered(
     return await _update(driver, ledger, base, change)
 
 
+async def replace_bookie(
+    driver: MetadataDriver,
+    ledger: LedgerId,
+    versioned: VersionedMetadata,
+    replaced: Callable[[LedgerMetadata], LedgerMetadata | None],
+) -> VersionedMetadata:
+    """Store what ``replaced`` makes of the newest metadata: another bookie has a copy of what one of a fragment had.
+
+    Nothing is stored where it returns None. Unlike any other change it may be one of a CLOSED ledger, whose end stays.
+    """
+
+    async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
+        return replaced(metadata)
+
+    return await _update(driver, ledger, versioned, change)
+
+
 async def require_open(driver: MetadataDriver, ledger: LedgerId) -> None:
     """Return if the ledger was OPEN when this was called, or later: no recovery had begun then.
 

@@ -78,6 +78,11 @@ class LedgerClient:
         """The parts of the client that its handles use."""
         return self._context
 
+    @property
+    def placement(self) -> Placement:
+        """Who chooses the bookies of its ledgers."""
+        return self._placement
+
     def create_ledger(
         self,
         ensemble: int = 3,

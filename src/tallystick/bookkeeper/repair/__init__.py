@@ -1,1 +1,2 @@
-"""Repair: what bookies lost, or may have lost, is made good from the other replicas."""
+"""What bookies lost is made good: the auditor and the replicator (the original's AutoRecovery), and a bookie that
+fetches what it lacks itself."""

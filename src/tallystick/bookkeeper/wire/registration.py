@@ -18,6 +18,7 @@ from tallystick.errors import MetadataError, UsageError
 
 READ_ONLY_FOLDER = "readonly"  # beside the registrations of the writable ones, so no bookie's name
 RACK, MACHINE = "rack", "machine"  # properties of ours: where the bookie is
+LIMBO = "limbo"  # and of how many ledgers it does not know what it has
 # The original's pattern, spelled out; an id becomes the name of a znode, which "." and ".." cannot be.
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:;<=>?@\[\\\]^_.\-]+")
 

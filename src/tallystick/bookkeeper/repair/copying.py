@@ -1,0 +1,133 @@
+"""Copy entries of one place to a bookie: read elsewhere, digest checked, sent as they are stored, read back.
+
+What is copied is the stored frame, byte for byte: LAC, length and digest are the writer's (the original's worker
+encodes the entry anew). An answer that says "no such entry" is a no; none at all is unknown, and never a no (Q15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.identity import Belief
+from tallystick.bookkeeper.repair.pace import Pace
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
+from tallystick.bookkeeper.wire.digest import Digest, master_key
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.codec.frames import RECOVERY_FLAGS, encode_stored_add
+from tallystick.errors import BookieUnavailable, DigestMismatch
+
+
+@dataclass
+class ReadResult:
+    """What a read of entries from one or several bookies gave."""
+
+    frames: dict[EntryId, bytes] = field(default_factory=dict)  # as stored, digest checked
+    missing: list[EntryId] = field(default_factory=list)  # every bookie that was asked said no, or has a bad copy
+    unknown: list[EntryId] = field(default_factory=list)  # not one good copy, and somebody did not say
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.frames.values()))
+
+    def add(self, other: ReadResult) -> None:
+        """Count what is missing and unknown there, too; frames are left out."""
+        self.missing += other.missing
+        self.unknown += other.unknown
+
+
+class Copying:
+    """Reads and writes the entries of one ledger."""
+
+    def __init__(
+        self,
+        bookies: BookieClient,
+        ledger: LedgerId,
+        metadata: LedgerMetadata,
+        settings: RepairSettings,
+        pace: Pace,
+    ) -> None:
+        self._bookies, self._ledger, self._settings, self._pace = bookies, ledger, settings, pace
+        self._digest = Digest.of(metadata.digest_type, metadata.password)
+        self._key = master_key(metadata.password)
+        mean_bytes = metadata.length / (metadata.last_entry + 1) if metadata.last_entry >= 0 else 0
+        fitting = int(settings.batch_bytes / mean_bytes) if mean_bytes else settings.batch_entries
+        self._batch = max(1, min(settings.batch_entries, fitting))
+
+    def batches(self, entries: Sequence[EntryId]) -> Iterator[Sequence[EntryId]]:
+        """Yield the entries in parts that are copied together."""
+        return (entries[at : at + self._batch] for at in range(0, len(entries), self._batch))
+
+    async def read(self, entries: Sequence[EntryId], sources: Callable[[EntryId], Sequence[BookieId]]) -> ReadResult:
+        """Read each entry from one of its sources after the other, until one has a good copy."""
+        result, doubtful = ReadResult(), dict[EntryId, None]()
+        waiting = {entry: list(sources(entry)) for entry in entries}
+        while waiting:
+            by_bookie = dict[BookieId, list[EntryId]]()
+            for entry in [entry for entry, bookies in waiting.items() if not bookies]:
+                del waiting[entry]
+                (result.unknown if entry in doubtful else result.missing).append(entry)
+            for entry, bookies in waiting.items():
+                by_bookie.setdefault(bookies.pop(0), []).append(entry)
+            reads = [self._read_from(bookie, part) for bookie, part in by_bookie.items()]
+            for frames, unknown in await asyncio.gather(*reads):
+                result.frames.update(frames)
+                doubtful.update(dict.fromkeys(unknown))
+                for entry in frames:
+                    del waiting[entry]
+        return result
+
+    async def _read_from(
+        self, bookie: BookieId, entries: Sequence[EntryId]
+    ) -> tuple[Mapping[EntryId, bytes], list[EntryId]]:
+        """Return the good copies that a bookie has, and the entries of which it did not say whether it has them."""
+        run = self._bookies.read_run(bookie, self._ledger, entries)
+        try:
+            await run.done
+        finally:
+            run.close()
+        good, unknown = dict[EntryId, bytes](), list(run.errors)
+        unknown += [entry for entry, code in run.codes.items() if code not in NO_CODES]
+        for entry, stored in run.stored_entries.items():
+            try:
+                self._digest.decode(self._ledger, entry, stored)
+                good[entry] = bytes(stored)
+            except DigestMismatch:
+                pass  # a bad copy is none
+        return good, unknown
+
+    async def write(self, bookie: BookieId, belief: Belief, frames: Mapping[EntryId, bytes]) -> None:
+        """Store the frames on a bookie, durably, and read them back. Raises BookieUnavailable if that fails."""
+        adds = _Adds(len(frames))
+        channel = self._bookies.adds(bookie, self._ledger, adds, belief=belief)
+        try:
+            parts = [encode_stored_add(self._key, frame, RECOVERY_FLAGS) for frame in frames.values()]
+            channel.send(list(frames), b"".join(parts))
+            await adds.done
+        finally:
+            channel.close()
+        stored = await self.read(list(frames), lambda entry: [bookie])
+        if any(stored.frames.get(entry) != frame for entry, frame in frames.items()):
+            raise BookieUnavailable("it does not have what it acknowledged", bookie=bookie)
+        await self._pace.spend(stored.bytes)
+
+
+class _Adds:
+    """An AddListener: ``done`` ends when all were acknowledged, or with BookieUnavailable when one was not."""
+
+    def __init__(self, count: int) -> None:
+        self._outstanding_count = count
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_acked(self, slot: Slot, entries: list[EntryId]) -> None:
+        self._outstanding_count -= len(entries)
+        if not self._outstanding_count and not self.done.done():
+            self.done.set_result(None)
+
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
+        if not self.done.done():
+            reason = "no answer in time, or nobody knows from whom" if code is None else f"code {code.name}"
+            self.done.set_exception(BookieUnavailable(f"it did not take a copy: {reason}"))

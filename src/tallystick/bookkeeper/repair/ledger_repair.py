@@ -1,0 +1,215 @@
+"""Repair one ledger that this process has the lock of: the shell around ``steps.py``.
+
+Each step begins with a synced read of the metadata, and nothing is remembered of the ledger but what was checked. The
+compare-and-set that puts a copy into the metadata comes after the copy was stored, synced and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.ledger import changes
+from tallystick.bookkeeper.ledger.changes import VersionedMetadata
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.identity import Belief
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.recover import recover
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
+from tallystick.bookkeeper.repair import shortfall
+from tallystick.bookkeeper.repair.copying import Copying, ReadResult
+from tallystick.bookkeeper.repair.pace import Pace
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.repair.shortfall import Place
+from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
+from tallystick.bookkeeper.wire.registration import LIMBO
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """Nothing is missing any more; ``is_deleted``: nor is the ledger there."""
+
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """It could not be repaired now. ``wait_s``: None if nobody knows when it can be."""
+
+    reason: str
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """No bookie that can be asked has a good copy of these entries; every one of them said so."""
+
+    entries: tuple[tuple[EntryId, EntryId], ...]  # runs, first and last
+    bookie: BookieId  # which alone may still have them
+
+
+Outcome = Repaired | Deferred | Lost
+
+
+@dataclass
+class Tally:
+    """What was copied so far."""
+
+    entries: int = 0
+    bytes: int = 0
+    mended: int = 0  # entries that were made good where they should be
+    recovered: int = 0  # ledgers that were fenced and closed
+
+
+def limbo_of(bookies: RegisteredBookies) -> list[BookieId]:
+    """Return the writable bookies that do not know what they have: none of them is a place for a copy."""
+    return [
+        bookie
+        for bookie, info in bookies.writable.items()
+        if (number := info.properties.get(LIMBO, "0")) and not (number.isdecimal() and int(number) == 0)
+    ]
+
+
+@dataclass
+class LedgerRepair:
+    """One ledger, from the lock to its outcome. ``still_s`` says for how long its metadata had a version."""
+
+    context: LedgerContext
+    placement: Placement
+    settings: RepairSettings
+    pace: Pace
+    ledger: LedgerId
+    marked: tuple[BookieId, ...]
+    tally: Tally
+    checked: list[Place] = field(default_factory=list)
+
+    async def run(self, still_s: Mapping[int, float]) -> Outcome:
+        """Take steps until nothing is left to do. ``still_s``: seconds by version of the metadata.
+
+        Raises MetadataError, BookieUnavailable, RequestTimeout, RecoveryIncomplete, Unauthorized.
+        """
+        while True:
+            try:
+                versioned, bookies = await self._read()
+            except NoSuchLedger:
+                return Repaired(is_deleted=True)
+            registered = [*bookies.writable, *bookies.read_only]
+            step = next_step(
+                versioned.value,
+                self.marked,
+                registered,
+                self.checked,
+                still_s=still_s.get(versioned.version, 0.0),
+                open_grace_s=self.settings.open_grace_s,
+            )
+            if isinstance(step, Done):
+                return Repaired()
+            if isinstance(step, Wait):
+                return Deferred(step.reason, step.seconds)
+            outcome: Outcome | None = None
+            if isinstance(step, Copy):
+                outcome = await self._copy(versioned, step.place, bookies)
+            elif isinstance(step, Check):
+                outcome = await self._check(versioned, step.place)
+            else:
+                outcome = await self._recover(versioned, bookies)
+            if outcome is not None:
+                return outcome
+
+    async def _read(self) -> tuple[VersionedMetadata, RegisteredBookies]:
+        """Return the metadata and the bookies as of now. Raises NoSuchLedger, MetadataError."""
+        driver = self.context.driver
+        began = await driver.sync()
+        versioned, bookies = await driver.read_ledger(self.ledger), await driver.bookies()
+        if await driver.sync() != began:
+            raise MetadataUnavailable("the connection broke while a ledger was read: it may be old")
+        return versioned, bookies
+
+    def _copying(self, versioned: VersionedMetadata) -> Copying:
+        return Copying(self.context.bookies, self.ledger, versioned.value, self.settings, self.pace)
+
+    async def _target(
+        self, versioned: VersionedMetadata, gone: Sequence[BookieId], ensemble: Sequence[BookieId], limbo: Sequence[str]
+    ) -> Mapping[BookieId, BookieId]:
+        """Return who would take the places of the bookies that are gone. Raises NotEnoughBookies."""
+        never = [*limbo, *versioned.value.avoided, *gone]
+        new = await self.placement.without(gone, tuple(ensemble), Striping.of(versioned.value), never=never)
+        return {old: bookie for old, bookie in zip(ensemble, new, strict=True) if old != bookie}
+
+    async def _copy(self, versioned: VersionedMetadata, place: Place, bookies: RegisteredBookies) -> Outcome | None:
+        """Make another bookie have the entries of a place. Returns None to go on."""
+        try:
+            target = (await self._target(versioned, [place.bookie], place.ensemble, limbo_of(bookies)))[place.bookie]
+        except NotEnoughBookies as error:
+            return Deferred(str(error))
+        identity = (await self.placement.identities((target,)))[target]
+        copying, belief = self._copying(versioned), Belief((identity,))
+        outcome = await self._transfer(copying, versioned, place, target, belief)
+        if outcome is not None:
+            return outcome
+        await changes.replace_bookie(
+            self.context.driver, self.ledger, versioned, lambda newest: shortfall.replaced(newest, place, target)
+        )
+        self.context.events.emit(
+            "replica moved", ledger=self.ledger, first=place.first, last=place.last, lost=place.bookie, bookie=target
+        )
+        return None
+
+    async def _transfer(
+        self, copying: Copying, versioned: VersionedMetadata, place: Place, target: BookieId, belief: Belief
+    ) -> Outcome | None:
+        striping, unreadable = Striping.of(versioned.value), ReadResult()
+        for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+            read = await copying.read(entries, lambda entry: shortfall.others(place, entry, striping))
+            unreadable.add(read)
+            if not (unreadable.missing or unreadable.unknown):  # else the place keeps the bookie that may have them
+                await copying.write(target, belief, read.frames)
+                self.tally.entries += len(read.frames)
+                self.tally.bytes += read.bytes
+        return _unreadable(unreadable, place.bookie)
+
+    async def _check(self, versioned: VersionedMetadata, place: Place) -> Outcome | None:
+        """Make good what a bookie that is there lacks of its place, or has damaged. Returns None to go on."""
+        striping, unreadable = Striping.of(versioned.value), ReadResult()
+        copying, belief = self._copying(versioned), Belief()
+        for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+            there = await copying.read(entries, lambda entry: [place.bookie])
+            if there.unknown:
+                raise BookieUnavailable("it did not say whether it has its entries", bookie=place.bookie)
+            if there.missing:
+                good = await copying.read(there.missing, lambda entry: shortfall.others(place, entry, striping))
+                unreadable.add(good)
+                if good.frames:
+                    await copying.write(place.bookie, belief, good.frames)
+                    self.tally.mended += len(good.frames)
+                    runs = shortfall.runs_of(sorted(good.frames))
+                    self.context.events.emit("replica mended", ledger=self.ledger, bookie=place.bookie, entries=runs)
+        if outcome := _unreadable(unreadable, place.bookie):
+            return outcome
+        self.checked.append(place)
+        return None
+
+    async def _recover(self, versioned: VersionedMetadata, bookies: RegisteredBookies) -> Outcome | None:
+        metadata, registered = versioned.value, [*bookies.writable, *bookies.read_only]
+        gone = [bookie for bookie in metadata.ensemble if bookie not in registered]
+        try:  # whoever is fenced cannot go on: only for a copy that there is a place for
+            await self._target(versioned, gone, metadata.ensemble, limbo_of(bookies))
+        except NotEnoughBookies as error:
+            return Deferred(str(error))
+        self.context.events.emit("open ledger recovered for repair", ledger=self.ledger, missing=gone)
+        await recover(self.context, self.placement, self.ledger, versioned, metadata.password)
+        self.tally.recovered += 1
+        return None
+
+
+def _unreadable(read: ReadResult, bookie: BookieId) -> Outcome | None:
+    """Return what follows from entries without a good copy. What is unknown may be there: it is never lost."""
+    if read.unknown:
+        runs = ", ".join(f"{first}-{last}" for first, last in shortfall.runs_of(sorted(read.unknown))[:5])
+        return Deferred(f"bookies that have entries {runs} did not say so in time")
+    if read.missing:
+        return Lost(tuple(shortfall.runs_of(sorted(read.missing))), bookie)
+    return None

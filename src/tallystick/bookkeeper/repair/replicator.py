@@ -1,0 +1,139 @@
+"""Repair marked ledgers, some at once, each under the original's lock; until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from tallystick.bookkeeper.ledger.client import LedgerClient
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
+from tallystick.bookkeeper.repair.deferrals import Deferrals
+from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, Lost, Outcome, Repaired, Tally
+from tallystick.bookkeeper.repair.pace import Pace
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.underreplication import Mark
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import MetadataError, NoSuchLedger, TallyError
+
+RETRY_S = 1.0  # after the metadata service did not answer
+MOST_LOOKED_AT = 10_000  # marks of one round
+
+
+class Replicator:
+    """One worker. ``run`` it until it is cancelled; its locks end with ``client``'s session."""
+
+    def __init__(self, client: LedgerClient, name: str, settings: RepairSettings) -> None:
+        context = client.context
+        self._context, self._placement, self._name, self._settings = context, client.placement, name, settings
+        self._clock, self._events, self._random = context.clock, context.events, context.random
+        self._tree = Underreplication(context.driver)
+        self._pace = Pace(context.clock, settings.bytes_per_s)
+        self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
+        self._changed = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many ledgers could not be repaired yet."""
+        return len(self._deferrals)
+
+    async def run(self) -> None:
+        """Take marks in hand, for ever."""
+        watches = [watch(self._changed.set) for watch in (self._tree.watch_marks, self._tree.watch_switches)]
+        watches.append(self._context.driver.watch_bookies(self._changed.set))
+        try:
+            while True:
+                try:
+                    self._changed.clear()
+                    await self._tree.prepare()
+                    if await self._tree.is_enabled():
+                        await self._round()
+                except MetadataError as error:
+                    self._events.emit("repair put off", reason=str(error))
+                    await asyncio.sleep(RETRY_S)
+                await self._wait()
+        finally:
+            for watching in watches:
+                watching.cancel()
+
+    async def _wait(self) -> None:
+        wait_s, due_at = self._settings.poll_s, self._deferrals.wake_at()
+        if due_at is not None:
+            wait_s = min(wait_s, max(due_at - self._clock.now(), 0.0))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+
+    async def _round(self) -> None:
+        """Take in hand what is marked and due, in random order: so several workers seldom want the same."""
+        marked = list[LedgerId]()
+        async for ledger in self._tree.marks():
+            marked.append(ledger)
+            if len(marked) == MOST_LOOKED_AT:
+                break
+        self._deferrals.keep(dict.fromkeys(marked))
+        due = [ledger for ledger in marked if self._deferrals.is_due(ledger, self._clock.now())]
+        waiting = iter(self._random.sample(due, len(due)))
+
+        async def work() -> None:
+            for ledger in waiting:
+                if not await self._tree.is_enabled():
+                    return
+                await self._take(ledger)
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(self._settings.ledgers_at_once, len(due))):
+                workers.create_task(work())
+
+    async def _take(self, ledger: LedgerId) -> None:
+        """Repair one ledger, unless another worker has it in hand."""
+        if not await self._tree.lock(ledger, self._name):
+            return
+        try:
+            await self._context.driver.sync()
+            marked = await self._tree.read_mark(ledger)
+            if marked is not None:
+                await self._repair(ledger, marked)
+        finally:
+            await self._tree.unlock(ledger)
+
+    async def _repair(self, ledger: LedgerId, marked: Versioned[Mark]) -> None:
+        tally = Tally()
+        try:
+            outcome = await self._outcome(ledger, marked.value, tally)
+        except MetadataError:
+            raise
+        except TallyError as error:  # a bookie, or the recovery: another time
+            outcome = Deferred(str(error))
+        if isinstance(outcome, Repaired):
+            await self._tree.unmark(ledger, marked.version)
+            self._events.emit(
+                "ledger repaired",
+                ledger=ledger,
+                deleted=outcome.is_deleted,
+                entries=tally.entries,
+                bytes=tally.bytes,
+                mended=tally.mended,
+                recovered=tally.recovered,
+            )
+            return
+        if isinstance(outcome, Lost):
+            reason = "no bookie that answers has a good copy of entries " + _text(outcome.entries)
+            wait_s: float | None = self._settings.max_retry_s
+        else:
+            reason, wait_s = outcome.reason, outcome.wait_s
+        if self._deferrals.defer(ledger, self._clock.now(), wait_s, reason):
+            self._events.emit("ledger not repaired", ledger=ledger, reason=reason)
+
+    async def _outcome(self, ledger: LedgerId, mark: Mark, tally: Tally) -> Outcome:
+        still_s = {}
+        with suppress(NoSuchLedger):
+            version = (await self._context.driver.read_ledger(ledger)).version
+            still_s[version] = self._deferrals.seen(ledger, version, self._clock.now())
+        repair = LedgerRepair(self._context, self._placement, self._settings, self._pace, ledger, mark.bookies, tally)
+        return await repair.run(still_s)
+
+
+def _text(runs: tuple[tuple[int, int], ...]) -> str:
+    shown = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:5]]
+    return ", ".join(shown) + (", …" if len(runs) > 5 else "")
