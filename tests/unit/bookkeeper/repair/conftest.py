@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.machines import VIRTUAL_TIME, LoopFactory, machine
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, machine
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -23,7 +23,7 @@ GRACE_S = 600.0
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
-    return VIRTUAL_TIME
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
 
 
 class RepairedCluster(SmallCluster):
