@@ -87,6 +87,48 @@ def test_who_comes_to_the_end_of_forgetting_later_undoes_nothing(monkeypatch: py
     assert ledgers.identity(45) == LedgerIdentity(1 << 60, False, True) and finished(ledgers.anchored(78))
 
 
+def test_who_forgets_deleted_ledgers_behind_the_end_of_forgetting_undoes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "STEP_LEDGERS", 10)
+    deleted = {number: DeletedLedger(number, number + 1) for number in range(25)}
+    ledgers = Ledgers(State(deleted=deleted, anchor=77))
+    later = ledgers.anchored(78)
+    next(later)
+    assert not finished(ledgers.anchored(78))
+    ledgers.ahead = {45}
+    ledgers.given_up.add(5, 99)
+    assert not finished(later)
+    assert ledgers.ahead == {45} and list(ledgers.given_up.of(5)) == [99]
+
+
+def test_no_look_at_other_metadata_counts() -> None:
+    ledgers = Ledgers(STATE)
+    held_ledger = ledgers.alive[1 << 60]
+    held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = True
+    assert finished(ledgers.anchored(77)) and ledgers.were_looked_at([1 << 60])
+    assert not finished(ledgers.anchored(78))
+    assert not (held_ledger.is_written or held_ledger.is_compared or held_ledger.was_compared)
+
+
+def test_a_deleted_ledger_that_is_forgotten_between_steps_stays_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEP_LEDGERS", 10)
+    ledgers = Ledgers(State(deleted={number: DeletedLedger(number, number + 1) for number in range(25)}, anchor=77))
+    steps = ledgers.anchored(78)
+    next(steps)
+    finished(ledgers.forget_deleted([20]))
+    assert not finished(steps) and list(ledgers.deleted) == [*range(20), *range(21, 25)]
+
+
+def test_ledgers_that_came_before_the_metadata_was_replaced_are_not_invented_ones() -> None:
+    """A look in other metadata does not find honest ledgers either."""
+    ledgers = Ledgers(State(anchor=77))
+    ledgers.create(1, KEY)
+    assert not finished(ledgers.anchored(78))
+    ledgers.create(2, KEY)
+    assert (ledgers.lacks(1), ledgers.lacks(2)) == (False, True)
+
+
 @pytest.mark.rule("Q15")
 def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> None:
     """An operator gave it up as newer than the metadata, and found newer metadata then: a "no" cut off its entries."""
@@ -226,6 +268,15 @@ def test_a_deleted_ledger_is_remembered_while_the_journal_has_adds_to_it() -> No
     assert forgettable(ledgers, 1 << 60, 0, 7) == [] and not ledgers.is_forgettable(1, 7)
     assert forgettable(ledgers, 1 << 60, 0, 8) == [1] and ledgers.is_forgettable(1, 8)
     assert not ledgers.is_forgettable(2, 8)
+
+
+def test_who_is_forgotten_while_others_are_looked_for_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEP_LEDGERS", 10)
+    ledgers = Ledgers(State(deleted={number: DeletedLedger(number, 7) for number in range(25)}))
+    steps = ledgers.forgettable((), 100, 100, 0)
+    next(steps)
+    finished(ledgers.forget_deleted([20]))
+    assert finished(steps) == [*range(20), *range(21, 25)]
 
 
 def test_invented_ledgers_do_not_crowd_out_the_memory_of_deleted_ones() -> None:

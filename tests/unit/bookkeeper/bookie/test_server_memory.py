@@ -145,6 +145,15 @@ async def test_a_server_that_is_closed_looks_at_nobody(monkeypatch: pytest.Monke
     assert len(crowd.looked) == looked == server.LOOKS_EACH_TURN
 
 
+async def test_no_look_is_due_at_a_server_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TICK_S", 0.005)
+    crowd = Crowd(1000)
+    crowd.server.unsent(crowd.peer("a"), 100, False)
+    crowd.server.abort()
+    await asyncio.sleep(0.02)
+    assert not crowd.looked
+
+
 async def test_who_ends_while_it_waits_for_a_turn_wants_none(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = bookie._server._turns
     async with talking(bookie) as reader:

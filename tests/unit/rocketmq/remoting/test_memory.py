@@ -179,3 +179,12 @@ async def test_a_memory_that_is_closed_looks_at_nobody(monkeypatch: pytest.Monke
     memory.close()
     await asyncio.sleep(0.02)
     assert sum(each.looks for each in crowd) == LOOKS_EACH_TURN
+
+
+async def test_no_look_is_due_at_a_memory_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.005)
+    memory, _ = memory_of()
+    holder = holding(memory, "10.0.0.1:1", 100)
+    memory.close()
+    await asyncio.sleep(0.02)
+    assert holder.looks == 0

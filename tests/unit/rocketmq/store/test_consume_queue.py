@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from tallystick.errors import StorageError
@@ -163,3 +164,45 @@ def test_nothing_writes_over_a_unit(disk: SimDisk) -> None:
         queue.write(10, units(10, 1))
     assert queue.rebuild([(number, unit) for number, unit in enumerate(units(5, 15), 5)])
     assert queue.read(0, 21) == stored(0, 21)
+
+
+def adopted(disk: SimDisk, *lost_files: int, first: int = 0, end: int = 40, born: int = 1) -> ConsumeQueue:
+    """A queue of 40 units, as a checkpoint noted it, that lost these of its three files."""
+    queue = queue_on(disk)
+    queue.write(0, units(0, 40))
+    queue.sync()
+    row = msgspec.structs.replace(queue.row(), first=first, end=end, born=born)
+    queue.close()
+    for number in lost_files:
+        disk.unlink(f"/cq/Topic/3/{number * 320:020}")
+    queue = queue_on(disk)
+    queue.adopt(row)
+    return queue
+
+
+def test_lost_files_of_expired_messages_alone_are_done_without(disk: SimDisk) -> None:
+    queue = adopted(disk, 0, 1, first=33)
+    assert (queue.has_hole, queue.first, queue.row().start) == (False, 33, 32)
+    queue.delete_files()
+    assert disk.listdir("/cq/Topic/3") == [f"{640:020}"] and queue.read(33, 9) == stored(33, 7)
+
+
+def test_a_queue_whose_files_are_lost_and_whose_messages_have_expired_begins_at_its_end(disk: SimDisk) -> None:
+    queue = adopted(disk, 0, 1, 2, first=40, end=50)
+    assert (queue.has_hole, queue.has_files, queue.first, queue.end, queue.filled) == (False, False, 50, 50, 0)
+    queue.write(50, units(50, 2))
+    assert (queue.first, queue.read(50, 9)) == (50, stored(50, 2))
+
+
+def test_the_log_is_dispatched_again_from_where_lost_units_may_be_and_no_sooner(disk: SimDisk) -> None:
+    assert adopted(disk, 1).cut_behind(3800) == 1500, "the message before the lost ones"
+
+
+def test_the_log_is_dispatched_again_from_where_the_topic_was_made_anew_and_no_sooner(disk: SimDisk) -> None:
+    queue = adopted(disk, 0, born=500)
+    assert (queue.cut_behind(3800), queue.born) == (500, 500)
+
+
+def test_a_queue_of_a_topic_whose_making_the_log_lost_takes_what_comes_there(disk: SimDisk) -> None:
+    queue = adopted(disk, born=3000)
+    assert (queue.cut_behind(2000), queue.born) == (2000, 2000)
