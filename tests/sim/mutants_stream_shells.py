@@ -147,6 +147,20 @@ STREAM_SHELL_MUTANTS = (
         "test_late_appends.py::test_a_repeat_is_known_though_what_came_behind_it_was_refused_late",
     ),
     _planted(
+        "a message that is being joined is passed over (S6)",
+        "messages.py",
+        "        self._joining = joined.positions[0]",
+        "        self._joining = None",
+        "test_cursor_chunks.py::test_a_message_that_is_being_joined_when_its_read_ends_comes_with_the_next",
+    ),
+    _planted(
+        "a delivered message is acknowledged when chunks are read again (S6)",
+        "messages.py",
+        " if each >= self._read_before]",
+        "]",
+        "test_cursor_chunks.py::test_a_message_that_is_delivered_is_not_acknowledged_when_chunks_before_it_are_read_again",
+    ),
+    _planted(
         "who waits for room is not woken by a batch that is refused late (S1)",
         "append_flow.py",
         "        if self._appends.waiting_count:\n            self._waits()\n        self.wake()\n",

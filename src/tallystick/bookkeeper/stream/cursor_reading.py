@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tallystick.bookkeeper.stream.cursor_core import CursorCore
 from tallystick.bookkeeper.stream.cursor_list import CursorList, reader_of
@@ -24,6 +24,14 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import CorruptEntry, NoSuchEntry, PositionTrimmed, StreamClosed, TallyError, UsageError
 
 FAR = 64  # acknowledged entries that are not worth reading
+
+
+class NewDecoder(Protocol):
+    """Makes what decodes the entries of one generator; see ``EntryDecoder``."""
+
+    def __call__(self, damaged: Damaged, read_again: ReadAgain, *, read_before: Position) -> EntryDecoder:
+        """Returns it."""
+        ...
 
 
 class _Step(NamedTuple):
@@ -41,14 +49,14 @@ class CursorReading:
         self,
         core: CursorCore,
         cursor_list: CursorList,
-        new_decoder: Callable[[Damaged, ReadAgain], EntryDecoder],
+        new_decoder: NewDecoder,
         turn: TurnWork,
     ) -> None:
         self.at = core.after(core.mark)
         self._core, self._list, self._new_decoder, self._turn = core, cursor_list, new_decoder, turn
         self._turns = ReadTurns()
         self._walk = cursor_list.walk(self._damaged)
-        self._decoder = new_decoder(self._damaged, self._walk.entry)
+        self._decoder = new_decoder(self._damaged, self._walk.entry, read_before=self.at)
         self._steps: AsyncGenerator[_Step, None] | None = None
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
@@ -138,7 +146,7 @@ class CursorReading:
             firsts += [] if self._decoder.first_chunk is None else [self._decoder.first_chunk]
             firsts = [each for each in firsts if not self._core.is_acked(each)]
         self._messages.clear()
-        self._decoder = self._new_decoder(self._damaged, self._walk.entry)
+        self._decoder = self._new_decoder(self._damaged, self._walk.entry, read_before=self.at)
         self._next, self._started_count = min([self.at, *firsts]), self._set_count
 
     # -- entries ------------------------------------------------------------------------------------------------------

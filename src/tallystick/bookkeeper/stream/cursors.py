@@ -203,7 +203,7 @@ class Cursors:
     ) -> Cursor:
         stream, cursor, events = cursor_list.stream, cursor_list.cursor, self._context.context.events
 
-        def new_decoder(damaged: Damaged, read_again: ReadAgain) -> EntryDecoder:
+        def new_decoder(damaged: Damaged, read_again: ReadAgain, *, read_before: Position) -> EntryDecoder:
             return EntryDecoder(
                 stream,
                 self._readers.decompressor,
@@ -213,6 +213,7 @@ class Cursors:
                 is_raw=is_raw,
                 max_bytes=MAX_MESSAGE_BYTES,
                 given_up=core.ack,
+                read_before=read_before,
             )
 
         handle = Cursor(

@@ -28,7 +28,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_chunks,
     plain_payload,
 )
-from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES, Position
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_PROPERTIES, Position
 from tallystick.errors import CorruptEntry, DigestMismatch, NoSuchEntry, NoSuchPosition, UsageError
 from tallystick.runtime.events import Events
 
@@ -129,21 +129,25 @@ class EntryDecoder:
         is_raw: bool,
         max_bytes: int,
         given_up: Callable[[Position], None] | None = None,
+        read_before: Position = EARLIEST,
     ) -> None:
         """``max_bytes``: the most that an entry, or a message that came in chunks, may have when it is decompressed.
 
-        ``given_up`` hears of chunks of which no message will come.
+        ``given_up`` hears of chunks of which no message will come. What is before ``read_before`` is read once more:
+        a chunk there whose first one is not is of a message that was delivered, or was told of.
         """
         self._stream, self._decompressor, self._damaged, self._events = stream, decompressor, damaged, events
         self._read_again, self._is_raw, self._max_bytes = read_again, is_raw, max_bytes
         self._chunks = ChunksCore(max_bytes, decompressor.chunks_kept)
         self._rest: _Rest | None = None
-        self._given_up = given_up or _needs_none
+        self._given_up, self._read_before = given_up or _needs_none, read_before
+        self._joining: Position | None = None  # the first chunk of a message that is whole, and not yet returned
 
     @property
     def first_chunk(self) -> Position | None:
-        """Returns the first chunk of all messages that are not complete, None if there is none."""
-        return self._chunks.first
+        """Returns the first chunk of all messages that are not complete, or are being joined, None if there is none."""
+        firsts = [each for each in (self._joining, self._chunks.first) if each is not None]
+        return min(firsts, default=None)
 
     async def steps(self, entry: Entry, first_index: int = 0) -> Iterable[list[StreamMessage]]:
         """Returns the messages of an entry from ``first_index`` on, which are decoded some thousands at a time. Next:
@@ -228,6 +232,7 @@ class EntryDecoder:
         await self._tell_given_up(part.position)
         if joined is None:
             return []
+        self._joining = joined.positions[0]  # stays so when this ends by what may be over the next time
         try:
             parts = await self._scattered(joined, part.position) if isinstance(joined, Scattered) else joined.parts
             data = await self._decompressor.chunks(parts, chunk, part.position, max_bytes=self._max_bytes)
@@ -236,10 +241,13 @@ class EntryDecoder:
                 "chunks left out", stream=self._stream, first=str(joined.positions[0]), now=str(part.position)
             )
             await self._give_up([*joined.positions, part.position])
+            self._joining = None
             return []
         except CorruptEntry:  # which is told of the last one
             await self._give_up(joined.positions)
+            self._joining = None
             raise
+        self._joining = None
         return [_message(part._replace(data=data), joined.positions)]
 
     async def _scattered(self, message: Scattered, last: Position) -> list[bytes]:
@@ -255,7 +263,8 @@ class EntryDecoder:
         return parts
 
     async def _tell_given_up(self, now: Position) -> None:
-        dropped, strays = self._chunks.take_dropped(), self._chunks.take_strays()
+        dropped = self._chunks.take_dropped()
+        strays = [each for each in self._chunks.take_strays() if each >= self._read_before]
         for positions in dropped:
             self._events.emit("chunks left out", stream=self._stream, first=str(positions[0]), now=str(now))
         if dropped or strays:

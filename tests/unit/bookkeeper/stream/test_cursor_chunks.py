@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from support.cursors import drain
 from support.listed_streams import NAME, chunk_entries, pulsar_entry
+from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.stream import chunks, cursor_places
 from tallystick.bookkeeper.stream.cursors import Cursors
+from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.compression import Compression
-from tallystick.errors import CorruptEntry
+from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.errors import BookieUnavailable, CorruptEntry
 
 
 async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, cursors: Cursors) -> None:
@@ -115,3 +119,52 @@ async def test_positions_of_chunks_are_bounded_and_those_of_the_newest_message_a
             assert cursor._places._chunk_count == 6
             await cursor.ack(message.position)
             assert cursor.backlog == 29 - 4
+
+
+async def interleaved(stream: Stream, cursors: Cursors) -> Position:
+    """Chunks of a and b, the last one of b is yet to come. Returns the position of the first."""
+    await stream.close()
+    ledgers = cursors._context.ledgers
+    a, b = (chunk_entries(data, 4, uuid=data.decode()[0]) for data in (b"a1234567", b"b1234567"))
+    async with ledgers.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        positions = [await owner.append(entry) for entry in (a[0], b[0], a[1], b[1])]
+    return cast(Position, positions[0])
+
+
+@pytest.mark.parametrize("error", [None, BookieUnavailable()])
+async def test_a_message_that_is_being_joined_when_its_read_ends_comes_with_the_next(
+    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Nobody had got it, and its last chunk was acknowledged as one of a message whose first was not read."""
+    cursors._readers.decompressor.chunks_kept = chunks.KeptChunks(0)  # so that all chunks are read again
+    first, read_again, calls = await interleaved(stream, cursors), EntryWalk.entry, 0
+
+    async def entry(walk: EntryWalk, position: Position) -> Entry:
+        nonlocal calls
+        calls += 1
+        if calls == 3 and error is not None:  # the first chunk of b
+            raise error
+        if calls == 3:
+            await asyncio.sleep(10)
+        return await read_again(walk, position)
+
+    monkeypatch.setattr(EntryWalk, "entry", entry)
+    async with cursors.open(NAME, "billing", start=first) as cursor:
+        assert [message.data for message in await cursor.read(1)] == [b"a1234567"]
+        with pytest.raises(TimeoutError if error is None else BookieUnavailable):
+            async with asyncio.timeout(1):
+                await cursor.read()
+        assert calls == 3 and await drain(cursor) == "b1234567"
+        assert cursor.backlog == 4, "nothing is acknowledged"
+
+
+async def test_a_message_that_is_delivered_is_not_acknowledged_when_chunks_before_it_are_read_again(
+    stream: Stream, cursors: Cursors
+) -> None:
+    first = await interleaved(stream, cursors)
+    async with cursors.open(NAME, "billing", start=first) as cursor:
+        assert [message.data for message in await cursor.read(1)] == [b"a1234567"]
+        await cursor._reading._begin_anew()  # as after a read that was cancelled: from the first chunk of b on
+        assert await drain(cursor) == "b1234567" and cursor.backlog == 4
+    async with cursors.open(NAME, "billing") as again:
+        assert await drain(again) == "a1234567b1234567"
