@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 DEAD_LETTER = "_dead_letter"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-MAX_OPEN_FILES = 64
+MAX_OPEN_FILES = 64  # of a task; rows of more partitions wait in memory
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024  # of all files of a task together
 ROW_GROUP_BYTES = 32 * 1024 * 1024
+_PIECE_BYTES = 512  # what some rows take beside their bytes, and so much again for each column
 SPARK_SCHEMA = "file string"  # what a task yields: a row a file
 
 
@@ -83,10 +84,11 @@ def partitioned(
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-    unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    for number, row in enumerate(first):
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    ends = np.cumsum(np.bincount(inverse))
+    for row, rows in zip(first, np.split(np.argsort(inverse, kind="stable"), ends[:-1]), strict=True):
         values = tuple(_text(column[int(row)].as_py()) for column in columns)
-        yield values, batch if len(unique) == 1 else batch.take(pa.array(np.flatnonzero(inverse == number)))
+        yield values, batch if len(first) == 1 else batch.take(pa.array(rows))
 
 
 def _text(value: date | int | str | None) -> str | None:
@@ -94,7 +96,8 @@ def _text(value: date | int | str | None) -> str | None:
 
 
 class _TaskFiles:
-    """The open files of one task attempt, a partition each."""
+    """The files of one task attempt, a partition each: their rows are in memory while they are few, and few files are
+    open. So of rows in any order a partition gets one file, but for what memory does not hold."""
 
     def __init__(self, task: FilesTask) -> None:
         from pyarrow import fs
@@ -102,6 +105,7 @@ class _TaskFiles:
         self._task = task
         self._fs, self._root = fs.FileSystem.from_uri(task.folder)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
+        self._buffered = 0  # bytes of all of them
         self._written: list[WrittenFile] = []
 
     def add(self, partition: tuple[str | None, ...], rows: pa.RecordBatch) -> None:
@@ -109,14 +113,25 @@ class _TaskFiles:
             return
         file = self._open.pop(partition, None) or self._new(partition, rows)
         self._open[partition] = file  # the last one: the first one was not written for the longest time
+        before = file.buffered
         file.add(rows)
+        self._buffered += file.buffered - before
         if file.size >= self._task.target_file_bytes:
             self._close(partition)
-        elif len(self._open) > MAX_OPEN_FILES:
-            self._close(next(iter(self._open)))
-        if sum(each.buffered for each in self._open.values()) > MAX_BUFFERED_BYTES:
-            for each in self._open.values():
-                each.flush()
+        elif not file.buffered:
+            written = [each for each, other in self._open.items() if other.is_begun]
+            for each in written[:-MAX_OPEN_FILES]:
+                self._close(each)
+        if self._buffered > MAX_BUFFERED_BYTES:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        for partition, file in list(self._open.items()):
+            if len(self._open) > MAX_OPEN_FILES:
+                self._close(partition)
+            else:
+                file.flush()
+        self._buffered = 0
 
     def finish(self) -> list[WrittenFile]:
         for partition in list(self._open):
@@ -138,6 +153,7 @@ class _TaskFiles:
 
     def _close(self, partition: tuple[str | None, ...]) -> None:
         file = self._open[partition]
+        self._buffered -= file.buffered
         self._written.append(file.close())
         del self._open[partition]
 
@@ -153,20 +169,22 @@ class _OpenFile:
         self._rows: list[pa.RecordBatch] = []
         self._writer: Any = None
         self._metadata: list[Any] = []
-        self._row_count = self._dead_letters = self._flushed = 0
-        self.buffered = 0
+        self._row_count = self._dead_letters = 0
+        self.size = 0  # about how many bytes it has, as Arrow has them before they are compressed
+        self.buffered = 0  # that wait in memory
 
     @property
-    def size(self) -> int:
-        """About how many bytes it has, as Arrow has them before they are compressed."""
-        return self._flushed + self.buffered
+    def is_begun(self) -> bool:
+        """Whether there is a file by now."""
+        return self._writer is not None
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._left_out:
             rows = rows.select([name for name in rows.schema.names if name not in self._left_out])
         self._rows.append(rows)
         self._row_count += rows.num_rows
-        self.buffered += rows.nbytes
+        self.size += rows.nbytes
+        self.buffered += rows.nbytes + _PIECE_BYTES * (1 + rows.num_columns)
         if (index := rows.schema.get_field_index(DEAD_LETTER)) >= 0:
             self._dead_letters += rows.num_rows - rows.column(index).null_count
         if self.buffered >= ROW_GROUP_BYTES:
@@ -190,7 +208,6 @@ class _OpenFile:
                 metadata_collector=self._metadata,
             )
         self._writer.write_table(table, row_group_size=table.num_rows)
-        self._flushed += self.buffered
         self._rows, self.buffered = [], 0
 
     def close(self) -> WrittenFile:

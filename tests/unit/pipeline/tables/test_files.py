@@ -1,5 +1,7 @@
 """What a task does with its rows, without Spark: files, their partitions, and what is said of them."""
 
+import os
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -26,7 +28,7 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def run(task: FilesTask, batches: list[pa.RecordBatch]) -> list[WrittenFile]:
+def run(task: FilesTask, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
     (outcome,) = task(batches)
     return [WrittenFile.parse(text) for text in outcome.column("file").to_pylist()]
 
@@ -77,6 +79,39 @@ def test_full_files_are_closed_and_few_are_open(tmp_path: Path, monkeypatch: pyt
         n for file in written for n in pq.read_table(tmp_path / file.path, partitioning=None).column("n").to_pylist()
     ]
     assert sorted(rows) == list(range(60)) and len(written) > 3
+
+
+def hours(count: int, each: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(count * each)), "event_hour": pa.array([*range(count)] * each)})
+
+
+def test_rows_of_many_partitions_in_any_order_make_a_file_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one whenever another partition comes: batches of a backlog are not in the order of time."""
+    monkeypatch.setattr(files, "MAX_OPEN_FILES", 3)
+    written = run(task(tmp_path, partitions=("event_hour",)), [hours(20, 2)] * 4)
+    assert [file.rows for file in written] == [8] * 20
+    (first,) = (file for file in written if file.partition["event_hour"] == "7")
+    assert pq.read_table(tmp_path / first.path, partitioning=None).column("n").to_pylist() == [7, 27] * 4
+
+
+@pytest.mark.parametrize("bound", ["MAX_BUFFERED_BYTES", "ROW_GROUP_BYTES"])
+def test_few_files_are_open_whatever_bound_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(files, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr(files, bound, 2_000)
+    handles: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(4):
+            yield hours(20, 2)
+            handles.append(
+                sum(os.path.realpath(f"/proc/self/fd/{n}").endswith(".parquet") for n in os.listdir("/proc/self/fd"))
+            )
+
+    written = run(task(tmp_path, partitions=("event_hour",)), batches())
+    assert sum(file.rows for file in written) == 160 and len(written) > 20
+    assert 0 < max(handles) <= 3
 
 
 @pytest.mark.parametrize("bound", ["MAX_BUFFERED_BYTES", "ROW_GROUP_BYTES"])
