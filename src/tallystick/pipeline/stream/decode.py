@@ -27,10 +27,29 @@ from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import CorruptEntry
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.stream.block import take_block
+from tallystick.pipeline.stream.block_arrays import BlockRun
 from tallystick.pipeline.stream.earlier_chunks import EarlierChunks
 from tallystick.pipeline.stream.plan import StreamRange
 from tallystick.pipeline.stream.rows import Row, RowRun, bytes_of, row_of, row_of_raw
 from tallystick.pipeline.stream.usual import take_usual
+
+FEWEST_ONE_BY_ONE = 8
+
+
+class Pace:
+    """How many entries are decoded one by one where the next one is not usual: more and more while usual ones are rare,
+    since to look for a block of them costs as much as to decode one."""
+
+    def __init__(self) -> None:
+        self.one_by_one = FEWEST_ONE_BY_ONE
+
+    def took(self, entry_count: int, value_bytes: int) -> None:
+        """A block had so many entries, 0 for none."""
+        if entry_count >= self.one_by_one or value_bytes >= BATCH_BYTES // 2:
+            self.one_by_one = FEWEST_ONE_BY_ONE
+        elif not entry_count:
+            self.one_by_one = min(2 * self.one_by_one, BATCH_ROWS)
 
 
 class RangeDecoder:
@@ -40,20 +59,39 @@ class RangeDecoder:
         self._client, self._range, self._is_raw = client, range_, is_raw
         self._chunks = ChunksCore(MAX_MESSAGE_BYTES)
         self._earlier = EarlierChunks(client, range_.before, range_.ranges)
+        self._pace = Pace()
 
-    async def steps(self, run: EntryRun) -> AsyncGenerator[RowRun, None]:
+    async def steps(self, run: EntryRun) -> AsyncGenerator[RowRun | BlockRun, None]:
         """Yields the rows of the next entries, some thousands at a time, or those of a megabyte.
 
         Raises CorruptEntry for bytes that are no messages, and as ``fetch_runs`` for chunks that are looked for.
         """
-        take = _take_raw if self._is_raw else take_usual
-        at, size = 0, 0
-        rows: list[Row] = []
+        at = 0
         while at < len(run.payloads):
-            stop, taken = take(rows, run.payloads, at, run.first)
+            end = len(run.payloads)
+            if not self._is_raw:
+                stop, block = take_block(run.payloads, at, run.first)
+                self._pace.took(stop - at, 0 if block is None else block.size)
+                if block is not None:
+                    yield BlockRun(self._range.stream, run.ledger, block)
+                    at = stop
+                    continue
+                end = min(end, at + self._pace.one_by_one)
+            async with aclosing(self._row_steps(run, at, end)) as steps:
+                async for rows in steps:
+                    yield rows
+            at = end
+
+    async def _row_steps(self, run: EntryRun, at: int, end: int) -> AsyncGenerator[RowRun, None]:
+        """Yields the rows of some entries, one entry after another."""
+        take = _take_raw if self._is_raw else take_usual
+        payloads, size = run.payloads[:end], 0
+        rows: list[Row] = []
+        while at < end:
+            stop, taken = take(rows, payloads, at, run.first)
             size += taken
             if stop == at:  # it is not usual
-                async for step in self._any_entry(Position(run.ledger, run.first + at), run.payloads[at]):
+                async for step in self._any_entry(Position(run.ledger, run.first + at), payloads[at]):
                     rows += step
                     size += bytes_of(step)
                     if len(rows) >= BATCH_ROWS:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, closing
+from itertools import groupby
 
 import pyarrow as pa
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
-from tallystick.errors import NoSuchEntry
+from tallystick.codec.reads import EntryRun
+from tallystick.errors import NoSuchEntry, TallyError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.notes import note
+from tallystick.pipeline.stream.block_arrays import BlockRun
 from tallystick.pipeline.stream.decode import RangeDecoder
 from tallystick.pipeline.stream.plan import StreamPartition
-from tallystick.pipeline.stream.rows import RowRun, arrays_of, bytes_of
+from tallystick.pipeline.stream.rows import RowRun, arrays_of
 from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 from tallystick.pipeline.worker import worker
 
@@ -31,19 +34,19 @@ def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa
 
     async def fetch(client: BookieClient) -> AsyncGenerator[pa.RecordBatch, None]:
         columns = COLUMNS.checked(schema.names)
-        async with aclosing(_batches(_row_runs(client, partition))) as batches:
-            async for runs in batches:
-                yield pa.RecordBatch.from_arrays(arrays_of(runs, columns), schema=schema)
+        async with aclosing(_batches(_row_runs(client, partition), columns)) as batches:
+            async for arrays in batches:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     with coded(), closing(worker(BookieAddresses(partition.addresses)).iterate(fetch)) as batches:
         yield from batches
 
 
-async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGenerator[RowRun, None]:
+async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGenerator[RowRun | BlockRun, None]:
     for range_ in partition.ranges:
         decoder = RangeDecoder(client, range_, is_raw=partition.is_raw)
         try:
-            async with aclosing(fetch_runs(client, range_.ranges)) as runs:
+            async with aclosing(_joined(fetch_runs(client, range_.ranges))) as runs:
                 async for run in runs:
                     async with aclosing(decoder.steps(run)) as steps:
                         async for rows in steps:
@@ -58,32 +61,56 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
             note(FORMAT, f"the rest of a ledger is left out: stream={range_.stream} {error}")
 
 
-async def _batches(row_runs: AsyncGenerator[RowRun, None]) -> AsyncGenerator[list[RowRun], None]:
-    """Some rows at a time. Closes the runs at its end."""
-    batch: list[RowRun] = []
+async def _joined(runs: AsyncGenerator[EntryRun, None]) -> AsyncGenerator[EntryRun, None]:
+    """The payloads of runs that follow each other, as many together as make a batch. Closes the runs at its end."""
+    payloads: list[bytes | memoryview] = []
+    ledger = first = size = 0
+    async with aclosing(runs):
+        try:
+            async for run in runs:
+                if payloads and (run.ledger != ledger or run.first != first + len(payloads)):
+                    yield EntryRun(ledger, first, payloads=payloads)
+                    payloads, size = [], 0
+                if not payloads:
+                    ledger, first = run.ledger, run.first
+                payloads += run.payloads
+                size += sum(map(len, run.payloads))
+                if size >= BATCH_BYTES or len(payloads) >= BATCH_ROWS:
+                    yield EntryRun(ledger, first, payloads=payloads)
+                    payloads, size = [], 0
+        except TallyError:  # what came before it comes first
+            if payloads:
+                yield EntryRun(ledger, first, payloads=payloads)
+            raise
+        if payloads:
+            yield EntryRun(ledger, first, payloads=payloads)
+
+
+async def _batches(
+    row_runs: AsyncGenerator[RowRun | BlockRun, None], columns: Sequence[str]
+) -> AsyncGenerator[list[pa.Array], None]:
+    """The columns of some rows at a time. Closes the runs at its end."""
+    batch: list[RowRun | BlockRun] = []
     rows = size = 0
     async with aclosing(row_runs):
         async for run in row_runs:
-            for part in _parts(run):
+            for part in run.parts():
                 batch.append(part)
-                rows, size = rows + len(part.rows), size + part.size
+                rows, size = rows + part.row_count, size + part.size
                 if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield batch
+                    yield _arrays(batch, columns)
                     batch, rows, size = [], 0, 0
     if batch:
-        yield batch
+        yield _arrays(batch, columns)
 
 
-def _parts(run: RowRun) -> Iterator[RowRun]:
-    """A run in pieces that are no more than a batch."""
-    if run.size <= 2 * BATCH_BYTES:  # what was taken until it was enough is seldom more
-        yield run
-        return
-    first = size = 0
-    for at, row in enumerate(run.rows):
-        row_bytes = bytes_of([row])
-        if at > first and size + row_bytes > BATCH_BYTES:
-            yield run._replace(rows=run.rows[first:at], size=size)
-            first, size = at, 0
-        size += row_bytes
-    yield run._replace(rows=run.rows[first:], size=size)
+def _arrays(batch: Sequence[RowRun | BlockRun], columns: Sequence[str]) -> list[pa.Array]:
+    """One array for each column, over all rows."""
+    pieces: list[list[pa.Array]] = []
+    for _, same_kind in groupby(batch, key=type):
+        runs = list(same_kind)
+        pieces += [run.arrays(columns) for run in runs if isinstance(run, BlockRun)]
+        row_runs = [run for run in runs if isinstance(run, RowRun)]
+        if row_runs:
+            pieces.append(arrays_of(row_runs, columns))
+    return pieces[0] if len(pieces) == 1 else [pa.concat_arrays(column) for column in zip(*pieces, strict=True)]

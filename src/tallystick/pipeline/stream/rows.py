@@ -6,7 +6,7 @@ A row is a plain tuple, since a query makes millions of them: a named one takes 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tallystick.bookkeeper.wire.pulsar_messages import Buffer, InMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
 from tallystick.pipeline import headers
-from tallystick.pipeline.columns import HEADERS
+from tallystick.pipeline.columns import BATCH_BYTES, HEADERS
 from tallystick.pipeline.times import TIME, times_of
 
 _TYPES = {
@@ -66,6 +66,25 @@ class RowRun(NamedTuple):
     rows: Sequence[Row]
     size: int
 
+    @property
+    def row_count(self) -> int:
+        """How many rows these are."""
+        return len(self.rows)
+
+    def parts(self) -> Iterator[RowRun]:
+        """Yields the run in pieces that are no more than a batch."""
+        if self.size <= 2 * BATCH_BYTES:  # what was taken until it was enough is seldom more
+            yield self
+            return
+        first = size = 0
+        for at, row in enumerate(self.rows):
+            row_bytes = bytes_of([row])
+            if at > first and size + row_bytes > BATCH_BYTES:
+                yield self._replace(rows=self.rows[first:at], size=size)
+                first, size = at, 0
+            size += row_bytes
+        yield self._replace(rows=self.rows[first:], size=size)
+
 
 def row_of(message: InMessage) -> Row:
     """A message as a row."""
@@ -109,10 +128,13 @@ def _of_rows(place: int, kind: pa.DataType) -> Callable[[Sequence[RowRun], Seque
 
 
 def _positions(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
+    return positions_of(*(_COLUMNS[name](runs, rows) for name in ("ledger", "entry", "batchIndex")))
+
+
+def positions_of(ledgers: pa.Array | pa.Scalar, entries: pa.Array, indexes: pa.Array) -> pa.Array:
     """``ledger:entry``, or ``ledger:entry:index`` of a message in a batch."""
-    ledgers, entries = (_COLUMNS[name](runs, rows).cast(pa.string()) for name in ("ledger", "entry"))
-    places, indexes = pc.binary_join_element_wise(ledgers, entries, ":"), _COLUMNS["batchIndex"](runs, rows)
-    if indexes.null_count == len(rows):
+    places = pc.binary_join_element_wise(ledgers.cast(pa.string()), entries.cast(pa.string()), ":")
+    if indexes.null_count == len(entries):
         return places
     return pc.coalesce(pc.binary_join_element_wise(places, indexes.cast(pa.string()), ":"), places)
 

@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.wire.compression import Compression
+from support.usual_entries import ENTRIES, entry_of, sealed, single
 from tallystick.bookkeeper.wire.pulsar_messages import (
     MOST_BYTES,
-    OutMessage,
-    encode_entry,
     iter_messages,
     open_entry,
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata, SingleMessageMetadata
+from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptEntry
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
@@ -43,41 +41,6 @@ def expected(entry: bytes) -> list[Row]:
 
 def plain(rows: list[Row]) -> list[Row]:
     return [(*row[:2], None if row[2] is None else bytes(row[2]), *row[3:]) for row in rows]
-
-
-def entry_of(payload: bytes = b"v", **fields: Any) -> bytes:
-    metadata = MessageMetadata(**{"producer_name": "p", "sequence_id": 3, "publish_time": 4, **fields})
-    return sealed(metadata.SerializePartialToString(), payload)
-
-
-def sealed(front: bytes, payload: bytes) -> bytes:
-    body = len(front).to_bytes(4, "big") + front + payload
-    return b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + body
-
-
-def single(payload: bytes, **fields: Any) -> bytes:
-    front = SingleMessageMetadata(**{"payload_size": len(payload), **fields}).SerializePartialToString()
-    return len(front).to_bytes(4, "big") + front + payload
-
-
-TEXT = st.text(max_size=5)
-MESSAGE = st.builds(
-    OutMessage,
-    st.binary(max_size=20),
-    st.none() | TEXT | st.binary(max_size=5),
-    st.none() | st.integers(0, (1 << 63) - 1),
-    st.dictionaries(TEXT, TEXT, max_size=3),
-)
-ENTRIES = st.builds(
-    lambda messages, producer, sequence, time, how: encode_entry(
-        messages, producer=producer, sequence=sequence, publish_time_ms=time, compression=how
-    ),
-    st.lists(MESSAGE, min_size=1, max_size=5),
-    st.text(min_size=1, max_size=5),
-    st.integers(0, 1 << 40),
-    st.integers(1, 1 << 42),
-    st.sampled_from([Compression.NONE, Compression.ZLIB, Compression.LZ4]),
-)
 
 
 @given(ENTRIES)
