@@ -56,7 +56,7 @@ async def test_q15_clients_read_other_ledgers_of_a_bookie_in_limbo_over_the_same
     cluster, victim, in_limbo = rejoined
     assert await victim.read_code(int(in_limbo), 0) == 101, "it has nothing of it, and does not say so"
     writer, client = cluster.clients["tally"], await cluster.shared(reader)
-    alone = []  # ledgers that only this bookie has
+    alone: list[str] = []  # ledgers that only this bookie has
     while len(alone) < 2:
         ledger = (await writer.ask("create", e=1, qw=1, qa=1))["ledger"]
         await writer.ask("append", ledger=ledger, count=50, size=100, seed=62)

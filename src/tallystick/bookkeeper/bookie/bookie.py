@@ -142,16 +142,16 @@ class Bookie:
         self._stack.push_async_callback(self.driver.close)
         patience_s = 2 * settings.session_timeout_s
         place = self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir
+        progress = await ProgressRecord.read(self.driver, outside.disk, self._folders, self.id, outside.events)
         rejoining = Rejoin(*place) if rejoin else None
         if rejoining is not None:
             await rejoining.prepare(patience_s)
             is_bound = False  # to what the metadata knows of its disk
-        elif is_new := await check_cookies(*place):
+        elif is_new := await check_cookies(*place, stamping=progress.renew):
             outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
             is_bound = not is_new
         else:
             is_bound = True
-        progress = await ProgressRecord.read(self.driver, outside.disk, self._folders, self.id, outside.events)
         if is_bound:
             progress.check()
         self._stack.push_async_callback(self._say_the_end, progress)

@@ -11,7 +11,7 @@ cookie that differs instead of a valid one over data that it cannot read.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -24,9 +24,12 @@ from tallystick.runtime.disk import Disk, read_file
 
 FOLDER = "tally"
 FILE = "VERSION"
+START_FILE = "start"  # the number of the bookie's last start (``progress.py``)
 MARK = "VERSION.rejoining"  # the cookie, until all that it must be true of is on the disk (``rejoin.py``)
 
-_NOT_DATA = frozenset((FILE, FILE + ".new", MARK, MARK + ".new", "LOCK"))
+_NOT_DATA = frozenset(
+    ("LOCK", *(name + end for name in (FILE, MARK, START_FILE) for end in ("", ".new")))  # what comes before data
+)
 _FOREIGN = "current"  # where an original bookie keeps its data
 
 
@@ -88,9 +91,16 @@ async def expected_cookie(driver: MetadataDriver, bookie: BookieId, journal_dir:
 
 
 async def check_cookies(
-    driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str
+    driver: MetadataDriver,
+    disk: Disk,
+    bookie: BookieId,
+    journal_dir: str,
+    ledger_dir: str,
+    *,
+    stamping: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Compare the cookies, and stamp if all is new. Returns whether it did. The folders exist and are locked.
+    """Compare the cookies, and stamp if all is new. Returns whether it did. The folders exist and are locked;
+    ``stamping`` is called before the service gets a cookie.
 
     What the metadata has is read behind a ``sync``: a server that lags may have no cookie of a bookie that was just
     stamped, or the identity of a former cluster. Raises InvalidCookie, MetadataError.
@@ -104,6 +114,7 @@ async def check_cookies(
     data = format.encode(expected)
     for folder in folders:
         write_atomic(disk, os.path.join(folder.path, FILE), data)
+    stamping()
     # Last: once the service has the cookie, folders without one are taken for lost data.
     await driver.write_cookie(bookie, data, None)
     return True

@@ -8,7 +8,7 @@ copy that is younger than what was said last cannot be told from the disk itself
 ::
 
     in the metadata    start: <number>\n position: <commit>\n
-    <folder>/start     <number>\n
+    <folder>/start     <number> <its CRC32C, hexadecimal>\n
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.bookie.cookies import START_FILE, folder_of
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.store import Version
 from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.errors import DiskFull, InvalidCookie, MetadataConflict, MetadataError, StorageError
+from tallystick.codec.checksum import crc32c
+from tallystick.errors import CorruptRecord, DiskFull, InvalidCookie, MetadataConflict, MetadataError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
 from tallystick.runtime.events import Events
 
 SAY_EVERY_S = 10.0
-START_FILE = "start"
 
 _BEHIND = (
     "this disk is older than what the bookie acknowledged, so it would deny entries that it had: find its own disk, or "
     "start it with `tally bookie run --rejoin`, which fetches what it lacks from the other replicas"
 )
+
+
+def _encoded(start: int) -> bytes:
+    """Return the content of a folder's file."""
+    number = b"%d" % start
+    return number + b" %08x\n" % crc32c(number)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class ProgressRecord:
         self._driver, self._disk, self._bookie, self._events = driver, disk, bookie, events
         self._paths = [os.path.join(folder_of(folder), START_FILE) for folder in folders]
         self._known, self._version = known, version
+        self._damaged: list[str] = []
         self._start = min(self._stored(path) for path in self._paths)
         self._began = False
 
@@ -92,13 +99,18 @@ class ProgressRecord:
     def _stored(self, path: str) -> int:
         if not self._disk.exists(path):
             return 0
-        text = read_file(self._disk, path).decode(errors="replace").strip()
-        if not (text.isascii() and text.isdecimal()):
-            raise StorageError("the number of the last start cannot be read", path=path)
-        return int(text)
+        data = read_file(self._disk, path)
+        number = data.split(b" ")[0]
+        if number.isdigit() and data == _encoded(int(number)):
+            return int(number)
+        self._damaged.append(path)
+        return 0
 
     def check(self, position: int | None = None) -> None:
-        """Raises InvalidCookie for a disk that is behind; ``position``: that of its journal, once it is known."""
+        """Raises InvalidCookie for a disk that is behind, CorruptRecord for one whose number is damaged; ``position``:
+        that of its journal, once it is known."""
+        if self._damaged:
+            raise CorruptRecord("the number of the last start is damaged", path=self._damaged[0])
         found = Progress(self._start, self._known.position if position is None else position)
         if found.is_behind(self._known):
             known = self._known
@@ -109,16 +121,23 @@ class ProgressRecord:
                 position="unread" if position is None else f"{position} of {known.position}",
             )
 
+    def renew(self) -> None:
+        """Count the first start of a new bookie that has the id of an older one: its disk is younger than all disks of
+        that. Raises StorageError."""
+        self._count(max(self._start, self._known.start) + 1)
+
+    def _count(self, start: int) -> None:
+        for path in self._paths:
+            write_atomic(self._disk, path, _encoded(start))
+        self._start = start
+
     async def begin(self, position: int) -> None:
         """Count this start, on the disk first. Raises MetadataError, StorageError.
 
         A full disk keeps its number: it is told from its copies by its journal alone, until a start finds room.
         """
-        start = max(self._start, self._known.start) + 1
         try:
-            for path in self._paths:
-                write_atomic(self._disk, path, f"{start}\n".encode())
-            self._start = start
+            self._count(max(self._start, self._known.start) + 1)
         except DiskFull as error:
             if self._start < self._known.start:  # it would let older disks in
                 raise

@@ -156,3 +156,27 @@ async def test_who_may_not_rejoin(home: Home, cluster: ClusterMetadata) -> None:
         cookie.unlink()
     with pytest.raises(InvalidCookie, match="data without a cookie"):
         await rejoin(home)
+
+
+async def test_a_new_bookie_with_the_id_of_an_older_one_is_younger_than_it(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(home, cluster)
+    home.path.rename(older := home.path.parent / "older")
+    cookie = await cluster.read_cookie("b0")
+    assert cookie is not None
+    await cluster.delete_cookie("b0", cookie.version)
+
+    async def broken(self: object, *args: object) -> None:
+        raise MetadataUnavailable("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tallystick.bookkeeper.bookie.progress.ProgressRecord.begin", broken)
+        with pytest.raises(MetadataUnavailable):
+            await home.start()
+    async with home.running():
+        pass
+    shutil.rmtree(home.path)
+    older.rename(home.path)
+    with pytest.raises(InvalidCookie, match="older than what the bookie acknowledged"):
+        await home.start()
