@@ -1,8 +1,8 @@
 """What befalls one bookie of a simulated cluster for good: its disk, or who answers at its address.
 
-An operator does what one does: a bookie with a new disk gets a new cookie, so it is another bookie with the same id. A
-bookie whose disk was put back from a copy notices nothing. One whose address another bookie has comes back elsewhere,
-with all that it had.
+An operator does what one does: a bookie with a new disk gets a new cookie, so it is another bookie with the same id,
+or rejoins. One whose disk was put back from a copy rejoins, too. One whose address another bookie has comes back
+elsewhere, with all that it had.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ class Damage:
     async def _age(self, host: BookieHost) -> None:
         image = host.disk.image()
         await asyncio.sleep(self._random.random() * AWAY_S)
-        self._exchange(host, image)
-        await asyncio.sleep(self._random.random() * AWAY_S)
-        host.boot()
+        await self._exchange(host, image, rejoins=True)
 
     async def _lose_disk(self, host: BookieHost) -> None:
-        self._exchange(host, DiskImage())
+        await self._exchange(host, DiskImage(), rejoins=self._random.random() < 0.5)
+
+    async def _exchange(self, host: BookieHost, image: DiskImage, *, rejoins: bool) -> None:
+        """Start a bookie with another disk. One that rejoins never says that it did not have what it had."""
+        host.lose_power()
+        host.disk.become(image)
         host.is_down = True
+        self._world.judge.damaged(host.id, forgets=not rejoins)
         await asyncio.sleep(self._random.random() * AWAY_S)
         driver = self._world.service.driver
         cookie_node = await driver.read_cookie(host.id)
-        if cookie_node is not None:
+        host.rejoins = rejoins and cookie_node is not None
+        if not rejoins and cookie_node is not None:
             await driver.delete_cookie(host.id, cookie_node.version)
         host.is_down = False
         host.boot()
-
-    def _exchange(self, host: BookieHost, image: DiskImage) -> None:
-        host.lose_power()
-        host.disk.become(image)
-        self._world.judge.damaged(host.id, forgets=True)
 
     async def _move(self, host: BookieHost) -> None:
         host.lose_power()

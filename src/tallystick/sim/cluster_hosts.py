@@ -12,6 +12,7 @@ from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.repair.fill import fill
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError
@@ -93,6 +94,7 @@ class BookieHost(Host[BookieWorld]):
         self.bookie: Bookie | None = None  # that answers
         self.is_rotten = False  # a bit of its disk has flipped
         self.is_down = False  # it gets another disk
+        self.rejoins = False  # with its next start: it has another disk
 
     @property
     def _settings(self) -> BookieSettings:
@@ -121,7 +123,9 @@ class BookieHost(Host[BookieWorld]):
 
         outside = self._outside(process, self._on_event)
         try:
-            bookie = self.bookie = await start_bookie(self._settings, outside, SETTINGS, connect)
+            starting = start_bookie(self._settings, outside, SETTINGS, connect, fill=fill, rejoin=self.rejoins)
+            bookie = self.bookie = await starting
+            self.rejoins = False
         except Exception as error:
             self._allow(process, error)
             return
