@@ -150,11 +150,9 @@ class LacService:
             return LongPollResponse(Code.BAD_REQUEST)
         if self._is_in_doubt(ledger, verdict):
             return LongPollResponse(Code.IO_ERROR)
-        lac = self._storage.known_lac(ledger)
         if ledger in self._limbo:
-            code, body = self._entry(ledger, wanted) if lac >= wanted else (Code.UNKNOWN_LEDGER_STATE, b"")
-            code = self._limbo.code(ledger, code)
-            return LongPollResponse(code, lac, wanted, body) if code == Code.OK else LongPollResponse(code)
+            return self._polled_in_limbo(ledger, wanted)
+        lac = self._storage.known_lac(ledger)
         if lac < wanted:
             code = self._storage.last_code(ledger)
             return LongPollResponse(code, lac) if code == Code.OK else LongPollResponse(code)
@@ -162,6 +160,15 @@ class LacService:
         if code == Code.OK:
             return LongPollResponse(code, lac, wanted, body)
         return LongPollResponse(Code.OK, lac) if code == Code.NO_ENTRY else LongPollResponse(code)
+
+    def _polled_in_limbo(self, ledger: LedgerId, wanted: EntryId) -> LongPollResponse:
+        """Give the entry if it is here, and known to be confirmed; nothing else is known."""
+        lac, code, body = self._storage.known_lac(ledger), Code.UNKNOWN_LEDGER_STATE, b""
+        if lac >= wanted:
+            code, body = self._entry(ledger, wanted)
+        if code == Code.OK:
+            return LongPollResponse(code, lac, wanted, body)
+        return LongPollResponse(self._limbo.code(ledger, code))
 
     def _counted(self, response: LongPollResponse) -> LongPollResponse:
         self._counts.long_polls += 1
