@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
@@ -30,9 +30,12 @@ from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.outside import Outside
 
 if TYPE_CHECKING:
+    from tallystick.bookkeeper.bookie.bookie import Bookie
     from tallystick.bookkeeper.bookie.config import BookieSettings
     from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
+    from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
     from tallystick.bookkeeper.repair.keys import AutoRecoverySettings
+    from tallystick.bookkeeper.repair.settings import RepairSettings
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
 
@@ -66,9 +69,13 @@ def bookie_main(
 ) -> int:
     def load() -> tuple[Start, Sequence[str]]:
         from tallystick.bookkeeper.bookie.keys import SCHEMA
+        from tallystick.bookkeeper.repair.keys import KEYS
 
-        configuration = SCHEMA.load(config, overrides)
-        return partial(_bookie, configuration.settings, rejoin=rejoin), configuration.ignored
+        # The keys of the repair are in the same file, and are read where it is on.
+        values = SCHEMA.values(config, overrides)
+        configuration = replace(SCHEMA, checked=tuple(KEYS.keys)).read(values)
+        repair = KEYS.build(values) if configuration.settings.auto_recovery else None
+        return partial(_bookie, configuration.settings, repair, rejoin=rejoin), configuration.ignored
 
     return _main("bookie", load, out)
 
@@ -103,14 +110,40 @@ def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
     return _main("broker", load, out)
 
 
-async def _bookie(settings: BookieSettings, outside: Outside, *, rejoin: bool) -> Server:
+async def _bookie(settings: BookieSettings, repair: RepairSettings | None, outside: Outside, *, rejoin: bool) -> Server:
     from tallystick.bookkeeper.bookie.bookie import start_bookie
 
     if not settings.keep_alive:
         outside = without_keep_alive(outside)
     bookie = await start_bookie(settings, outside, fill=_fill, rejoin=rejoin)
     http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
-    return Server(f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}", bookie.failure, bookie.stop)
+    ready = f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}"
+    if repair is None:
+        return Server(ready, bookie.failure, bookie.stop)
+    try:
+        running = await _start_repair(settings.metadata_uri, bookie.id, repair, outside, settings.session_timeout_s)
+    except BaseException:
+        await bookie.stop()
+        raise
+    return _both(ready, bookie, running)
+
+
+def _both(ready: str, bookie: Bookie, repair: AutoRecovery) -> Server:
+    """A bookie whose repair fails goes on: whoever watches its log starts another one."""
+
+    async def stop() -> None:
+        await repair.close()
+        await bookie.stop()
+
+    return Server(ready, bookie.failure, stop)
+
+
+async def _start_repair(
+    uri: str, name: str, settings: RepairSettings, outside: Outside, session_timeout_s: float
+) -> AutoRecovery:
+    from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
+
+    return await AutoRecovery.start(uri, name, settings, outside, session_timeout_s=session_timeout_s)
 
 
 async def _fill(bookie: LimboBookie) -> None:
@@ -121,14 +154,8 @@ async def _fill(bookie: LimboBookie) -> None:
 
 
 async def _autorecovery(settings: AutoRecoverySettings, outside: Outside) -> Server:
-    from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
-
-    running = await AutoRecovery.start(
-        settings.metadata_uri,
-        settings.name,
-        settings.repair,
-        outside,
-        session_timeout_s=settings.session_timeout_s,
+    running = await _start_repair(
+        settings.metadata_uri, settings.name, settings.repair, outside, settings.session_timeout_s
     )
     return Server(f"ready autorecovery={settings.name}", running.failure, running.close)
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tallystick.admin.bookies import BookiePresence, BookieStatus, list_bookies
 from tallystick.admin.cluster import metadata
+from tallystick.admin.ledgers import list_ledgers
+from tallystick.bookkeeper.ledger.client import LedgerClient
+from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
+from tallystick.bookkeeper.repair import shortfall
+from tallystick.bookkeeper.repair.copying import Copying, ReadResult
+from tallystick.bookkeeper.repair.ledger_repair import Outcome
+from tallystick.bookkeeper.repair.pace import Pace
+from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.bookkeeper.wire.registration import LIMBO
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.errors import MetadataUnavailable
 
+WHOLE = "has all of it"
 SHOWN_MARKS = 1000
 
 
@@ -22,6 +34,56 @@ class MarkedLedger:
     ledger: LedgerId
     bookies: tuple[BookieId, ...]
     since: str | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with the copies of a ledger, as the metadata alone tells it."""
+
+    ledger: LedgerId
+    problem: str
+    bookies: tuple[BookieId, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterAudit:
+    """What a look through all ``ledgers`` found."""
+
+    ledgers: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """What an operator wants to know first. ``limbo``: by bookie how many ledgers it does not know what it has of."""
+
+    bookies: tuple[BookieStatus, ...]
+    limbo: Mapping[BookieId, int]
+    repair: RepairStatus
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every bookie serves, every ledger has its copies, and repair may work."""
+        are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
+        return are_up and not self.limbo and self.repair.is_enabled and not self.repair.marks
+
+
+@dataclass(frozen=True)
+class PlaceReport:
+    """What one bookie has of what it should have of a fragment: ``first`` … ``last``, its stripe of them."""
+
+    first: EntryId
+    last: EntryId
+    bookie: BookieId
+    state: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all of it, undamaged."""
+        return self.state == WHOLE
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last} on {self.bookie}: {self.state}"
 
 
 @dataclass(frozen=True)
@@ -43,16 +105,89 @@ class RepairStatus:
 async def status(uri: str) -> RepairStatus:
     """Raises MetadataError."""
     async with metadata(uri) as driver:
-        await driver.sync()
-        tree = Underreplication(driver)
-        delay = await tree.recovery_delay()
-        return RepairStatus(
-            await tree.is_enabled(),
-            await tree.auditor(),
-            None if delay is None else delay.value,
-            tuple(await marked_ledgers(driver)),
-            await tree.locks(),
-        )
+        return await _status(driver)
+
+
+async def _status(driver: MetadataDriver) -> RepairStatus:
+    await driver.sync()
+    tree = Underreplication(driver)
+    delay = await tree.recovery_delay()
+    return RepairStatus(
+        await tree.is_enabled(),
+        await tree.auditor(),
+        None if delay is None else delay.value,
+        tuple(await marked_ledgers(driver)),
+        await tree.locks(),
+    )
+
+
+async def cluster_status(uri: str) -> ClusterStatus:
+    """Raises MetadataError."""
+    async with metadata(uri) as driver:
+        repair = await _status(driver)
+        bookies = await list_bookies(driver)
+    limbo = {bookie.id: number for bookie in bookies if (number := bookie.number(LIMBO))}
+    return ClusterStatus(tuple(bookies), limbo, repair)
+
+
+async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAudit:
+    """Look through the metadata of all ledgers for bookies that are not registered; nothing is marked.
+
+    ``progress`` is called with how many more were looked at. Raises MetadataError rather than leaving any out.
+    """
+    async with metadata(uri) as driver:
+        began = await driver.sync()
+        registered, findings, count = await driver.bookies(), list[Finding](), 0
+        async for ledger in list_ledgers(driver):
+            count += 1
+            progress(1)
+            named = {bookie: None for fragment in ledger.metadata.fragments for bookie in fragment.bookies}
+            if gone := tuple(bookie for bookie in named if registered.find(bookie) is None):
+                findings.append(Finding(ledger.id, "names bookies that are not registered", gone))
+            if any(len(set(fragment.bookies)) < len(fragment.bookies) for fragment in ledger.metadata.fragments):
+                findings.append(Finding(ledger.id, "has two copies on one bookie"))
+        if await driver.sync() != began:
+            raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
+        return ClusterAudit(count, tuple(findings))
+
+
+async def explain(client: LedgerClient, ledger: LedgerId) -> list[PlaceReport]:
+    """Read all that each bookie of a ledger should have; nothing is written. Raises NoSuchLedger, MetadataError.
+
+    What is in the newest fragment of an open ledger is left out: it has no end.
+    """
+    driver = client.context.driver
+    value, bookies = (await driver.read_ledger(ledger)).value, await driver.bookies()
+    settings = RepairSettings(bytes_per_s=0.0)
+    pace = Pace(client.context.clock, 0.0)
+    copying, striping = Copying(client.context.bookies, ledger, value, settings, pace), Striping.of(value)
+    reports = list[PlaceReport]()
+    for place in shortfall.places(value):
+        state = WHOLE
+        if bookies.find(place.bookie) is None:
+            state = "not registered"
+        else:
+            found = ReadResult()
+            for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+                found.add(await copying.read(entries, lambda entry, bookie=place.bookie: [bookie]))  # type: ignore[misc]
+            if found.missing:
+                state = f"lacks, or has damaged, {_runs(found.missing)}"
+            elif found.unknown:
+                state = f"does not say whether it has {_runs(found.unknown)}"
+        reports.append(PlaceReport(place.first, place.last, place.bookie, state))
+    return reports
+
+
+def _runs(entries: Sequence[EntryId]) -> str:
+    return shortfall.text_of(shortfall.runs_of(sorted(entries)))
+
+
+async def repair_ledger(client: LedgerClient, ledger: LedgerId, *, open_grace_s: float) -> Outcome:
+    """Repair a ledger now, marked or not, under the lock that replicators take. What came of it is a value.
+
+    Raises UsageError while another has it in hand, NoSuchLedger, Unavailable, MetadataError.
+    """
+    return await Replicator(client, "tally ledger repair", RepairSettings(open_grace_s=open_grace_s)).repair_now(ledger)
 
 
 async def marked_ledgers(driver: MetadataDriver) -> list[MarkedLedger]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.marks import before_in, owner_in
@@ -24,7 +25,7 @@ from tallystick.bookkeeper.stream.state import (
 from tallystick.bookkeeper.stream.trim import stored_state
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, CursorState, Position, StreamInfo
-from tallystick.bookkeeper.wire.values import LedgerMetadata
+from tallystick.bookkeeper.wire.values import LedgerId, LedgerMetadata
 from tallystick.errors import CorruptEntry, NoSuchCursor, NoSuchLedger, NoSuchStream, Unavailable
 from tallystick.runtime.tasks import together
 
@@ -103,6 +104,7 @@ class StreamStatus:
     first: Position | None
     last: Position | None
     cursors: Sequence[CursorStatus]
+    marked: Collection[LedgerId] = ()  # those of its ledgers that are known to lack copies
 
     @property
     def entries(self) -> int | None:
@@ -135,7 +137,8 @@ class StreamStatus:
             confirmed_entries=in_newest,
             cursors=cursors,
         )
-        return stream_state(counts)
+        marks = {each.ledger: each.ledger in self.marked for each in info.ledgers}
+        return stream_state(counts, under_replicated=marks)
 
 
 async def create_stream(bk: BookKeeper, name: str) -> bool:
@@ -167,7 +170,10 @@ async def stream_status(bk: BookKeeper, name: str) -> StreamStatus:
     with contextlib.suppress(Unavailable):
         async with bk.read_stream(name) as reader:
             first, last = await reader.first(), await reader.last_confirmed()
-    return StreamStatus(stream_name(name), ownership, first, last, await _cursors(bk, name, ownership.info, last))
+    ledgers = [each.ledger for each in ownership.info.ledgers]
+    marked = await Underreplication(bk.context.driver).marked_of(ledgers)
+    cursors = await _cursors(bk, name, ownership.info, last)
+    return StreamStatus(stream_name(name), ownership, first, last, cursors, marked)
 
 
 async def stream_metadata(bk: BookKeeper, name: str) -> dict[str, Any]:

@@ -29,11 +29,13 @@ _CHANGES = frozenset(
     (
         "append",
         "create",
+        "decommission",
         "delete",
         "forget",
         "hand-over",
         "init",
         "recover",
+        "repair",
         "roll",
         "seek",
         "send",

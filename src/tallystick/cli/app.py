@@ -29,7 +29,7 @@ for _name, _help in {
     "ledger": "Write, read, follow, inspect, recover and delete ledgers.",
     "stream": "Append to streams, logs without an end, and read them; their owners, cursors and retention.",
     "bookie": "Run a storage node; list and inspect those of a cluster.",
-    "cluster": "Make a new cluster.",
+    "cluster": "Make a new cluster; see how it is, and look through its ledgers.",
     "autorecovery": "Make copies good that a lost bookie took away: run it, switch it, see it.",
     "topic": "Create, show and delete topics.",
     "group": "Groups of consumers, and how far they are behind.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import CONFIG, SERVICE, Config, Json, MetadataOption
+from tallystick.cli.options import CONFIG, NUMBER, SERVICE, Config, Json, MetadataOption
 
 if TYPE_CHECKING:
     from tallystick.admin.bookies import BookieDetails, BookieStatus
@@ -191,3 +191,36 @@ def drain(
         print(
             f"ordered: the bookie on {folder} is read-only within 10 s, and stays so until: tally bookie drain --undo"
         )
+
+
+@app.command
+def decommission(
+    bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
+    /,
+    *,
+    open_grace: Annotated[
+        float, NUMBER, Parameter(help="Seconds for which an open ledger must stand still before it is fenced.")
+    ] = 600.0,
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> int:
+    """Take a bookie out for good: others get copies of all that it has, then its cookie is deleted.
+
+    One that is dead is taken for lost at once. One that lives is drained before, is copied from, and is to be stopped
+    when no ledger names it any more; then ask again. Refused if fewer bookies would stay than the largest write quorum
+    of a ledger. It can be broken off and asked for again. Exit code 3 while something is left to do.
+
+    Example: `tally bookie decommission bookie-2`
+    """
+    import asyncio
+
+    from tallystick.cli import output, repairs
+
+    found = asyncio.run(repairs.decommission(service.resolve(), bookie, open_grace))
+    row = {"bookie": bookie, "done": found.is_done, "moved": found.moved, "left": len(found.left)}
+    if found.is_registered and not found.left:
+        row["next"] = "no ledger names it: stop it, and ask again"
+    if found.left:
+        row["reasons"] = [f"{ledger}: {reason}" for ledger, reason in list(found.left.items())[:10]]
+    output.details(row, json=json)
+    return 0 if found.is_done else NOT_WELL

@@ -11,7 +11,7 @@ from tallystick.cli.options import SERVICE, WHOLE, Json, MetadataOption
 if TYPE_CHECKING:
     from tallystick.admin.backup import Restoration
 
-app = App(name="cluster", help="Make a new cluster; back its metadata up, and put it back.")
+app = App(name="cluster", help="Make a new cluster; see how it is, look through its ledgers; back its metadata up.")
 
 
 @app.command
@@ -36,6 +36,61 @@ def init(
         output.json_line({"uri": uri, "instance_id": instance})
     else:
         print(f"new cluster {instance} at {uri}")
+
+
+@app.command
+def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
+    """Show bookies that are down, read-only or in limbo, and ledgers that lack copies: what is done, and since when.
+
+    Exit code 3 unless every bookie serves and every ledger has its copies.
+
+    Example: `tally cluster status`
+    """
+    import asyncio
+
+    from tallystick.admin import repair
+    from tallystick.cli import NOT_WELL, output
+
+    found = asyncio.run(repair.cluster_status(service.resolve()))
+    by_state: dict[str, list[str]] = {}
+    for bookie in found.bookies:
+        by_state.setdefault(bookie.registered.value, []).append(bookie.id)
+    output.details(
+        {
+            "well": found.is_well,
+            "bookies": by_state,
+            "limbo": dict(found.limbo),
+            "repair_enabled": found.repair.is_enabled,
+            "auditor": found.repair.auditor,
+            "under_replicated": len(found.repair.marks),
+            "since": found.repair.since,
+            "in_hand": len(found.repair.in_hand),
+        },
+        json=json,
+    )
+    return 0 if found.is_well else NOT_WELL
+
+
+@app.command
+def audit(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
+    """Look through the metadata of all ledgers, and list those that name a bookie that is not registered.
+
+    Nothing is marked or changed. Exit code 3 if there is a finding.
+
+    Example: `tally cluster audit --json`
+    """
+    import asyncio
+
+    from tallystick.admin import repair
+    from tallystick.cli import NOT_WELL, output
+
+    with output.progress("ledgers") as count:
+        found = asyncio.run(repair.cluster_audit(service.resolve(), count))
+    rows = [{"ledger": one.ledger, "problem": one.problem, "bookies": list(one.bookies)} for one in found.findings]
+    output.rows(
+        rows, json=json, empty=f"looked through {output.quantity(found.ledgers, 'ledger', 'ledgers')}: no finding"
+    )
+    return NOT_WELL if rows else 0
 
 
 @app.command

@@ -224,6 +224,37 @@ def recover(
 
 
 @app.command
+def repair(
+    ledger: LedgerArgument,
+    /,
+    *,
+    explain: Annotated[
+        bool, Parameter(help="Only read all that each bookie should have, and show what it lacks; write nothing.")
+    ] = False,
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> int:
+    """Make good what any bookie of a ledger lacks: who is gone is replaced, and damage is mended in place.
+
+    The newest fragment of an open ledger is left as it is. Exit code 3 if something is left to do.
+
+    Example: `tally ledger repair 7 --explain`
+    """
+    import asyncio
+
+    from tallystick.cli import NOT_WELL, output, repairs
+
+    if explain:
+        reports = asyncio.run(repairs.explain(service.resolve(), ledger))
+        rows = [{"first": one.first, "last": one.last, "bookie": one.bookie, "state": one.state} for one in reports]
+        output.rows(rows, json=json, empty="the ledger has no fragment with an end")
+        return 0 if all(one.is_whole for one in reports) else NOT_WELL
+    is_repaired, text = asyncio.run(repairs.repair(service.resolve(), ledger))
+    output.details({"ledger": ledger, "repaired": is_repaired, "reason": text}, json=json)
+    return 0 if is_repaired else NOT_WELL
+
+
+@app.command
 def delete(
     ledger: LedgerArgument,
     /,

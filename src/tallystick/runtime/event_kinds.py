@@ -142,6 +142,7 @@ _REPAIR = {
             "open ledger recovered for repair": "Its writer did not replace a lost bookie: it is fenced and closed.",
         },
     ),
+    **_kinds(ERROR, {"repair ended": "The auditor or the replicator of this process has a fault; a bookie goes on."}),
 }
 
 _BOOKIE = {

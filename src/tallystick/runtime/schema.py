@@ -135,8 +135,11 @@ class Schema(Generic[Settings]):
 
     def load(self, path: str | None, overrides: Mapping[str, str]) -> LoadedSettings[Settings]:
         """Read the file, if any, with ``overrides`` (``--set``) on top. Raises UsageError, which names the key."""
-        values = {} if path is None else keyfile.read_keys(path, self.table)
-        return self.read({**values, **overrides})
+        return self.read(self.values(path, overrides))
+
+    def values(self, path: str | None, overrides: Mapping[str, str]) -> dict[str, str]:
+        """The keys and texts of the file, if any, with ``overrides`` on top. Raises UsageError."""
+        return {**({} if path is None else keyfile.read_keys(path, self.table)), **overrides}
 
     def read(self, values: Mapping[str, str]) -> LoadedSettings[Settings]:
         """Settings from keys and their text; an empty value counts as absent. Raises UsageError, which names a key."""

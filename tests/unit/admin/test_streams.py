@@ -10,6 +10,7 @@ import pytest
 from support.small_cluster import SmallCluster
 from tallystick import BookKeeper, Position, StreamSettings
 from tallystick.admin import streams
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
 from tallystick.errors import NoSuchStream, UsageError
@@ -135,6 +136,8 @@ async def test_what_is_in_a_stream_as_its_owner_and_others_tell_it(cluster: Smal
     for name in ("entriesAddedCounter", "lastLedgerCreatedTimestamp", "totalSize", "currentLedgerSize"):
         assert name in found  # but only its owner knows them
         del found[name], told[name]
+    # Whether copies are missing only others look up, in the marks of the auditor.
+    assert [ledger.pop("underReplicated") for ledger in found["ledgers"]] == [False, False, False]
     assert found == told
     status = await streams.stream_status(bk, NAME)
     assert (status.entries, status.state()["state"], status.state()["numberOfEntries"]) == (5, "ClosedLedger", 5)
@@ -206,3 +209,14 @@ def test_so_many_entries_back(end: Position, count: int, position: Position) -> 
 
 def test_nothing_is_before_an_empty_stream() -> None:
     assert streams.entries_back(StreamInfo(), Position(-1, 0), 5) == Position(-1, -1)
+
+
+@pytest.mark.rule("Q18")
+async def test_a_ledger_that_lacks_copies_is_under_replicated(cluster: SmallCluster, bk: BookKeeper) -> None:
+    async with owner(cluster, "alice").open_stream(NAME, settings=StreamSettings(max_entries_per_ledger=1)) as stream:
+        await stream.append(b"1")
+        await stream.append(b"2")
+        marked = stream.state()["ledgers"][1]["ledgerId"]
+        await Underreplication(cluster.driver).mark(marked, ["b0"], 1)
+        ledgers = (await streams.stream_status(bk, NAME)).state()["ledgers"]
+    assert [ledger["ledgerId"] for ledger in ledgers if ledger["underReplicated"]] == [marked]

@@ -59,6 +59,7 @@ KEYS = Part(
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
         "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.number),
+        "autoRecoveryDaemonEnabled": Key("auto_recovery", keyfile.flag),
         "httpServerEnabled": Key("http_enabled", keyfile.flag),
         "httpServerHost": Key("http_host", keyfile.text),
         "httpServerPort": Key("http_port", keyfile.integer),

@@ -91,6 +91,11 @@ class Underreplication:
             return None
         return Versioned(wire.decode_mark(node.data, where=f"{self._store.where}{path}"), node.version)
 
+    async def marked_of(self, ledgers: Collection[LedgerId]) -> set[LedgerId]:
+        """Returns which of these ledgers are marked; name some thousands at once at most."""
+        paths = {self._mark_path(ledger): ledger for ledger in ledgers}
+        return {paths[path] for path in await self._store.get_many(list(paths))}
+
     async def unmark(self, ledger: LedgerId, version: Version) -> bool:
         """Take away a mark of this version. Returns False if it is gone, or was written since."""
         path = self._mark_path(ledger)

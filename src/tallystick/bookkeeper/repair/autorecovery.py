@@ -23,10 +23,13 @@ class AutoRecovery:
 
     def __init__(self, driver: MetadataDriver, name: str, settings: RepairSettings, outside: Outside) -> None:
         self._client = LedgerClient(driver, outside, ClientSettings())
+        self._events = outside.events
         self.auditor = Auditor(driver, name, settings, outside.clock, outside.events)
         self.replicator = Replicator(self._client, name, settings)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self.auditor.run()), asyncio.create_task(self.replicator.run())]
+        self._tasks = [asyncio.create_task(self.auditor.run())]
+        if settings.ledgers_at_once:
+            self._tasks.append(asyncio.create_task(self.replicator.run()))
         watch(self._tasks, self._failed)
 
     @classmethod
@@ -50,6 +53,7 @@ class AutoRecovery:
         return cls(driver, name, settings, outside)
 
     def _failed(self, error: Exception) -> None:
+        self._events.emit("repair ended", reason=repr(error))
         if not self.failure.done():
             self.failure.set_result(error)
 

@@ -84,6 +84,7 @@ class LedgerRepair:
     ledger: LedgerId
     marked: tuple[BookieId, ...]
     tally: Tally
+    leaving: tuple[BookieId, ...] = ()  # registered ones that are to have nothing any more
     checked: list[Place] = field(default_factory=list)
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
@@ -96,7 +97,7 @@ class LedgerRepair:
                 versioned, bookies = await self._read()
             except NoSuchLedger:
                 return Repaired(is_deleted=True)
-            registered = [*bookies.writable, *bookies.read_only]
+            registered = self._staying(bookies)
             step = next_step(
                 versioned.value,
                 self.marked,
@@ -128,6 +129,9 @@ class LedgerRepair:
             raise MetadataUnavailable("the connection broke while a ledger was read: it may be old")
         return versioned, bookies
 
+    def _staying(self, bookies: RegisteredBookies) -> list[BookieId]:
+        return [bookie for bookie in (*bookies.writable, *bookies.read_only) if bookie not in self.leaving]
+
     def _copying(self, versioned: VersionedMetadata) -> Copying:
         return Copying(self.context.bookies, self.ledger, versioned.value, self.settings, self.pace)
 
@@ -135,7 +139,7 @@ class LedgerRepair:
         self, versioned: VersionedMetadata, gone: Sequence[BookieId], ensemble: Sequence[BookieId], limbo: Sequence[str]
     ) -> Mapping[BookieId, BookieId]:
         """Return who would take the places of the bookies that are gone. Raises NotEnoughBookies."""
-        never = [*limbo, *versioned.value.avoided, *gone]
+        never = [*limbo, *versioned.value.avoided, *gone, *self.leaving]
         new = await self.placement.without(gone, tuple(ensemble), Striping.of(versioned.value), never=never)
         return {old: bookie for old, bookie in zip(ensemble, new, strict=True) if old != bookie}
 
@@ -162,8 +166,10 @@ class LedgerRepair:
         self, copying: Copying, versioned: VersionedMetadata, place: Place, target: BookieId, belief: Belief
     ) -> Outcome | None:
         striping, unreadable = Striping.of(versioned.value), ReadResult()
+        # A bookie that leaves is asked last; one that is gone cannot be: what it alone has is not unknown.
+        last = [place.bookie] if place.bookie in self.leaving else []
         for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
-            read = await copying.read(entries, lambda entry: shortfall.others(place, entry, striping))
+            read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *last])
             unreadable.add(read)
             if not (unreadable.missing or unreadable.unknown):  # else the place keeps the bookie that may have them
                 await copying.write(target, belief, read.frames)
@@ -193,7 +199,7 @@ class LedgerRepair:
         return None
 
     async def _recover(self, versioned: VersionedMetadata, bookies: RegisteredBookies) -> Outcome | None:
-        metadata, registered = versioned.value, [*bookies.writable, *bookies.read_only]
+        metadata, registered = versioned.value, self._staying(bookies)
         gone = [bookie for bookie in metadata.ensemble if bookie not in registered]
         try:  # whoever is fenced cannot go on: only for a copy that there is a place for
             await self._target(versioned, gone, metadata.ensemble, limbo_of(bookies))
@@ -208,7 +214,7 @@ class LedgerRepair:
 def _unreadable(read: ReadResult, bookie: BookieId) -> Outcome | None:
     """Return what follows from entries without a good copy. What is unknown may be there: it is never lost."""
     if read.unknown:
-        runs = ", ".join(f"{first}-{last}" for first, last in shortfall.runs_of(sorted(read.unknown))[:5])
+        runs = shortfall.text_of(shortfall.runs_of(sorted(read.unknown)))
         return Deferred(f"bookies that have entries {runs} did not say so in time")
     if read.missing:
         return Lost(tuple(shortfall.runs_of(sorted(read.missing))), bookie)

@@ -8,13 +8,14 @@ from contextlib import suppress
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
+from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.deferrals import Deferrals
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, Lost, Outcome, Repaired, Tally
 from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.underreplication import Mark
-from tallystick.bookkeeper.wire.values import LedgerId
-from tallystick.errors import MetadataError, NoSuchLedger, TallyError
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError
 
 RETRY_S = 1.0  # after the metadata service did not answer
 MOST_LOOKED_AT = 10_000  # marks of one round
@@ -97,6 +98,29 @@ class Replicator:
         finally:
             await self._tree.unlock(ledger)
 
+    async def repair_now(
+        self, ledger: LedgerId, bookies: tuple[BookieId, ...] = (), *, leaving: tuple[BookieId, ...] = ()
+    ) -> Outcome:
+        """Look at these bookies of one ledger, marked or not (at all, if none is named), and make good what they lack.
+        What those that are ``leaving`` have others get.
+
+        Raises UsageError while another worker has it in hand, NoSuchLedger, and what a repair raises.
+        """
+        await self._context.driver.read_ledger(ledger)  # before a lock of what is not there
+        await self._tree.prepare()
+        if not await self._tree.lock(ledger, self._name):
+            raise UsageError("another worker has this ledger in hand; see: tally autorecovery status", ledger=ledger)
+        try:
+            marked = await self._tree.read_mark(ledger)
+            outcome = await self._outcome(ledger, Mark(bookies), Tally(), leaving)
+            # What is marked of others than these was not looked at.
+            seen = not bookies or (marked is not None and set(marked.value.bookies) <= set(bookies))
+            if isinstance(outcome, Repaired) and marked is not None and seen:
+                await self._tree.unmark(ledger, marked.version)
+            return outcome
+        finally:
+            await self._tree.unlock(ledger)
+
     async def _repair(self, ledger: LedgerId, marked: Versioned[Mark]) -> None:
         tally = Tally()
         try:
@@ -118,22 +142,19 @@ class Replicator:
             )
             return
         if isinstance(outcome, Lost):
-            reason = "no bookie that answers has a good copy of entries " + _text(outcome.entries)
+            reason = "no bookie that answers has a good copy of entries " + shortfall.text_of(outcome.entries)
             wait_s: float | None = self._settings.max_retry_s
         else:
             reason, wait_s = outcome.reason, outcome.wait_s
         if self._deferrals.defer(ledger, self._clock.now(), wait_s, reason):
             self._events.emit("ledger not repaired", ledger=ledger, reason=reason)
 
-    async def _outcome(self, ledger: LedgerId, mark: Mark, tally: Tally) -> Outcome:
+    async def _outcome(self, ledger: LedgerId, mark: Mark, tally: Tally, leaving: tuple[BookieId, ...] = ()) -> Outcome:
         still_s = {}
         with suppress(NoSuchLedger):
             version = (await self._context.driver.read_ledger(ledger)).version
             still_s[version] = self._deferrals.seen(ledger, version, self._clock.now())
-        repair = LedgerRepair(self._context, self._placement, self._settings, self._pace, ledger, mark.bookies, tally)
+        repair = LedgerRepair(
+            self._context, self._placement, self._settings, self._pace, ledger, mark.bookies, tally, leaving
+        )
         return await repair.run(still_s)
-
-
-def _text(runs: tuple[tuple[int, int], ...]) -> str:
-    shown = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:5]]
-    return ", ".join(shown) + (", …" if len(runs) > 5 else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.runtime.arguments import check_settings
 
-_MAY_BE_ZERO = ("grace_s", "bytes_per_s", "open_grace_s")
+_MAY_BE_ZERO = ("grace_s", "bytes_per_s", "open_grace_s", "ledgers_at_once")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RepairSettings:
     bytes_per_s: float = 32 * 1024 * 1024  # that one replicator copies; 0: as fast as it can
     batch_entries: int = 256  # copied and read back at a time (rereplicationEntryBatchSize, which is 10 there)
     batch_bytes: int = 4 * 1024 * 1024  # and at most so many bytes, unless one entry is longer
-    ledgers_at_once: int = 4  # that one replicator has in hand
+    ledgers_at_once: int = 4  # that one replicator has in hand; 0: it repairs nothing
 
     def __post_init__(self) -> None:
         check_settings(self, may_be_zero=_MAY_BE_ZERO)

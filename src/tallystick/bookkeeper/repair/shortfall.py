@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
+SHOWN_RUNS = 8
+
 
 @dataclass(frozen=True)
 class Place:
@@ -52,6 +54,12 @@ def runs_of(entries: Sequence[EntryId]) -> list[tuple[EntryId, EntryId]]:
         else:
             runs.append((entry, entry))
     return runs
+
+
+def text_of(runs: Sequence[tuple[EntryId, EntryId]]) -> str:
+    """Return runs of entries as text, the first ones."""
+    shown = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN_RUNS]]
+    return ", ".join(shown) + (", …" if len(runs) > SHOWN_RUNS else "")
 
 
 def names(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[BookieId]:

@@ -4,93 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, machine
-from support.small_cluster import SmallCluster
-from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.metadata.underreplication import Underreplication
-from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
-from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.runtime.events import Events
-
-GRACE_S = 600.0
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory
+from support.repaired import RepairedCluster
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
     return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
-
-
-class RepairedCluster(SmallCluster):
-    """A small cluster whose bookies have cookies, and what repairs it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tree = Underreplication(self.driver)
-        self._running: list[AutoRecovery] = []
-
-    async def started(self, count: int) -> RepairedCluster:
-        await self.start(count)
-        for name in self.bookies:
-            await self.driver.write_cookie(name, b"", None)
-        await self.tree.prepare()
-        return self
-
-    def repair(self, name: str = "r0", **settings: Any) -> AutoRecovery:
-        """Begin an auditor and a replicator, with a session of their own."""
-        outside = machine(Events(self.events.append))
-        made = AutoRecovery(ClusterMetadata(MemoryStore(self.name)), name, RepairSettings(**settings), outside)
-        self._running.append(made)
-        return made
-
-    async def written(self, count: int = 30, *, close: bool = True, **sizes: Any) -> int:
-        """Write a ledger. Returns its id."""
-        client = self.client(degraded_writes=False)
-        writer = await client.create_ledger(**({"ensemble": 3, "write_quorum": 2, "ack_quorum": 2} | sizes))
-        for number in range(count):
-            await writer.append(b"%d of %d" % (number, writer.id) * 5)
-        if close:
-            await writer.close()
-        return writer.id
-
-    async def limbo(self, name: str, number: str) -> None:
-        """Register that so many ledgers of a bookie are in limbo."""
-        info = (await self.driver.bookies()).writable[name]
-        await self._registrations[name].set_info(replace(info, properties={"limbo": number}))
-
-    async def metadata(self, ledger: int) -> LedgerMetadata:
-        return (await self.driver.read_ledger(ledger)).value
-
-    async def marks(self) -> list[int]:
-        return sorted([ledger async for ledger in self.tree.marks()])
-
-    async def require_whole(self, ledger: int) -> LedgerMetadata:
-        """Each entry is, with the same bytes, on each registered bookie that the metadata says."""
-        metadata = await self.metadata(ledger)
-        assert metadata.is_closed
-        registered = (await self.driver.bookies()).writable
-        for entry in range(metadata.last_entry + 1):
-            ensemble = metadata.ensemble_of(entry)
-            holders = [ensemble[(entry + i) % len(ensemble)] for i in range(metadata.write_quorum)]
-            assert set(holders) <= set(registered), (entry, holders)
-            stored = {bytes(self.bookies[holder].entries[ledger, entry]) for holder in holders}
-            assert len(stored) == 1, f"entry {entry} differs"
-        assert all(len(set(fragment.bookies)) == len(fragment.bookies) for fragment in metadata.fragments)
-        return metadata
-
-    def heard(self, kind: str) -> list[dict[str, Any]]:
-        return [event.fields for event in self.events if event.kind == kind]
-
-    async def close(self) -> None:
-        for running in self._running:
-            assert not running.failure.done(), running.failure.result()
-            await running.close()
-        await super().close()
 
 
 @pytest.fixture

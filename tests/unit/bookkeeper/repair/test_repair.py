@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from support.repaired import RepairedCluster
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerState
-
-if TYPE_CHECKING:
-    from unit.bookkeeper.repair.conftest import RepairedCluster
 
 GRACE_S = 600.0
 

@@ -1,0 +1,114 @@
+"""Take a bookie out of a cluster for good, alive or dead, without an entry losing a copy.
+
+::
+
+    refused ◀── too few would stay ── asked for ──▶ each ledger that names it: copy, compare-and-set
+            ──▶ no ledger names it, looked at twice ──▶ stopped ──▶ its cookie is deleted: its folders start no bookie
+
+Each step looks at what is stored, so it can be broken off and asked for again, also after the original's shell began
+(``decommissionbookie``). Nothing is deleted of the bookie's folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.admin.bookies import BookiePresence, forget_bookie, list_bookies, require_joined
+from tallystick.admin.ledgers import list_ledgers
+from tallystick.bookkeeper.ledger.client import LedgerClient
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.store import Create, Delete
+from tallystick.bookkeeper.repair.ledger_names import LedgerNames
+from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost
+from tallystick.bookkeeper.repair.replicator import Replicator
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.registration import LIMBO
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.errors import TallyError, UsageError, ZnodeExists
+
+
+@dataclass(frozen=True)
+class Decommission:
+    """How far it came. ``left``: the ledgers that still name the bookie, and why. ``is_registered``: stop it, and ask
+    again. ``is_done``: its cookie is gone."""
+
+    moved: int
+    left: dict[LedgerId, str]
+    is_registered: bool
+    is_done: bool
+
+
+async def decommission(
+    client: LedgerClient, bookie: BookieId, settings: RepairSettings, progress: Callable[[int], None]
+) -> Decommission:
+    """Take a bookie out, as far as that can be done now. ``progress`` is called with how many more ledgers are done.
+
+    Raises NotFound for an id that never joined; UsageError, and nothing is done, for one that takes new entries, while
+    another bookie is taken out, and when fewer would stay than the largest write quorum; MetadataError.
+    """
+    driver = client.context.driver
+    await require_joined(driver, bookie)
+    path = f"/tallystick{driver.root}/decommission"
+    try:
+        await driver.store.change(Create(path, bookie.encode(), ephemeral=True))
+    except ZnodeExists:
+        raise UsageError("a bookie is taken out already: one at a time", bookie=bookie) from None
+    try:
+        is_registered = await _require_room(driver, bookie)
+        moved, left = await _move(client, bookie, settings, is_registered, progress)
+        still_named = await LedgerNames(driver).read([bookie])
+        left |= {ledger: "it was written meanwhile" for ledger in still_named if ledger not in left}
+        if left or is_registered:
+            return Decommission(moved, left, is_registered, is_done=False)
+        await forget_bookie(driver, bookie)  # looks at all ledgers once more
+        return Decommission(moved, {}, is_registered, is_done=True)
+    finally:
+        await driver.store.change(Delete(path))
+
+
+async def _require_room(driver: MetadataDriver, bookie: BookieId) -> bool:
+    """Return whether the bookie is registered. Raises UsageError if it must stay."""
+    by_id = {each.id: each for each in await list_bookies(driver)}
+    if by_id[bookie].registered is BookiePresence.WRITABLE:
+        raise UsageError("it takes new entries: on its machine, tally bookie drain, or stop it", bookie=bookie)
+    staying = [
+        each
+        for each in by_id.values()
+        if each.id != bookie and each.registered is BookiePresence.WRITABLE and not each.number(LIMBO)
+    ]
+    largest = max([ledger.metadata.write_quorum async for ledger in list_ledgers(driver)], default=1)
+    if len(staying) < largest:
+        raise UsageError(
+            "fewer bookies would stay than the largest write quorum of a ledger",
+            bookie=bookie,
+            staying=len(staying),
+            write_quorum=largest,
+        )
+    return by_id[bookie].registered is BookiePresence.READ_ONLY
+
+
+async def _move(
+    client: LedgerClient,
+    bookie: BookieId,
+    settings: RepairSettings,
+    is_registered: bool,
+    progress: Callable[[int], None],
+) -> tuple[int, dict[LedgerId, str]]:
+    """Give what the bookie has to others. Return of how many ledgers that is done, and why not of the rest."""
+    replicator = Replicator(client, "tally bookie decommission", settings)
+    moved, left = 0, dict[LedgerId, str]()
+    for ledger in await LedgerNames(client.context.driver).read([bookie]):
+        try:
+            outcome = await replicator.repair_now(ledger, (bookie,), leaving=(bookie,) if is_registered else ())
+        except TallyError as error:
+            left[ledger] = str(error)
+            continue
+        if isinstance(outcome, Deferred):
+            left[ledger] = outcome.reason
+        elif isinstance(outcome, Lost):
+            left[ledger] = "it alone may have some of the entries"
+        else:
+            moved += 1
+        progress(1)
+    return moved, left

@@ -1,0 +1,40 @@
+"""What the terminal shows of repairs."""
+
+from __future__ import annotations
+
+import tallystick
+from tallystick.admin import decommission as decommissioning
+from tallystick.admin import repair as repairing
+from tallystick.admin.decommission import Decommission
+from tallystick.admin.repair import PlaceReport
+from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.repair.shortfall import text_of
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.cli import output
+from tallystick.cli.connecting import connect
+
+
+async def explain(uri: str, ledger: LedgerId) -> list[PlaceReport]:
+    """What each bookie has of what it should have."""
+    async with tallystick.connect(uri) as bk:
+        return await repairing.explain(bk, ledger)
+
+
+async def repair(uri: str, ledger: LedgerId) -> tuple[bool, str]:
+    """Whether nothing is missing any more, and why that is, or is not."""
+    async with connect(uri) as bk:
+        outcome = await repairing.repair_ledger(bk, ledger, open_grace_s=RepairSettings().open_grace_s)
+    if isinstance(outcome, Deferred):
+        return False, outcome.reason
+    if isinstance(outcome, Lost):
+        return False, f"no bookie that answers has a good copy of entries {text_of(outcome.entries)}"
+    return True, "the ledger was deleted" if outcome.is_deleted else "every bookie has what it should have"
+
+
+async def decommission(uri: str, bookie: BookieId, open_grace_s: float) -> Decommission:
+    """Take a bookie out, as far as that can be done now."""
+    with output.progress("ledgers") as count:
+        async with connect(uri) as bk:
+            settings = RepairSettings(open_grace_s=open_grace_s)
+            return await decommissioning.decommission(bk, bookie, settings, count)

@@ -1,0 +1,173 @@
+"""Our auditor and replicator beside the original's, in one cluster: names and bytes decide whether they understand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from support.clusters import Cluster
+from support.java import Java
+from support.peers import Bookie, Driver, ZooKeeper
+from support.repairers import Repairer
+from support.shell import Shell
+from support.waiting import until
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
+
+ENTRIES = 40
+SECONDS = 60.0
+
+
+@dataclass
+class Repairs:
+    """A cluster of its own, whose bookies are lost, and who repairs it."""
+
+    cluster: Cluster
+    repairers: list[Driver] = field(default_factory=list)
+
+    async def original(self, part: str, **settings: object) -> None:
+        cluster = self.cluster
+        self.repairers.append(
+            await Repairer.start_original(cluster.java, part, cluster.uri, cluster.folder, settings=settings)
+        )
+
+    async def ours(self, **settings: object) -> None:
+        self.repairers.append(await Repairer.start_ours(self.cluster.uri, self.cluster.folder, **settings))
+
+    async def ledger(self, kind: str, *, close: bool = True) -> str:
+        writer = await self.cluster.shared(kind)
+        ledger = (await writer.ask("create", e=3, qw=2, qa=2))["ledger"]
+        await writer.ask("append", ledger=ledger, count=ENTRIES, size=40, seed=61)
+        if close:
+            await writer.ask("close", ledger=ledger)
+        return ledger
+
+    async def fragments(self, ledger: str) -> str:
+        return (await (await self.cluster.shared("tally")).ask("metadata", ledger=ledger))["fragments"]
+
+    async def lose(self, ledger: str, number: int = 1) -> Bookie:
+        lost = self.cluster.bookie((await self.fragments(ledger)).removeprefix("0=").split(",")[number])
+        lost.kill()
+        return lost
+
+    async def require_repaired(self, ledger: str, lost: Bookie) -> None:
+        """Nobody names the lost bookie, and the others of the ensemble have all that they should."""
+
+        async def is_moved() -> bool:
+            return lost.id not in await self.fragments(ledger)
+
+        await until(is_moved, SECONDS, pause=0.1)
+        read = []
+        for kind in ("tally", "java"):
+            reader = await self.cluster.shared(kind)
+            await reader.ask("open", ledger=ledger, recover="no")
+            read.append(await reader.ask("read", ledger=ledger, first=0, last=ENTRIES - 1))
+        assert read[0] == read[1]
+        ensemble = (await self.fragments(ledger)).partition(";")[0].removeprefix("0=").split(",")
+        for entry in range(ENTRIES):
+            for place in (entry, entry + 1):
+                assert await self.cluster.bookie(ensemble[place % 3]).read_code(int(ledger), entry) == 0
+
+    async def marks(self) -> list[int]:
+        driver = await open_driver(self.cluster.uri)
+        try:
+            return [ledger async for ledger in Underreplication(driver).marks()]
+        finally:
+            await driver.close()
+
+    async def unmarked(self) -> None:
+        async def none_left() -> bool:
+            return not await self.marks()
+
+        await until(none_left, SECONDS, pause=0.2)
+
+
+@pytest.fixture
+async def make(java: Java, tmp_path: Path) -> AsyncIterator[Callable[[int, int], Awaitable[Repairs]]]:
+    service = await ZooKeeper.start(java, tmp_path)
+    made: list[Repairs] = []
+
+    async def start(originals: int, ours: int) -> Repairs:
+        uri = await service.cluster("repair")
+        cluster = Cluster("repair", uri, java, tmp_path / "repair")
+        cluster.bookies += [Bookie.original(java, uri, cluster.folder) for _ in range(originals)]
+        cluster.bookies += [Bookie.ours(uri, cluster.folder, id=f"tally-{number}") for number in range(ours)]
+        made.append(Repairs(cluster))
+        await cluster.start()
+        return made[-1]
+
+    yield start
+    for repairs in made:
+        for repairer in repairs.repairers:
+            repairer.kill()
+        repairs.cluster.stop()
+    service.kill()
+
+
+Make = Callable[[int, int], Awaitable[Repairs]]
+
+
+@pytest.mark.parametrize("kind", ["tally", "java"])
+async def test_an_original_auditor_marks_and_our_replicator_repairs(make: Make, kind: str) -> None:
+    repairs = await make(0, 4)
+    ledger = await repairs.ledger(kind)
+    await repairs.original("auditor")
+    await repairs.ours(lostBookieRecoveryDelay=3600)  # its auditor is the second, and would wait for an hour
+    lost = await repairs.lose(ledger)
+    await repairs.require_repaired(ledger, lost)
+    await repairs.unmarked()
+    shell = Shell(repairs.cluster.java, repairs.cluster.uri, repairs.cluster.folder / "shell")
+    assert "127.0.0.1:1" in await shell.run("whoisauditor")
+    assert "urL" not in await shell.run("listunderreplicated")
+
+
+async def test_our_auditor_marks_and_an_original_worker_repairs(make: Make) -> None:
+    repairs = await make(0, 4)
+    ledger = await repairs.ledger("tally")
+    await repairs.ours(replicationLedgersAtOnce=0)
+    await repairs.original("worker")
+    lost = await repairs.lose(ledger)
+    await repairs.require_repaired(ledger, lost)
+    await repairs.unmarked()
+
+
+async def test_ours_repairs_a_cluster_of_originals(make: Make) -> None:
+    repairs = await make(4, 0)
+    closed, written = await repairs.ledger("java"), await repairs.ledger("java", close=False)
+    await repairs.ours()
+    lost = await repairs.lose(closed)
+    await repairs.require_repaired(closed, lost)
+    if lost.id in await repairs.fragments(written):
+        await repairs.require_repaired(written, lost)
+    await repairs.unmarked()
+
+
+async def test_the_shell_shows_our_marks_and_switches_our_auditor(make: Make) -> None:
+    repairs = await make(0, 3)
+    ledger = await repairs.ledger("tally")
+    await repairs.ours(bookieId="tally-0")
+    shell = Shell(repairs.cluster.java, repairs.cluster.uri, repairs.cluster.folder / "shell")
+    assert "tally-0" in await shell.run("whoisauditor")
+    lost = await repairs.lose(ledger)  # there is no other bookie for a copy
+
+    async def is_marked() -> bool:
+        return await repairs.marks() == [int(ledger)]
+
+    await until(is_marked, SECONDS, pause=0.2)
+    printed = await shell.run("listunderreplicated", "-printmissingreplica", "-missingreplica", lost.id)
+    assert f"{{ledgerId={ledger}}}" in printed and f"{{missingReplica={lost.id}}}" in printed and "{ctime=" in printed
+    await shell.run("autorecovery", "-disable")
+    driver = await open_driver(repairs.cluster.uri)
+    try:
+        tree = Underreplication(driver)
+        assert not await tree.is_enabled()
+        await shell.run("autorecovery", "-enable")
+        await driver.sync()
+        assert await tree.is_enabled()
+        found = await tree.read_mark(int(ledger))
+        assert found is not None and found.value.bookies == (lost.id,)
+    finally:
+        await driver.close()

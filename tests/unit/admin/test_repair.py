@@ -1,0 +1,154 @@
+"""What an operator asks of repair, and orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.repaired import RepairedCluster
+from tallystick.admin import repair
+from tallystick.admin.decommission import decommission
+from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost, Repaired
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.errors import NoSuchLedger, NotFound, UsageError
+
+SOON = RepairSettings(open_grace_s=0.0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[RepairedCluster]:
+    made = await RepairedCluster().started(5)
+    yield made
+    await made.close()
+
+
+def ignore(more: int) -> None:
+    """Nobody watches the progress."""
+
+
+async def test_a_ledger_is_repaired_without_a_mark_and_a_mark_goes_with_it(cluster: RepairedCluster) -> None:
+    ledger, client = await cluster.written(), cluster.client()
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    await cluster.down(ensemble[0])
+    del cluster.bookies[ensemble[1]].entries[ledger, 4]
+    states = {report.bookie: report.state for report in await repair.explain(client, ledger)}
+    assert states == {
+        ensemble[0]: "not registered",
+        ensemble[1]: "lacks, or has damaged, 4",
+        ensemble[2]: repair.WHOLE,
+    }
+    await cluster.tree.mark(ledger, [ensemble[0]], 1)
+    assert await repair.repair_ledger(client, ledger, open_grace_s=600) == Repaired()
+    await cluster.require_whole(ledger)
+    assert await cluster.marks() == [] and await cluster.tree.locks() == {}
+    assert all(report.is_whole for report in await repair.explain(client, ledger))
+
+
+async def test_who_has_it_in_hand_is_not_disturbed(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written()
+    await cluster.tree.lock(ledger, "another")
+    with pytest.raises(UsageError, match="in hand"):
+        await repair.repair_ledger(cluster.client(), ledger, open_grace_s=600)
+    with pytest.raises(NoSuchLedger):
+        await repair.repair_ledger(cluster.client(), 999, open_grace_s=600)
+    assert await cluster.tree.locks() == {ledger: "another"}
+
+
+async def test_what_cannot_be_repaired_is_said(cluster: RepairedCluster) -> None:
+    ledger, client = await cluster.written(10, ensemble=2), cluster.client()
+    first, second = (await cluster.metadata(ledger)).ensemble
+    del cluster.bookies[first].entries[ledger, 3]
+    await cluster.down(second)
+    assert await repair.repair_ledger(client, ledger, open_grace_s=600) == Lost(((3, 3),), second)
+    await cluster.down(*(set(cluster.bookies) - {first, second}))
+    assert isinstance(await repair.repair_ledger(client, ledger, open_grace_s=600), Deferred)
+
+
+async def test_the_status_names_what_is_marked_and_since_when(cluster: RepairedCluster) -> None:
+    uri, ledger = f"memory://{cluster.name}", await cluster.written()
+    whole = await repair.cluster_status(uri)
+    assert whole.is_well and whole.repair.since is None
+    await cluster.tree.mark(ledger, ["b0"], 1_700_000_000_000)
+    await cluster.limbo("b1", "7")
+    assert not await repair.switch(uri, enabled=True)
+    assert await repair.switch(uri, enabled=False)
+    found = await repair.cluster_status(uri)
+    assert not found.is_well and found.limbo == {"b1": 7} and not found.repair.is_enabled
+    assert found.repair.since == "2023-11-14T22:13:20+00:00"
+    assert [(mark.ledger, mark.bookies) for mark in found.repair.marks] == [(ledger, ("b0",))]
+
+
+async def test_an_audit_names_ledgers_of_bookies_that_are_gone(cluster: RepairedCluster) -> None:
+    uri, ledger, looked_at = f"memory://{cluster.name}", await cluster.written(), list[int]()
+    assert (await repair.cluster_audit(uri, looked_at.append)).findings == ()
+    gone = (await cluster.metadata(ledger)).ensemble[1]
+    await cluster.down(gone)
+    found = await repair.cluster_audit(uri, looked_at.append)
+    assert [(each.ledger, each.bookies) for each in found.findings] == [(ledger, (gone,))]
+    assert found.ledgers == 1 and looked_at == [1, 1] and await cluster.marks() == []
+
+
+async def test_an_order_is_the_delay_written_anew(cluster: RepairedCluster) -> None:
+    uri = f"memory://{cluster.name}"
+    await repair.order_audit(uri)
+    first = await cluster.tree.recovery_delay()
+    await repair.order_audit(uri)
+    second = await cluster.tree.recovery_delay()
+    assert first is not None and second is not None
+    assert first.value == second.value == 600 and second.version == first.version + 1
+
+
+async def test_a_dead_bookie_is_decommissioned_at_once(cluster: RepairedCluster) -> None:
+    ledgers = [await cluster.written(20) for _ in range(4)] + [await cluster.written(20, close=False)]
+    dead = (await cluster.metadata(ledgers[-1])).ensemble[0]
+    await cluster.down(dead)
+    found = await decommission(cluster.client(), dead, SOON, ignore)
+    assert found.is_done and found.left == {}
+    for ledger in ledgers:
+        if (await cluster.metadata(ledger)).is_closed:
+            await cluster.require_whole(ledger)
+    assert dead not in await cluster.driver.cookies()
+    with pytest.raises(NotFound):
+        await decommission(cluster.client(), dead, SOON, ignore)
+
+
+async def test_a_living_bookie_is_drained_copied_from_and_stopped(cluster: RepairedCluster) -> None:
+    """It alone has some entries: those are copied from it."""
+    ledger, client = await cluster.written(20, ensemble=1, write_quorum=1, ack_quorum=1), cluster.client()
+    (leaving,) = (await cluster.metadata(ledger)).ensemble
+    with pytest.raises(UsageError, match="drain"):
+        await decommission(client, leaving, SOON, ignore)
+    await cluster.set_read_only(leaving)
+    found = await decommission(client, leaving, SOON, ignore)
+    assert (found.moved, found.left, found.is_registered, found.is_done) == (1, {}, True, False)
+    assert leaving not in (await cluster.require_whole(ledger)).ensemble
+    await cluster.down(leaving)
+    assert (await decommission(client, leaving, SOON, ignore)).is_done
+
+
+async def test_what_it_alone_has_keeps_a_dead_bookie(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(20, ensemble=1, write_quorum=1, ack_quorum=1)
+    (dead,) = (await cluster.metadata(ledger)).ensemble
+    await cluster.down(dead)
+    found = await decommission(cluster.client(), dead, SOON, ignore)
+    assert not found.is_done and list(found.left) == [ledger]
+    assert dead in await cluster.driver.cookies() and (await cluster.metadata(ledger)).ensemble == (dead,)
+
+
+async def test_too_few_are_never_left(cluster: RepairedCluster) -> None:
+    await cluster.written(5, ensemble=5, write_quorum=5)
+    await cluster.down("b0")
+    with pytest.raises(UsageError, match="fewer bookies would stay"):
+        await decommission(cluster.client(), "b0", SOON, ignore)
+    assert "b0" in await cluster.driver.cookies()
+
+
+async def test_one_bookie_is_taken_out_at_a_time(cluster: RepairedCluster) -> None:
+    await cluster.written(500)
+    await cluster.down("b0", "b1")
+    outcomes = await asyncio.gather(
+        *(decommission(cluster.client(), bookie, SOON, ignore) for bookie in ("b0", "b1")), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes].count(UsageError) == 1
