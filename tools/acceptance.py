@@ -16,8 +16,6 @@ class Line(NamedTuple):
     reason: str = ""
 
 
-NO_AUTH = "there is no authentication and no TLS"
-
 LINES = {
     27: Line(
         "given ids in any order, through ensemble changes: told and read in id order",
@@ -319,7 +317,10 @@ LINES = {
             "test_batch_answers_round_trip",
         ),
     ),
-    76: Line("AUTH of older clients", ("test_the_recorded_exchanges_go_the_same_way",), NO_AUTH),
+    76: Line(
+        "AUTH of older clients",
+        ("test_the_recorded_exchanges_go_the_same_way", "test_version_2_is_closed_for_what_version_3_hears_no_of"),
+    ),
     77: Line(
         "fencing reads wait for their fence, and fail with it; plain reads fence nothing",
         (
@@ -387,8 +388,24 @@ LINES = {
             "test_q17_the_writer_reads_its_open_ledger_up_to_its_lac",
         ),
     ),
-    86: Line("authentication", reason=NO_AUTH),
-    87: Line("TLS", reason=NO_AUTH),
+    86: Line(
+        "authentication",
+        (
+            "test_a_user_shows_either_secret_and_is_counted",
+            "test_n2_who_shows_nothing_is_not_let_in_and_learns_nothing",
+            "test_version_2_is_closed_for_what_version_3_hears_no_of",
+            "test_an_original_client_shows_our_bookie_who_it_is",
+            "test_our_client_shows_an_original_bookie_who_it_is",
+        ),
+    ),
+    87: Line(
+        "TLS",
+        (
+            "test_plain_bytes_are_served_beside_encrypted_ones_where_that_is_written",
+            "test_n2_a_client_without_the_certificate_that_is_asked_for_does_not_come_in",
+            "test_a_changed_certificate_counts_for_new_connections",
+        ),
+    ),
     88: Line(
         "registrations: lists, watches, what is told of a bookie",
         (

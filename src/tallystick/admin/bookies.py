@@ -13,10 +13,11 @@ from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, LIMBO
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
-from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
+from tallystick.bookkeeper.wire.registration import auth_offers
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
@@ -209,8 +210,11 @@ async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, Bookie
     async def resolve(name: BookieId) -> tuple[str, int]:
         return address
 
-    settings = ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S)
-    client = BookieClient(this_machine(), resolve, settings)
+    async def offers(name: BookieId) -> tuple[str, ...]:
+        return auth_offers(bookie.info)
+
+    settings = secured(ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S))
+    client = BookieClient(this_machine(), resolve, settings, offers=offers)
     start_s = time.monotonic()
     try:
         async with asyncio.timeout(2 * PROBE_TIMEOUT_S):

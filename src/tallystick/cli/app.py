@@ -31,6 +31,7 @@ for _name, _help in {
     "bookie": "Run a storage node; list and inspect those of a cluster.",
     "cluster": "Make a new cluster; see how it is, and look through its ledgers.",
     "autorecovery": "Make copies good that a lost bookie took away: run it, switch it, see it.",
+    "auth": "Who still comes without a key, or with an old one.",
     "topic": "Create, show and delete topics.",
     "group": "Groups of consumers, and how far they are behind.",
     "message": "Send messages to a topic and read them.",

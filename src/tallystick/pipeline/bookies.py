@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
@@ -31,7 +31,7 @@ def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
             raise BookieUnavailable("the bookie was not registered when the query was planned", bookie=bookie)
         return addresses[bookie]
 
-    return BookieClient(this_machine(Events(log_listener())), resolve, ClientSettings())
+    return BookieClient(this_machine(Events(log_listener())), resolve, secured(ClientSettings()))
 
 
 @dataclass(frozen=True)

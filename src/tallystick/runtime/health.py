@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
@@ -26,6 +27,7 @@ _HEAD_WAIT_S = 5.0
 _TAKE_WAIT_S = 5.0
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
+_NONE: Mapping[str, Callable[[], object]] = MappingProxyType({})
 Page = tuple[int, str, bytes]  # status, content type, body
 
 
@@ -59,18 +61,24 @@ def pause() -> Metric:
 
 
 class HealthPages:
-    """What the pages say. ``state`` has the key ``healthy``, and whatever else an operator wants to see.
+    """What the pages say. ``state`` has the key ``healthy``, and whatever else an operator wants to see; ``more`` pages
+    are JSON, too.
 
     Metrics are made for some milliseconds of each turn of the loop, for all who ask within a second together.
     """
 
-    def __init__(self, registry: CollectorRegistry, state: Callable[[], dict[str, object]]) -> None:
-        self._registry, self._state = registry, state
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        state: Callable[[], dict[str, object]],
+        more: Mapping[str, Callable[[], object]] = _NONE,
+    ) -> None:
+        self._registry, self._state, self._more = registry, state, more
         self._metrics, self._made_at = b"", -KEEP_S
         self._making: asyncio.Task[None] | None = None
 
     async def page(self, method: str, path: str) -> Page:
-        if path not in ("/metrics", "/health"):
+        if path not in ("/metrics", "/health", *self._more):
             return 404, "text/plain", b"/metrics and /health\n"
         if method not in ("GET", "HEAD"):
             return 405, "text/plain", b"GET only\n"
@@ -78,6 +86,8 @@ class HealthPages:
             from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
             return 200, CONTENT_TYPE_LATEST, await self._recent_metrics()
+        if path in self._more:
+            return 200, "application/json", json.dumps(self._more[path]()).encode() + b"\n"
         state = self._state()
         return (200 if state["healthy"] else 503), "application/json", json.dumps(state).encode() + b"\n"
 

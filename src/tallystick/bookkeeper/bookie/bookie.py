@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -24,12 +24,13 @@ from typing import Any
 from tallystick.bookkeeper.bookie.address import Address, wait_for_address
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
+from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of, is_near
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
+from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.holdings import Holdings
 from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie
@@ -37,6 +38,7 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import LIMBO, Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.permissions import ALL, Permission
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -105,6 +107,7 @@ class Bookie:
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
+        self._peers: Handshakes | None = None
         self._drain = DrainFile(outside.disk, settings.ledger_dir)
         self._recent = RecentAdds()
         self._ports = BookiePorts(settings, self._addresses, outside.network, outside.events)
@@ -137,7 +140,7 @@ class Bookie:
         settings, outside = self._settings, self._outside
         self._lock_folders()
         self._stack.push_async_callback(self._ports.close)
-        await self._ports.bind(lambda: self._server.session(), lambda: HealthPages(registry(self._view()), self._state))
+        await self._ports.bind(lambda: self._server.session(), self._pages)
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         patience_s = 2 * settings.session_timeout_s
@@ -340,18 +343,48 @@ class Bookie:
         self._polls = service.polls
         self._stack.callback(self._polls.close)
         largest = settings.max_frame_bytes
-        v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
         lacs = LacService(self.storage, self.guard, self.counts, service.polls, looks=looks)
         lists = self._entry_lists(largest)
         holdings = Holdings(self.storage, self.guard, self.counts, lists, looks=looks)
-        wires = Wires(v2, WireV3(service, lacs, holdings, v2, max_frame_bytes=largest), max_frame_bytes=largest)
+
+        def wires_for(permission: Permission) -> Wires:
+            most_bytes = settings.max_batch_read_bytes
+            v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=most_bytes, permission=permission)
+            v3 = WireV3(service, lacs, holdings, v2, max_frame_bytes=largest, permission=permission)
+            return Wires(v2, v3, max_frame_bytes=largest)
+
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
         self._server = BookieServer(
-            wires, self.committer, self.looks, service.polls, lists, self.counts, self._outside.events, bounds
+            wires_for(ALL),
+            self.committer,
+            self.looks,
+            service.polls,
+            lists,
+            self.counts,
+            self._outside.events,
+            bounds,
+            self._handshakes(wires_for),
         )
         self._stack.push_async_callback(self._server.stop)
         self._stack.push_async_callback(self._ports.close)
         await self._ports.serve(self._server)
+
+    def _handshakes(self, wires_for: Callable[[Permission], Wires]) -> Handshakes | None:
+        security, outside = self._settings.security, self._outside
+        if not security.asks:
+            return None
+        self._peers = Handshakes(security, wires_for, outside.clock, self.counts, outside.events)
+        self._stack.callback(self._peers.close)
+        return self._peers
+
+    def _pages(self) -> HealthPages:
+        """Who came is for eyes of this machine alone."""
+        more = {"/authentication": self.authentication} if is_near(self._settings.http_host) else {}
+        return HealthPages(registry(self._view()), self._state, more)
+
+    def authentication(self) -> list[dict[str, object]]:
+        """Return who came, from where and how often, since the start: a row for each host and identity."""
+        return self._peers.peers.rows() if self._peers is not None else []
 
     def _entry_lists(self, max_frame_bytes: int) -> EntryLists:
         worker = self._outside.workers("tally-lists")

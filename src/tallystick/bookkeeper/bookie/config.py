@@ -7,8 +7,9 @@ import ipaddress
 import re
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import UsageError
 
@@ -48,6 +49,7 @@ class BookieSettings:
     http_enabled: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 8080
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
         for name, port in (("bookiePort", self.port), ("httpServerPort", self.http_port)):
@@ -93,7 +95,15 @@ class Addresses:
 
     @property
     def is_loopback(self) -> bool:
-        return ipaddress.ip_address(self.listen_host).is_loopback
+        return is_near(self.listen_host)
+
+
+def is_near(host: str) -> bool:
+    """Return whether only this machine reaches what listens at this host; of a name that is so, "localhost" alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def addresses_of(settings: BookieSettings) -> Addresses:
@@ -105,6 +115,12 @@ def addresses_of(settings: BookieSettings) -> Addresses:
     if addresses.is_loopback and not settings.allow_loopback:
         raise UsageError(
             "allowLoopback=false, but this bookie would listen on loopback: set listeningInterface", host=host
+        )
+    if not (addresses.is_loopback or settings.security.authenticates or settings.security.allow_anonymous):
+        raise UsageError(
+            "listeningInterface is reached from other machines, and nobody must show who it is: set authMechanisms, or "
+            "write allowAnonymous=true",
+            host=host,
         )
     return addresses
 

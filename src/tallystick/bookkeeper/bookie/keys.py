@@ -11,12 +11,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.metadata.uri import require_shared
+from tallystick.bookkeeper.wire.auth import DIGEST_MD5
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, milliseconds
+
+TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+SASL_FACTORY = "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"
 
 
 def _one_folder(key: str, value: str) -> str:
@@ -65,6 +71,75 @@ KEYS = Part(
         "httpServerPort": Key("http_port", keyfile.integer),
     },
 )
+
+
+def _tls_factory(key: str, value: str) -> bool:
+    if value != TLS_FACTORY:
+        raise UsageError(f"{key} is {TLS_FACTORY}, which has TLS from PEM files here", value=value)
+    return True
+
+
+def _tls_provider(key: str, value: str) -> str:
+    """Both are the one that there is here."""
+    if value.lower() not in ("openssl", "jdk"):
+        raise UsageError(f"{key} is OpenSSL, or JDK", value=value)
+    return value
+
+
+def _pem(key: str, value: str) -> str:
+    if value.upper() != "PEM":
+        raise UsageError(f"{key} is PEM: keys and certificates are read from text files alone", value=value)
+    return value
+
+
+def _mechanisms(key: str, value: str) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in value.split(",") if name.strip())
+
+
+def _auth_factory(key: str, value: str) -> tuple[str, ...]:
+    if value != SASL_FACTORY:
+        raise UsageError(f"{key} is {SASL_FACTORY}; what else there is here is named by authMechanisms", value=value)
+    return (DIGEST_MD5,)
+
+
+SECURITY = Part(
+    SecuritySettings,
+    {
+        "tlsProviderFactoryClass": Key("tls", _tls_factory, lambda tls: TLS_FACTORY if tls else ""),
+        "tlsRequired": Key("tls_required", keyfile.flag),
+        "tlsCertificatePath": Key("tls_certificate", keyfile.text),
+        "tlsKeyStore": Key("tls_key", keyfile.text),
+        "tlsKeyStorePasswordPath": Key("tls_key_password", keyfile.text),
+        "tlsTrustStore": Key("tls_trust", keyfile.text),
+        "tlsClientAuthentication": Key("tls_ask_certificate", keyfile.flag),
+        "tlsCertFilesRefreshDurationSeconds": Key("tls_look_s", keyfile.number),
+        "bookieAuthProviderFactoryClass": Key("mechanisms", _auth_factory, lambda _: ""),
+        "authMechanisms": Key("mechanisms", _mechanisms, ",".join),  # later in the table: wins
+        "allowAnonymous": Key("allow_anonymous", keyfile.flag),
+        "usersFile": Key("users_file", keyfile.text),
+        "permissionsFile": Key("permissions_file", keyfile.text),
+        "saslJaasClientAllowedIds": Key("sasl_ids", keyfile.text),
+    },
+)
+# They say what there is no other of here: checked, and nothing more.
+CHECKED = {"tlsProvider": _tls_provider, "tlsKeyStoreType": _pem, "tlsTrustStoreType": _pem}
+
+
+def _check(texts: Mapping[str, str]) -> None:
+    """Refuse what an operator takes for protection and is none without another key."""
+    for name, check in CHECKED.items():
+        if name in texts:
+            check(name, texts[name])
+    for name, value in texts.items():
+        if name.startswith("tls") and value.lower() != "false" and "tlsProviderFactoryClass" not in texts:
+            raise UsageError(f"{name} without tlsProviderFactoryClass would protect nothing")
+    plugin = texts.get("bookieAuthProviderFactoryClass")
+    if plugin is not None and "usersFile" not in texts:
+        raise UsageError("bookieAuthProviderFactoryClass needs usersFile: JAAS is not read here")
+    if "saslJaasClientAllowedIds" in texts and plugin is None and DIGEST_MD5 not in texts.get("authMechanisms", ""):
+        raise UsageError("saslJaasClientAllowedIds without authMechanisms=sasl would let in everybody")
+
+
 FIXED = {
     "journalSyncData": Fixed(True, "an entry is acknowledged only when it is on the disk"),
     "journalWriteData": Fixed(True, "without a journal acknowledged entries and fences would be lost with the power"),
@@ -72,8 +147,14 @@ FIXED = {
 SCHEMA = Schema(
     "bookie",
     KEYS,
-    re.compile(r"tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*|permittedStartupUsers|zkEnableSecurity"),
-    "this bookie has neither authentication nor TLS",
+    re.compile(
+        r"(?!" + "|".join((*SECURITY.keys, *CHECKED)) + r")"
+        r"(tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*|permittedStartupUsers|zkEnableSecurity)"
+    ),
+    "this bookie has no such protection",
+    parts={"security": SECURITY},
     needed=("metadataServiceUri", "journalDirectory", "ledgerDirectories"),
     fixed=FIXED,
+    checked=tuple(CHECKED),
+    check=_check,
 )

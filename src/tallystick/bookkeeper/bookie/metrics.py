@@ -69,6 +69,9 @@ class Counts:
     filled_entries: int = 0
     filled_bytes: int = 0
     malformed: int = 0
+    handshakes_failed: int = 0
+    handshakes_refused: int = 0
+    anonymous: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,13 @@ def _connections(counts: Counts) -> Iterator[Metric]:
         ),
         ("bookie_unsent_closed_total", "Connections closed for answers not taken", counts.unsent_closed),
         ("bookie_unfinished_closed_total", "Connections closed for unfinished requests", counts.unfinished_closed),
+        ("bookie_handshakes_failed_total", "Peers that did not show who they are", counts.handshakes_failed),
+        (
+            "bookie_handshakes_refused_total",
+            "Connections closed because too many of one host have not shown who they are",
+            counts.handshakes_refused,
+        ),
+        ("bookie_anonymous_total", "Connections that came in without a key", counts.anonymous),
     ):
         yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)

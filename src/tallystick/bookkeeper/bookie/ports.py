@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from tallystick.bookkeeper.bookie.address import Address
 from tallystick.bookkeeper.bookie.config import Addresses, BookieSettings
 from tallystick.bookkeeper.bookie.server import BookieServer
-from tallystick.bookkeeper.wire.registration import MACHINE, RACK
+from tallystick.bookkeeper.wire.registration import AUTH, MACHINE, RACK, TLS_EXTENSION
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
@@ -49,11 +50,13 @@ class BookiePorts:
     @property
     def info(self) -> BookieInfo:
         """What the registration has of the ports, and of where the bookie is."""
-        endpoints = BookieInfo.at(*self.advertised).endpoints
+        endpoints, security = BookieInfo.at(*self.advertised).endpoints, self._settings.security
+        if security.tls:
+            endpoints = tuple(replace(endpoint, extensions=(TLS_EXTENSION,)) for endpoint in endpoints)
         if self.http_address is not None:
             endpoints += (Endpoint("httpserver", *self.http_address, "http"),)
         settings = self._settings
-        where = {RACK: settings.rack, MACHINE: settings.machine}
+        where = {RACK: settings.rack, MACHINE: settings.machine, AUTH: ",".join(security.mechanisms)}
         return BookieInfo(endpoints, {name: value for name, value in where.items() if value})
 
     async def bind(self, session: Callable[[], asyncio.BaseProtocol], pages: Callable[[], HealthPages]) -> None:
@@ -74,9 +77,18 @@ class BookiePorts:
         except OSError as error:  # another process bound the port in the same moment and was faster
             raise UsageError(f"cannot listen: {error.strerror}", port=self._settings.port) from error
         if not self._addresses.is_loopback:
-            reason = "listeningInterface says so; whoever reaches the port can read and write"
-            host, port = self.address
-            self._events.emit("listening beyond this machine", host=host, port=port, reason=reason)
+            self._tell_who_comes()
+
+    def _tell_who_comes(self) -> None:
+        security, (host, port) = self._settings.security, self.address
+        if not security.authenticates:
+            who = "whoever reaches the port can read and write"
+        elif not (security.tls and security.tls_required):
+            who = "secrets and entries are not encrypted"
+        else:
+            who = "who shows who it is comes in"
+        reason = f"listeningInterface says so; {who}"
+        self._events.emit("listening beyond this machine", host=host, port=port, reason=reason)
 
     async def close(self) -> None:
         for listener in (self._health, self._clients):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.entry_lists import EntryLists
+from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.long_polls import LongPolls
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -71,6 +72,7 @@ class BookieServer:
         counts: Counts,
         events: Events,
         bounds: Bounds,
+        handshakes: Handshakes | None = None,
     ) -> None:
         self._polls, self._lists = polls, lists
         self._committer, self._counts, self._events = committer, counts, events
@@ -78,7 +80,7 @@ class BookieServer:
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
         self._freed = FreedMemory()
         self._turns: TurnsCore[Session] = TurnsCore(TURN_S)
-        self._around = SessionContext(wires, committer, self._turns, self, looks)
+        self._around = SessionContext(wires, committer, self._turns, self, looks, handshakes)
         self._sessions: dict[Session, None] = {}
         self._ended: EndedConnections[Session] = EndedConnections(self._forget, FORGET_EACH_TURN)
         self._places: Places[Session] = Places(bounds.connections, has_spoken=lambda session: session.has_asked)
@@ -179,6 +181,10 @@ class BookieServer:
 
     def unfinished(self, session: Session, size: int, progress: bool) -> None:
         self._budget.unfinished(session, size, self._loop.time(), progress=progress)
+        self._changed()
+
+    def remembers(self, session: Session, size: int) -> None:
+        self._budget.kept(session, size)
         self._changed()
 
     def forget(self, session: Session) -> None:

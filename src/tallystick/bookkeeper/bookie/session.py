@@ -12,17 +12,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, Protocol, cast
+from typing import Concatenate, ParamSpec, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
+from tallystick.bookkeeper.bookie.crowd import Crowd
+from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.session_handshake import SessionHandshake
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, TurnsCore
 from tallystick.bookkeeper.bookie.unserved_requests import UnservedRequests
 from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, ServeResult, Wire, Wires
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
+from tallystick.runtime.tls import CONNECTION_BYTES
 
 WRITE_HIGH_BYTES = 1024 * 1024
 ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
@@ -36,52 +40,6 @@ _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are a
 P = ParamSpec("P")
 
 
-class Crowd(Protocol):
-    """All connections of a bookie, as one of them sees it."""
-
-    @property
-    def buffer(self) -> memoryview:
-        """Every read lands here; whole frames are copied out once."""
-        ...
-
-    def received(self, nbytes: int, session: Session) -> memoryview:
-        """The session read so many bytes into the buffer. Returns them."""
-        ...
-
-    @property
-    def short(self) -> bool:
-        """Whether answers to reads should be short: many responses wait to be taken."""
-        ...
-
-    def opened(self, session: Session) -> None: ...
-
-    def closed(self, session: Session) -> None: ...
-
-    def refused(self, peer: str, error: RemoteProtocolError) -> None:
-        """Hear that a peer is closed for what it sent."""
-        ...
-
-    def failed(self, peer: str, error: Exception) -> None:
-        """Hear that a peer is closed for a fault of ours."""
-        ...
-
-    def unsent(self, session: Session, size: int, has_taken: bool) -> None:
-        """So many bytes wait for the peer to take them; ``has_taken``: it took some since the last call."""
-        ...
-
-    def unfinished(self, session: Session, size: int, progress: bool) -> None:
-        """So many bytes of requests have no response yet; ``progress``: one was served since the last call."""
-        ...
-
-    def wait(self, session: Session, kind: Kind) -> None:
-        """Call its ``go_on`` in one of the next turns."""
-        ...
-
-    def forget(self, session: Session) -> None:
-        """The connection has ended: it holds nothing and wants no turn."""
-        ...
-
-
 @dataclass(frozen=True)
 class SessionContext:
     """What a bookie's connections share."""
@@ -91,6 +49,7 @@ class SessionContext:
     turns: TurnsCore[Session]
     crowd: Crowd
     looks: Looks
+    handshakes: Handshakes | None = None  # that come before requests; None: nobody has to show who it is
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +79,8 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, around: SessionContext) -> None:
         self._around, self._crowd, self._turns = around, around.crowd, around.turns
         self._loop = asyncio.get_running_loop()
-        self._unserved = UnservedRequests()
+        self._unserved, self._wires = UnservedRequests(), around.wires
+        self._handshake: SessionHandshake | None = None
         self._held_bytes = 0  # bytes of responses that wait for the disk
         self._waiting: dict[LedgerId, list[_Batch]] = {}  # for looks, in the order in which they came
         self._kept_bytes = 0  # bytes that the crowd was told of
@@ -142,9 +102,13 @@ class Session(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "unknown"
         self._crowd.opened(self)
+        if self._around.handshakes is not None and not self._transport.is_closing():
+            self._begin_handshake(self._around.handshakes)
 
     def connection_lost(self, error: Exception | None) -> None:
         try:
+            if self._handshake is not None:
+                self._handshake.end()
             self._forget()
         finally:
             self._crowd.closed(self)
@@ -234,6 +198,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _account(self) -> None:
         kept_bytes = self._unserved.size + (self._held_bytes if self._held_bytes > _ACKS_BYTES else 0)
+        if self._handshake is not None:
+            kept_bytes += self._handshake.held_bytes
         if kept_bytes != self._kept_bytes and not self._transport.is_closing():
             self._kept_bytes = kept_bytes
             self._crowd.unfinished(self, kept_bytes, self._has_served)
@@ -272,7 +238,7 @@ class Session(asyncio.BufferedProtocol):
         """Find the wire by the first bytes. Returns None if more are needed, or if the connection must end."""
         if self._transport.is_closing():
             return None
-        wire = self._around.wires.spoken(self._unserved.next())
+        wire = self._wires.spoken(self._unserved.next())
         self._unserved.need = LENGTH_BYTES if wire else BEGINNING_BYTES
         if wire is not None:
             self._unserved.turn_to(wire)
@@ -304,6 +270,8 @@ class Session(asyncio.BufferedProtocol):
         self._has_served = result.position > 0
         if result.next_wire is not None:
             unserved.turn_to(result.next_wire)
+            if self._handshake is not None:
+                self._handshake.end()
         self._held_bytes += result.durable_size
         self._hold(result)
         for ledger, frames in result.to_look.items():
@@ -312,17 +280,60 @@ class Session(asyncio.BufferedProtocol):
             self._write(result.at_once, result.size - result.durable_size)
         took_s = self._loop.time() - began  # also to let hundreds of requests wait for looks
         if self._has_served:
-            self.has_asked = True
+            self.has_asked = self._handshake is None or self._handshake.is_over
             self.goes_on = unserved.is_due or took_s > _LITTLE_S
         # Adds that were taken for a read count as that: nobody has more of a turn than its kind may take.
         self._turns.spent(Kind.READ if result.reads else kind, took_s)
         if result.refusal is not None:
             self._refuse(result.refusal)
+        elif result.starts_tls:
+            self._start_tls()
         elif self._around.committer.congested:
             self._congested = True
             self._around.committer.block(self)
         elif unserved.is_due:
             self._wait(Kind.READ if result.read_is_next else Kind.ADD)
+
+    # The handshake, and what is encrypted.
+
+    def _begin_handshake(self, handshakes: Handshakes) -> None:
+        self._handshake = SessionHandshake(handshakes, self.peer, self._too_late)
+        if self._handshake.wire is None:
+            self._refuse(RemoteProtocolError("so many connections of this host have not shown who they are"))
+        else:
+            self._unserved.turn_to(self._handshake.wire)
+
+    def _too_late(self) -> None:
+        self._crowd.refused(self.peer, RemoteProtocolError("the peer did not show in time who it is"))
+        self.abort()
+
+    def _start_tls(self) -> None:
+        """Go on encrypted: what came and is not served is the beginning of that."""
+        assert self._handshake is not None, "it served START_TLS"
+        records, self._unserved = self._unserved.next(), UnservedRequests()
+        self._transport = tls = self._handshake.encrypt(self._transport, self, self._encrypted)
+        self._crowd.remembers(self, CONNECTION_BYTES)
+        tls.begin(records)
+
+    @_alone
+    def _encrypted(self, error: Exception | None) -> None:
+        """TLS's own handshake is over; ``error``: what stood in its way."""
+        if self._handshake is None or self._handshake.wire is None or self._handshake.is_over:
+            return
+        if error is not None:
+            self._crowd.refused(self.peer, RemoteProtocolError(f"no TLS: {error}"))
+            self.abort()
+            return
+        result = self._handshake.encrypted()
+        if (wires := self._handshake.wires) is not None:  # the certificate says who it is
+            self._wires = wires
+            self._handshake.end()
+        else:
+            self._unserved.turn_to(self._handshake.wire)
+        if result.at_once:
+            self._write(result.at_once, result.size)
+        if result.refusal is not None:
+            self._refuse(result.refusal)
 
     def _hold(self, result: ServeResult) -> None:
         """Keep what is to wait: responses for their commit, requests for what answers them."""

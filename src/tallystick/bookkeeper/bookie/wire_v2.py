@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from tallystick.bookkeeper.bookie import service
 from tallystick.bookkeeper.bookie.look import Verdict
+from tallystick.bookkeeper.bookie.permissions import ALL, MAY_RECOVERY_ADD, Permission
 from tallystick.bookkeeper.bookie.service import NOW, AddRunResponse, AfterLook, Service
 from tallystick.bookkeeper.bookie.wires import (
     LENGTH_BYTES,
@@ -36,13 +37,16 @@ _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not ans
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
 _ADD_RESPONSE = struct.Struct(">IIiqq")
 _ADD_WORD = v2.header(v2.Op.ADD)
+_NO_ADDS = scan_adds(b"", 0, 0, 0)[0]
 
 
 class WireV2:
     """``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's response."""
 
-    def __init__(self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int) -> None:
-        self._service = service
+    def __init__(
+        self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int, permission: Permission = ALL
+    ) -> None:
+        self._service, self._permission = service, permission
         self._max_body, self._max_batch = max_frame_bytes - LENGTH_BYTES, max_batch_bytes
 
     def serve(
@@ -74,6 +78,8 @@ class WireV2:
         return result
 
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
+        if Permission.APPEND not in self._permission:
+            return _NO_ADDS, start
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
     def settle(
@@ -116,6 +122,8 @@ class WireV2:
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
         """Serve plain READs of consecutive entries: those that lie together leave the storage as finished frames."""
+        if Permission.READ not in self._permission:
+            return False
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
         for ledger, first, count in runs:
@@ -157,6 +165,8 @@ class WireV2:
             service_response: service.ServiceResponse | AfterLook = self._service.refuse(
                 request_value, Code.BAD_VERSION
             )
+        elif not _needed(request_value) & self._permission:
+            service_response = self._service.refuse(request_value, Code.UNAUTHORIZED)
         elif isinstance(request_value, service.AddEntryRequest):
             service_response = self._service.add(request_value, verdict, behind=result.waiting_ledgers)
         else:
@@ -197,3 +207,10 @@ def _code(code: Code) -> Code:
     """Return the code as a response has it: clients of Java do not know that of a ledger in limbo by version 2, and
     would close the connection. To all clients an I/O error is as unknown (Q15)."""
     return Code.IO_ERROR if code == Code.UNKNOWN_LEDGER_STATE else code
+
+
+def _needed(request: service.ServiceRequest) -> Permission:
+    """Return the permissions of which a request needs one."""
+    if isinstance(request, service.AddEntryRequest):
+        return MAY_RECOVERY_ADD if request.recovery else Permission.APPEND
+    return Permission.READ if request.master_key is None else Permission.RECOVER

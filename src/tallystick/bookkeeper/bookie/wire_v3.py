@@ -23,6 +23,7 @@ from tallystick.bookkeeper.bookie.lac_service import (
 )
 from tallystick.bookkeeper.bookie.long_polls import Requester
 from tallystick.bookkeeper.bookie.look import Verdict
+from tallystick.bookkeeper.bookie.permissions import ALL, MAY_RECOVERY_ADD, Permission
 from tallystick.bookkeeper.bookie.service import (
     NOW,
     AddEntryRequest,
@@ -59,6 +60,7 @@ _SCAN_BYTES = 48 * 1024  # of reads looked at in one go: what is not answered no
 _READS = frozenset((v3.Operation.READ, v3.Operation.READ_LAC, v3.Operation.ENTRY_LIST))
 _IDS = struct.Struct(">qq")
 _FIRST = bytes([V3_FIRST_BYTE])
+_NO_ADDS = scan_v3_adds(b"", 0, 0, 0)[0]
 _OPERATION_AT = 9  # in a frame whose header begins with version and operation, as all clients write it
 
 T = TypeVar("T")
@@ -76,9 +78,17 @@ class WireV3:
     """``v2`` is for connections that turn to version 2; ``max_frame_bytes`` counts the length field."""
 
     def __init__(
-        self, service: Service, lacs: LacService, holdings: Holdings, v2: Wire, *, max_frame_bytes: int
+        self,
+        service: Service,
+        lacs: LacService,
+        holdings: Holdings,
+        v2: Wire,
+        *,
+        max_frame_bytes: int,
+        permission: Permission = ALL,
     ) -> None:
         self._service, self._lacs, self._holdings, self._v2 = service, lacs, holdings, v2
+        self._permission = permission
         self._max_body = max_frame_bytes - LENGTH_BYTES
 
     def serve(
@@ -94,10 +104,10 @@ class WireV3:
         result, end = ServeResult.bounded(short=short, behind=behind), len(data)
         window = RUN_BYTES  # so many bytes are looked at for a run
         while (start := result.position) < end and not result.is_full and (not start or has_time()):
-            adds, stop = scan_v3_adds(data, start, run_end(data, start, end, window), self._max_body)
+            adds, stop = self._scan(data, start, run_end(data, start, end, window))
             if len(adds.run) > RUN_LEDGERS and len(set(adds.run.ledgers)) > RUN_LEDGERS:
                 window = _after(data, start, RUN_LEDGERS) - start
-                adds, stop = scan_v3_adds(data, start, start + window, self._max_body)
+                adds, stop = self._scan(data, start, start + window)
             if adds.txn_ids:
                 result.position = stop
                 response = self._service.add_run(adds.stored, adds.run, behind=result.waiting_ledgers)
@@ -118,7 +128,7 @@ class WireV3:
         """Settle as ``Wire`` says."""
         result = ServeResult.bounded(short=short)
         while (start := result.position) < len(frames) and not result.is_full and (not start or has_time()):
-            adds, stop = scan_v3_adds(frames, start, len(frames), self._max_body)
+            adds, stop = self._scan(frames, start, len(frames))
             if adds.txn_ids:
                 self._answer_run(adds, self._service.add_run(adds.stored, adds.run, verdict), result)
             else:
@@ -130,6 +140,11 @@ class WireV3:
     def is_read(self, data: bytes) -> bool:
         """Return what ``Wire`` says."""
         return self._is_read(data, 0, len(data))
+
+    def _scan(self, data: bytes, start: int, end: int) -> tuple[V3AddRun, int]:
+        if Permission.APPEND not in self._permission:
+            return _NO_ADDS, start
+        return scan_v3_adds(data, start, end, self._max_body)
 
     def _is_read(self, data: bytes, start: int, end: int) -> bool:
         """Guess by the header as all clients write it. One that is written otherwise is known when it is decoded."""
@@ -155,6 +170,8 @@ class WireV3:
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
         """Serve plain reads of consecutive entries: those that lie together leave the storage together."""
+        if Permission.READ not in self._permission:
+            return False
         txn_ids, runs, stop = scan_v3_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
         at = 0  # of the next one in ``txn_ids``
@@ -201,6 +218,11 @@ class WireV3:
     def _answer(self, request: v3.Request, result: ServeResult, verdict: Verdict | None = None) -> None:
         """Serve one request; ``verdict``: of the look that it waited for."""
         number = request.header.request_id
+        if not _needed(request) & self._permission:
+            operation = request.operation if isinstance(request, v3.UnknownRequest) else request.OPERATION
+            refused = responses.RefusedResponse(number, operation, Code.UNAUTHORIZED)
+            result.add_response(encode_response(refused))
+            return
         match request:
             case v3.AuthRequest():
                 result.add_response(encode_response(responses.AuthResponse(number, Code.OK)))
@@ -352,6 +374,21 @@ class WireV3:
         result.add_response(
             encode_response(responses.BookieInfoResponse(request.header.request_id, Code.OK, total, free))
         )
+
+
+def _needed(request: v3.Request) -> Permission:
+    """Return the permissions of which a request needs one; who has any may ask for what is nothing but talk."""
+    match request:
+        case v3.AddRequest():
+            return MAY_RECOVERY_ADD if request.recovery else Permission.APPEND
+        case v3.ReadRequest():
+            return Permission.RECOVER if request.fence else Permission.READ
+        case v3.WriteLacRequest() | v3.ForceRequest():
+            return Permission.APPEND
+        case v3.ReadLacRequest() | v3.EntryListRequest() | v3.BookieInfoRequest():
+            return Permission.READ
+        case _:
+            return ALL
 
 
 def _is_key(key: bytes) -> bool:

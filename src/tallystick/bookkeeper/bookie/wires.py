@@ -61,6 +61,7 @@ class ServeResult:
     waiting_ledgers: set[LedgerId] = field(default_factory=set)  # of these, and of those of earlier calls
     later: list[Begin] = field(default_factory=list)  # of requests that wait for something else
     next_wire: Wire | None = None  # serve what follows by this one from now on
+    starts_tls: bool = False  # once the responses have left, all is encrypted
 
     @classmethod
     def bounded(cls, *, short: bool, behind: AbstractSet[LedgerId] = frozenset()) -> ServeResult:
@@ -144,12 +145,12 @@ class Wires:
     """All protocols of a bookie. ``max_frame_bytes`` counts the length field."""
 
     def __init__(self, v2: Wire, v3: Wire, *, max_frame_bytes: int) -> None:
-        self._v2, self._v3, self._max_body = v2, v3, max_frame_bytes - LENGTH_BYTES
+        self.v2, self.v3, self._max_body = v2, v3, max_frame_bytes - LENGTH_BYTES
 
     def spoken(self, beginning: bytes) -> Wire | None:
         """Return the wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None if it takes more."""
         if not 0 < int.from_bytes(beginning[:LENGTH_BYTES], "big") <= self._max_body:
-            return self._v2
+            return self.v2
         if len(beginning) < BEGINNING_BYTES:
             return None
-        return self._v3 if beginning[LENGTH_BYTES] == V3_FIRST_BYTE else self._v2
+        return self.v3 if beginning[LENGTH_BYTES] == V3_FIRST_BYTE else self.v2

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from tallystick.bookkeeper.ledger.counts import ClientCounts
+from tallystick.bookkeeper.ledger.handshake import Handshaker, no_offers
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
     Address,
@@ -59,6 +60,7 @@ class BookiePeer:
         numbers: Iterator[int],
         counts: ClientCounts,
         times: PeerTimes | None,
+        handshaker: Handshaker | None = None,
     ) -> None:
         self.bookie, self.times = bookie, times
         self.bookie, self._wire, self._numbers = bookie, wire, numbers
@@ -68,7 +70,8 @@ class BookiePeer:
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once somebody asked
         self._address: Address | None = None  # to which the newest link leads, once it is connected
-        self._network, self._clock, self._events = outside.network, outside.clock, outside.events
+        self._clock, self._events = outside.clock, outside.events
+        self._handshaker = handshaker or Handshaker(outside, None, no_offers)
         self._resolve, self._settings = resolve, settings
         self._link: BookieLink | None = None
         self._attempt: asyncio.Task[None] | None = None  # to connect the living link; None once it ended or succeeded
@@ -143,7 +146,7 @@ class BookiePeer:
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._resolve(self.bookie)
-            await self._network.connect(host, port, lambda: link, self._settings.connect_timeout_s)
+            await self._handshaker.connect(self.bookie, (host, port), link, self._settings.connect_timeout_s)
             if link is self._link:
                 self._address = host, port
         except Exception as error:  # whatever it is, those who wait on the link must hear of it

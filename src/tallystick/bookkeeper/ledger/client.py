@@ -59,7 +59,9 @@ class LedgerClient:
     def __init__(self, driver: MetadataDriver, outside: Outside, settings: ClientSettings) -> None:
         clock, random, events = outside.clock, outside.random, outside.events
         self._directory = BookieDirectory(driver)
-        bookies = BookieClient(outside, self._directory.resolve, settings, identify=driver.bookie_presence)
+        bookies = BookieClient(
+            outside, self._directory.resolve, settings, identify=driver.bookie_presence, offers=self._directory.offers
+        )
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         quarantine = Quarantine(clock, settings.quarantine_s)

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.bookie_peer import BookiePeer, Resolve
 from tallystick.bookkeeper.ledger.counts import ClientCounts
+from tallystick.bookkeeper.ledger.handshake import Handshaker, Offers, no_offers
 from tallystick.bookkeeper.ledger.heard_lacs import HeardLacs
 from tallystick.bookkeeper.ledger.identity import (
     Belief,
@@ -64,11 +65,18 @@ class BookieClient:
     """Send requests to bookies by id. ``resolve`` gives host and port, or raises BookieUnavailable.
 
     ``identify`` reads who a bookie is, and where, for responses that count: those to adds, and ``proven`` ones; without
-    it whoever answers is believed. Must be made and used on one running event loop. Call ``close`` at the end.
+    it whoever answers is believed. ``offers`` reads by what a bookie lets a client show who it is. Must be made and
+    used on one running event loop. Call ``close`` at the end.
     """
 
     def __init__(
-        self, outside: Outside, resolve: Resolve, settings: ClientSettings, *, identify: Identify | None = None
+        self,
+        outside: Outside,
+        resolve: Resolve,
+        settings: ClientSettings,
+        *,
+        identify: Identify | None = None,
+        offers: Offers = no_offers,
     ) -> None:
         self.settings = settings
         self._identify = identify
@@ -79,6 +87,7 @@ class BookieClient:
         self.counts = ClientCounts()
         self.times = PeerTimes(outside.clock, settings.slow_add_s) if settings.slow_add_s else None
         self._outside, self._resolve = outside, resolve
+        self._handshaker = Handshaker(outside, settings.security, offers)
         self._v3 = partial(ClientWireV3, lanes=lanes, note_lac=self.heard_lacs.note)
         self._numbers = itertools.count(1)  # of connections
         self._peers: dict[PeerKey, BookiePeer] = {}
@@ -293,6 +302,7 @@ class BookieClient:
             numbers=self._numbers,
             counts=self.counts,
             times=self.times,
+            handshaker=self._handshaker,
         )
         peer.is_closed = self._closed
         return peer

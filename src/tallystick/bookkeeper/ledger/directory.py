@@ -6,11 +6,12 @@ Thousands of ledgers that lose a bookie ask at once: what is being read is read 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
 from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.wire.registration import auth_offers
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
 
@@ -70,6 +71,12 @@ class BookieDirectory:
         if address is None:
             raise BookieUnavailable("the bookie is not registered", bookie=bookie)
         return address
+
+    async def offers(self, bookie: BookieId) -> Sequence[str]:
+        """Return by what a bookie lets a client show who it is; nothing if its registration does not say. Raises
+        MetadataError."""
+        info = (await self.current()).find(bookie)
+        return auth_offers(info)
 
     async def identities(self, bookies: Collection[BookieId]) -> Mapping[BookieId, Creation | None]:
         """Return the identities (``bookie_creation``) of these bookies, read since the registrations changed last.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.policies import POLICIES, Policy
+from tallystick.bookkeeper.ledger.security import ClientSecurity
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings
 
@@ -56,6 +58,7 @@ class ClientSettings:
 
     degraded_writes: bool = True  # a ledger is written on without a failed bookie that no other can replace
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
+    security: ClientSecurity | None = None  # how bookies and this client show each other who they are; None: not
 
     def __post_init__(self) -> None:
         check_settings(self, may_be_zero=_MAY_BE_ZERO)
@@ -68,3 +71,11 @@ class ClientSettings:
     def policy(self) -> Policy:
         """The placement policy that these settings say."""
         return Policy(self.placement, self.min_racks, self.enforce_min_racks, self.min_regions)
+
+
+def secured(settings: ClientSettings) -> ClientSettings:
+    """Return the settings with the security of the file that ``TALLY_SECURITY`` names, where they have none and there
+    is one. Raises UsageError."""
+    if settings.security is not None or (security := ClientSecurity.of_environment(os.environ)) is None:
+        return settings
+    return replace(settings, security=security)

@@ -170,8 +170,8 @@ class ClientWireV3:
         elif isinstance(response, v3_responses.RefusedResponse):
             polled = self._is_poll(response.request_id)
             self._settle(_POLL if polled else response.operation, response.request_id, response.code, ())
-        elif isinstance(response, v3_responses.AuthResponse):
-            raise RemoteProtocolError("an authentication message that nobody asked for")
+        elif isinstance(response, v3_responses.AuthResponse | v3_responses.StartTlsResponse):
+            raise RemoteProtocolError("a message of a handshake that nobody asked for")
         else:
             operation, data = _parts_of(response)
             code = response.code

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
-from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.uri import parse
@@ -278,7 +278,8 @@ def connect(
     """Connect to the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError
-    where no cluster is, MetadataUnavailable.
+    where no cluster is, MetadataUnavailable. Without a ``security`` in the settings it is the file's that
+    ``TALLY_SECURITY`` names, if any.
     """
 
     parse(uri)  # a typing error is told at once
@@ -287,17 +288,21 @@ def connect(
     optional(streams, StreamClientSettings, "streams")
 
     async def start() -> BookKeeper:
+        chosen = secured(settings or ClientSettings())
         driver = await open_driver(uri)
         try:
             await driver.instance_id()  # no cluster at all is told at once, too
         except BaseException:
             await driver.close()
             raise
-        chosen = settings or ClientSettings()
         outside = this_machine(events or Events(log_listener()), keep_alive=chosen.tcp_keep_alive)
         owning = streams or StreamClientSettings()
         if not owning.owner:
             owning = replace(owning, owner=f"{platform.node()}:{os.getpid()}")
-        return BookKeeper(driver, outside, chosen, owning)
+        try:
+            return BookKeeper(driver, outside, chosen, owning)
+        except BaseException:  # its keys are no good
+            await driver.close()
+            raise
 
     return Opening(start, "connect(…)")

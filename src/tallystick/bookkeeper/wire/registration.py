@@ -19,6 +19,8 @@ from tallystick.errors import MetadataError, UsageError
 READ_ONLY_FOLDER = "readonly"  # beside the registrations of the writable ones, so no bookie's name
 RACK, MACHINE = "rack", "machine"  # properties of ours: where the bookie is
 LIMBO = "limbo"  # and of how many ledgers it does not know what it has
+AUTH = "auth"  # and by what it takes for who somebody is: names, with a comma between
+TLS_EXTENSION = "tls"  # of an endpoint, as the original has it: START_TLS is taken there
 # The original's pattern, spelled out; an id becomes the name of a znode, which "." and ".." cannot be.
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:;<=>?@\[\\\]^_.\-]+")
 
@@ -28,6 +30,11 @@ def check_bookie_id(bookie: BookieId) -> BookieId:
     if not _BOOKIE_ID.fullmatch(bookie) or bookie in (READ_ONLY_FOLDER, ".", ".."):
         raise UsageError("a bookie id has letters, digits and . : - _ only, and is not 'readonly'", bookie=bookie)
     return bookie
+
+
+def auth_offers(info: BookieInfo | None) -> tuple[str, ...]:
+    """Return by what a bookie lets a client show who it is; nothing if its registration does not say."""
+    return tuple(filter(None, info.properties.get(AUTH, "").split(","))) if info is not None else ()
 
 
 def encode(info: BookieInfo) -> bytes:

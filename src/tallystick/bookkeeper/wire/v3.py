@@ -29,6 +29,8 @@ NO_AUTH_PLUGIN = b"AuthDisabledPlugin"
 TOTAL_BYTES, FREE_BYTES = 0x1, 0x2  # what a BookieInfoRequest asks for
 DEFERRED_SYNC = 0x1  # in an ADD's write flags
 
+MAX_HEADER_BYTES = 64  # of a peer that nobody knows; all clients' have half of that
+_HEADER_TAG = 0x0A
 _VERSIONS = range(1, 4)
 _FENCE, _PIGGYBACK = 1, 2
 _RECOVERY = 1
@@ -280,6 +282,22 @@ def decode_request(body: Buffer) -> Request:
     if not message.HasField(name) and operation not in (Operation.BOOKIE_INFO, Operation.START_TLS):
         raise RemoteProtocolError("a request lacks the message of its operation", operation=operation.name)
     return _DECODERS[operation](header, getattr(message, name))
+
+
+def decode_head(body: Buffer) -> tuple[int, Header]:
+    """Decode the number of the operation and the header of a request, and nothing else of it.
+
+    It is for a peer that nobody knows yet. Raises RemoteProtocolError for what does not begin with a header.
+    """
+    view, head = memoryview(body), pb.Header()
+    size = view[1] if len(view) > 1 and view[0] == _HEADER_TAG else MAX_HEADER_BYTES + 1
+    try:
+        head.ParseFromString(bytes(view[2 : 2 + size]) if size <= MAX_HEADER_BYTES else b"")
+        if not head.IsInitialized():
+            raise RemoteProtocolError("a request does not begin with a header", bytes=len(view))
+    except DecodeError as error:
+        raise RemoteProtocolError("the header of a request is damaged", bytes=len(view)) from error
+    return head.operation, Header(head.request_id, head.priority, head.version)
 
 
 def _decode_add(header: Header, add: Any) -> Request:

@@ -108,6 +108,14 @@ class AuthResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class StartTlsResponse:
+    """The response to a START_TLS, in plain bytes: what follows is encrypted, both ways."""
+
+    request_id: int
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedResponse:
     """A response with a status and nothing else: to what a bookie does not do, or does not do for this peer."""
 
@@ -125,6 +133,7 @@ Response = (
     | BookieInfoResponse
     | EntryListResponse
     | AuthResponse
+    | StartTlsResponse
     | RefusedResponse
 )
 _RESULTS: Mapping[Callable[..., Response], tuple[Operation, tuple[str, ...]]] = {
@@ -136,7 +145,9 @@ _RESULTS: Mapping[Callable[..., Response], tuple[Operation, tuple[str, ...]]] = 
     BookieInfoResponse: (Operation.BOOKIE_INFO, ("total_bytes", "free_bytes")),
     EntryListResponse: (Operation.ENTRY_LIST, ("ledger", "availability")),
     AuthResponse: (Operation.AUTH, ("plugin", "payload")),
+    StartTlsResponse: (Operation.START_TLS, ()),
 }
+_WITHOUT_STATUS = (Operation.AUTH, Operation.START_TLS)  # in the operation's own message
 _BY_OPERATION = {operation: (kind, names) for kind, (operation, names) in _RESULTS.items()}
 
 
@@ -149,7 +160,9 @@ def encode_response(response: Response) -> bytes:
     operation, names = _RESULTS[type(response)]
     set_head(message, operation, Header(response.request_id))
     result = getattr(message, FIELDS[operation])
-    if operation != Operation.AUTH:
+    if operation in _WITHOUT_STATUS:
+        result.SetInParent()
+    else:
         result.status = message.status
     for name in names:
         if (value := getattr(response, name)) is not None:
@@ -174,7 +187,7 @@ def decode_response(body: Buffer) -> Response:
         # "Done" without what was done is no answer that anybody can use.
         return RefusedResponse(request_id, operation, Code.UNDEFINED if code == Code.OK else code)
     result = getattr(message, FIELDS[operation])
-    if code == Code.OK and operation != Operation.AUTH:
+    if code == Code.OK and operation not in _WITHOUT_STATUS:
         code = _code(result.status)
     return kind(request_id, code, *(getattr(result, name) if result.HasField(name) else None for name in names))
 

@@ -1,0 +1,200 @@
+"""What decides who comes in at a bookie: files of users, permissions and certificates, and bounds of strangers.
+
+The files are looked at when somebody comes, once a second at most. One that was good and is not any more changes
+nothing, and that is said; a bookie does not start with one that is no good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tallystick.bookkeeper.bookie.handshake import Handshake
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.permissions import (
+    ANONYMOUS,
+    PeerIdentity,
+    Permission,
+    Permissions,
+    parse_permissions,
+)
+from tallystick.bookkeeper.bookie.security import SecuritySettings
+from tallystick.bookkeeper.bookie.users import NOBODY, Salts, parse_users
+from tallystick.bookkeeper.bookie.wires import Wires
+from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, Exchange, Step
+from tallystick.bookkeeper.wire.digest_md5 import DigestServer
+from tallystick.bookkeeper.wire.scram import ScramServer
+from tallystick.errors import UsageError
+from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_text, server_context
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.once import Once
+from tallystick.runtime.tls import Ready, TlsBuffer, TlsConnection
+from tallystick.runtime.turn_steps import TurnSteps
+
+HANDSHAKE_S = 5.0  # in which a peer shows who it is, or goes
+MOST_OF_A_HOST = 256  # connections whose peer is not known yet: a broker opens up to 64 to a bookie at once
+STEPS_EACH_TURN = 4  # of TLS handshakes: some ten milliseconds
+MOST_PEERS = 1000  # that are told apart in the counts
+
+T = TypeVar("T")
+
+
+class _ReadFile(Generic[T]):
+    """A file that is read again when it has changed."""
+
+    def __init__(
+        self, path: str, parse: Callable[[str, str], T], clock: Clock, failed: Callable[[str], None], every_s: float
+    ) -> None:
+        """Raises UsageError."""
+        self._path, self._parse, self._failed = path, parse, failed
+        self._watched = WatchedFiles((path,), clock, every_s)
+        self._watched.note()
+        self._value = parse(secret_text(path), path)
+
+    def value(self) -> T:
+        """Return what it says now."""
+        if self._watched.changed():
+            try:
+                self._value = self._parse(secret_text(self._path), self._path)
+            except UsageError as error:
+                self._failed(str(error))
+        return self._value
+
+
+class PeerCounts:
+    """How many connections came in by each identity of each host: of those that came last, as far as there is room."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, str], Counter[str]] = OrderedDict()
+
+    def count(self, host: str, identity: str, how: str) -> None:
+        """Count one connection; ``how`` it came: "came", "old secret", "refused"."""
+        key = host, identity
+        self._counts.setdefault(key, Counter())[how] += 1
+        self._counts.move_to_end(key)
+        if len(self._counts) > MOST_PEERS:
+            self._counts.popitem(last=False)
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row for each host and identity."""
+        return [{"host": host, "identity": identity, **counts} for (host, identity), counts in self._counts.items()]
+
+
+class Handshakes:
+    """Begins and ends the handshakes of a bookie's connections. ``wires_for`` makes wires by what they permit."""
+
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        wires_for: Callable[[Permission], Wires],
+        clock: Clock,
+        counts: Counts,
+        events: Events,
+    ) -> None:
+        """Raises UsageError for files that cannot be used."""
+        self._settings, self._wires_for, self._counts, self._events = settings, wires_for, counts, events
+        self.tls = settings.tls
+        self.must_encrypt = settings.tls and settings.tls_required
+        self.must_authenticate = settings.authenticates
+        self.peers = PeerCounts()
+        self._reports = Once()
+        self._unknown: Counter[str] = Counter()  # connections by host
+        self._ids, self._salts = re.compile(settings.sasl_ids), Salts()
+        self._wires: dict[Permission, Wires] = {}
+        self._buffer, self._steps = TlsBuffer(), TurnSteps(STEPS_EACH_TURN)
+        every_s = settings.tls_look_s
+        self._users = self._permissions = None
+        if settings.users_file is not None:
+            self._users = _ReadFile(settings.users_file, parse_users, clock, self._file_failed, every_s)
+        if settings.permissions_file is not None:
+            self._permissions = _ReadFile(
+                settings.permissions_file, parse_permissions, clock, self._file_failed, every_s
+            )
+        self._contexts = None
+        if settings.tls:
+            asks = settings.tls_ask_certificate
+            self._contexts = TlsContexts(
+                settings.files,
+                lambda files: server_context(files, require_peer=asks),
+                clock,
+                self._file_failed,
+                every_s=every_s,
+            )
+
+    def begin(self, host: str) -> Handshake | None:
+        """Begin the handshake of a new connection; None if too many of this host are in theirs. ``end`` it once."""
+        if self._unknown[host] >= MOST_OF_A_HOST:
+            self._counts.handshakes_refused += 1
+            return None
+        self._unknown[host] += 1
+        return Handshake(self, host)
+
+    def end(self, host: str) -> None:
+        """The peer is known, or gone."""
+        self._unknown[host] -= 1
+        if not self._unknown[host]:
+            del self._unknown[host]
+
+    def encrypt(self, transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, ready: Ready) -> TlsConnection:
+        """Return the encrypted connection over a plain one. ``begin`` it."""
+        assert self._contexts is not None, "START_TLS was refused without it"
+        return TlsConnection(transport, protocol, self._contexts.current(), self._buffer, ready, steps=self._steps)
+
+    def close(self) -> None:
+        """Go on with no handshake."""
+        self._steps.close()
+
+    # The gate.
+
+    def exchange(self, plugin: str) -> Exchange | None:
+        """Begin an exchange as ``Gate`` says."""
+        if plugin == CERTIFICATE or plugin not in self._settings.mechanisms:
+            return None
+        nonce = secrets.token_urlsafe(24)
+        if plugin == DIGEST_MD5:
+            return DigestServer(self._secrets, nonce)
+        return ScramServer(self._secrets, nonce, self._salts.of)
+
+    def _secrets(self, user: str) -> tuple[str, ...]:
+        users = self._users.value() if self._users is not None else NOBODY
+        return tuple(users.get(user, ()))
+
+    def user(self, plugin: str, step: Step, peer: str) -> PeerIdentity | None:
+        """Return the identity as ``Gate`` says."""
+        if plugin == DIGEST_MD5 and not self._ids.fullmatch(step.user):
+            return None
+        identity = PeerIdentity("user", step.user)
+        if step.secret:
+            self.peers.count(peer, str(identity), "old secret")
+        return identity
+
+    def certificate(self, name: str) -> PeerIdentity | None:
+        """Return the identity as ``Gate`` says."""
+        return PeerIdentity("certificate", name) if CERTIFICATE in self._settings.mechanisms else None
+
+    def admit(self, identity: PeerIdentity, peer: str) -> Wires:
+        """Count a peer, and return its wires."""
+        if self._settings.mechanisms:
+            self.peers.count(peer, str(identity), "came")
+            if identity is ANONYMOUS:
+                self._counts.anonymous += 1
+        permissions = self._permissions.value() if self._permissions is not None else Permissions()
+        permission = permissions.of(identity)
+        if permission not in self._wires:
+            self._wires[permission] = self._wires_for(permission)
+        return self._wires[permission]
+
+    def refuse(self, peer: str, reason: str) -> None:
+        """Count a peer that did not show who it is; say so once for a reason."""
+        self._counts.handshakes_failed += 1
+        self.peers.count(peer, "unknown", "refused")
+        if self._reports.is_new((peer, reason)):
+            self._events.emit("peer not let in", peer=peer, reason=reason)
+
+    def _file_failed(self, reason: str) -> None:
+        self._events.emit("security file not read", reason=reason)

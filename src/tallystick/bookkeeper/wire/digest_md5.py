@@ -1,0 +1,144 @@
+"""SASL's DIGEST-MD5 as the original's plugin "sasl" has it: service, realm and host are all ``bookkeeper``.
+
+::
+
+    client  (empty)                                                      it has nothing to say first
+    bookie  realm, nonce, charset, algorithm=md5-sess, qop="auth"        challenge
+    client  username, realm, nonce, cnonce, nc, digest-uri, response     it knows the secret
+    bookie  rspauth                                                      so does the bookie
+
+Only qop ``auth`` is spoken, nothing is protected after the exchange: TLS does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tallystick.bookkeeper.wire.auth import Secrets, Step
+
+SERVICE = REALM = HOST = "bookkeeper"
+MAX_TOKEN_BYTES = 4096
+_URI = f"{SERVICE}/{HOST}"
+_NC = "00000001"  # a nonce is used once
+_DIRECTIVE = re.compile(rb'\s*([a-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))\s*(?:,|\Z)', re.DOTALL)
+
+
+class DigestServer:
+    """The bookie's side; ``nonce`` is new for each."""
+
+    def __init__(self, secrets: Secrets, nonce: str) -> None:
+        self._secrets, self._nonce, self._challenged = secrets, nonce, False
+
+    def step(self, token: bytes) -> Step:
+        """Take a token of the client."""
+        if not self._challenged:
+            self._challenged = True
+            if token:
+                return Step(failure="the first token is not empty")
+            return Step(
+                f'realm="{REALM}",nonce="{self._nonce}",qop="auth",charset=utf-8,algorithm=md5-sess'.encode("ascii")
+            )
+        given = _directives(token)
+        if given is None:
+            return Step(failure="a token is not of DIGEST-MD5's form")
+        user = given.get("username", "")
+        expected = {"nonce": self._nonce, "nc": _NC, "digest-uri": _URI, "realm": REALM}
+        if any(given.get(name) != value for name, value in expected.items()) or given.get("qop", "auth") != "auth":
+            return Step(failure="a token is for another bookie, realm or nonce")
+        if given.get("authzid", user) != user or not given.get("cnonce"):
+            return Step(failure="a token is for another user than its own")
+        cnonce, authzid, proof = given["cnonce"], given.get("authzid"), given.get("response", "").encode()
+        for place, secret in enumerate(self._secrets(user)):
+            expected_proof = _response(user, secret, self._nonce, cnonce, authzid, "AUTHENTICATE")
+            if hmac.compare_digest(expected_proof.encode(), proof):
+                answer = _response(user, secret, self._nonce, cnonce, authzid, "")
+                return Step(f"rspauth={answer}".encode(), done=True, user=user, secret=place)
+        return Step(failure="the secret is not this user's")
+
+
+class DigestClient:
+    """The client's side; ``cnonce`` is new for each."""
+
+    def __init__(self, user: str, secret: str, cnonce: str) -> None:
+        self._user, self._secret, self._cnonce = user, secret, cnonce
+        self._nonce: str | None = None
+        self._began = False
+
+    def step(self, token: bytes) -> Step:
+        """Take a token of the bookie."""
+        if not self._began:
+            self._began = True
+            return Step(b"")
+        given = _directives(token)
+        if given is None:
+            return Step(failure="a token of the bookie is not of DIGEST-MD5's form")
+        if self._nonce is None:
+            return self._answer(given)
+        proof = _response(self._user, self._secret, self._nonce, self._cnonce, None, "")
+        if not hmac.compare_digest(given.get("rspauth", "").encode(), proof.encode()):
+            return Step(failure="the bookie did not show that it knows the secret")
+        return Step(done=True)
+
+    def _answer(self, given: Mapping[str, str]) -> Step:
+        nonce, offered = given.get("nonce", ""), given.get("qop", "auth").replace(" ", "").split(",")
+        if not nonce or given.get("algorithm") != "md5-sess" or "auth" not in offered:
+            return Step(failure="the bookie's challenge is of no kind that this client speaks")
+        if given.get("realm", REALM) != REALM:
+            return Step(failure="the bookie's challenge is for another realm")
+        self._nonce = nonce
+        proof = _response(self._user, self._secret, nonce, self._cnonce, None, "AUTHENTICATE")
+        quoted = {"username": self._user, "realm": REALM, "nonce": nonce, "cnonce": self._cnonce, "digest-uri": _URI}
+        directives = [f'{name}="{_escaped(value)}"' for name, value in quoted.items()]
+        directives += ["charset=utf-8", f"nc={_NC}", "qop=auth", "maxbuf=65536", f"response={proof}"]
+        return Step(",".join(directives).encode())
+
+
+def _response(user: str, secret: str, nonce: str, cnonce: str, authzid: str | None, method: str) -> str:
+    """Return RFC 2831's response-value: the client's with the method AUTHENTICATE, the bookie's with none."""
+    who = _md5(b":".join((_bytes(user), REALM.encode(), _bytes(secret))))
+    first = b":".join((who, nonce.encode(), cnonce.encode(), *((authzid.encode(),) if authzid is not None else ())))
+    second = f"{method}:{_URI}".encode()
+    last = ":".join((_md5(first).hex(), nonce, _NC, cnonce, "auth", _md5(second).hex()))
+    return _md5(last.encode()).hex()
+
+
+def _md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def _bytes(text: str) -> bytes:
+    """Return what is hashed: Latin-1 where that has all the characters, as RFC 2831 says."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _directives(token: bytes) -> Mapping[str, str] | None:
+    """Return the directives of a token by name; None if it is too long, has another form, or names one twice."""
+    if len(token) > MAX_TOKEN_BYTES:
+        return None
+    given: dict[str, str] = {}
+    position = 0
+    while position < len(token):
+        match = _DIRECTIVE.match(token, position)
+        if match is None:
+            return None
+        name, quoted, plain = match.groups()
+        value = plain if quoted is None else re.sub(rb"\\(.)", rb"\1", quoted, flags=re.DOTALL)
+        if name.decode() in given:
+            return None
+        try:
+            given[name.decode()] = value.decode()
+        except UnicodeDecodeError:
+            return None
+        position = match.end()
+    return MappingProxyType(given)
