@@ -26,6 +26,7 @@ from tallystick.runtime.events import Events
 PULSAR_NODE = "/bookies"
 REFRESH_S = 10.0
 SCRIPT_S = 10.0  # for one call
+END_S = 1.0  # that one which is killed may take to be gone
 SCRIPT_HOSTS = 100  # in one call (``networkTopologyScriptNumberArgs``)
 MOST_BYTES = 1024 * 1024  # of a file, a node, or what a script prints
 MOST_PATTERNS = 1000  # in a file: each bookie is compared with them
@@ -162,14 +163,24 @@ class RackScript:
             raise UsageError("the script of racks took too long", path=self._path, seconds=SCRIPT_S) from None
         finally:
             if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
+                await _end(process, process.stdout)
         racks = output.decode(errors="replace").split()
         if code != 0 or len(racks) != len(hosts):
             raise UsageError(
                 "the script of racks gave no rack for each host", path=self._path, code=code, hosts=len(hosts)
             )
         return racks
+
+
+async def _end(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
+    """Kill it, and wait until nothing is left of it; for a program of its own that has its output not for long."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            while await stdout.read(MOST_BYTES):
+                pass
+            await process.wait()
 
 
 async def _output(stdout: asyncio.StreamReader) -> bytes:

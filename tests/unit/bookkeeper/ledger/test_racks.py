@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,6 +111,24 @@ async def test_a_script_is_given_hosts_once_and_ended_when_it_hangs(
         await RackScript(str(script)).racks(HOSTS)
     with pytest.raises(UsageError, match="cannot be run"):
         await RackScript(str(tmp_path / "none")).racks(HOSTS)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("work", ["sleep 60", "yes"])
+async def test_nothing_is_left_of_a_script_that_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """Its process and its pipe stayed until the garbage of whoever came later was collected."""
+    monkeypatch.setattr(racks, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(racks, "SCRIPT_S", 2.0)
+    script, pid = tmp_path / "script", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec {work}\n")
+    script.chmod(0o755)
+    with pytest.raises(UsageError):
+        await RackScript(str(script)).racks(HOSTS)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    gc.collect()
 
 
 class Source:
