@@ -3,7 +3,9 @@
 A full collection looks at all that lives, and the loop stands still meanwhile. What survives one lives on, most likely:
 after a long one it is frozen, that is, not looked at again. What is frozen and not in a cycle is freed as ever. For
 garbage in cycles all is looked through again: when as much again is frozen, but only once in ``LOOK_EVERY_S``; in any
-case when it is ``MOST_GROWTH`` times as much. So such garbage takes a multiple of what lives, and no more.
+case when it is ``MOST_GROWTH`` times as much. So such garbage takes a multiple of what lives, and no more. That look
+takes longer than a turn of the loop may, so ``FEW`` more objects are no reason for it: all the connections that a
+server accepts, and what strangers can have it remember, are fewer.
 
 Python begins a full collection when a quarter of what survived the last one has come. Behind a freeze nothing is left
 to survive, and a collection of nothing says so: or a process with a million objects would look at 250,000 at once. With
@@ -23,6 +25,7 @@ LONG_S = 0.005  # of a full collection
 FULL_AFTER = 5  # collections of the middle generation, 7,000 new objects each, comes a full one
 LOOK_EVERY_S = 3600.0
 MOST_GROWTH = 4  # of what is frozen, since all was looked through
+FEW = 500_000  # objects: with what they hold some 100 MB
 _OLDEST = 2  # the generation of full collections
 
 
@@ -66,10 +69,14 @@ class Collections:
         if frozen == 0:  # this one looked at all
             self._freeze()
             self._frozen_count, self._frozen_at = gc.get_freeze_count(), now
-        elif frozen >= self._frozen_count * (2 if now - self._frozen_at >= LOOK_EVERY_S else MOST_GROWTH):
+        elif self._has_grown(frozen, now):
             gc.unfreeze()  # the next full collection looks at all
         else:
             self._freeze()
+
+    def _has_grown(self, frozen: int, now: float) -> bool:
+        factor = 2 if now - self._frozen_at >= LOOK_EVERY_S else MOST_GROWTH
+        return frozen >= max(self._frozen_count * factor, self._frozen_count + FEW)
 
     def _freeze(self) -> None:
         """Next, when this collection has ended: one of nothing."""

@@ -43,9 +43,10 @@ class FakeCollector:
 
 
 class Bench:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, few: int = 0) -> None:
         self.clock, self.gc = ManualClock(), FakeCollector()
         monkeypatch.setattr(garbage, "gc", self.gc)
+        monkeypatch.setattr(garbage, "FEW", few)
         self.collections = Collections(self.clock)
         self.collections.start()
 
@@ -99,6 +100,18 @@ async def test_garbage_in_cycles_that_comes_fast_is_found_sooner(monkeypatch: py
     bench.gc.alive = 10
     bench.collect(2 * LONG_S)
     assert (bench.gc.alive, bench.gc.frozen) == (419, 0)
+
+
+async def test_what_a_crowd_brings_is_no_reason_to_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,000 connections that invented ledgers brought a bookie five times what it had: 180 ms, no garbage."""
+    bench = Bench(monkeypatch, few=1000)
+    bench.clock.time += LOOK_EVERY_S
+    for alive in (999, 1):
+        bench.gc.alive = alive
+        bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (0, 1100), "a thousand more, when it ended"
+    bench.collect(2 * LONG_S)
+    assert (bench.gc.alive, bench.gc.frozen) == (1100, 0)
 
 
 async def test_behind_each_freeze_the_collector_learns_that_little_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
