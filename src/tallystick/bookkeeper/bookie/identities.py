@@ -54,7 +54,7 @@ class LedgerIdentities:
 
     def needs_note(self, ledger: LedgerId) -> bool:
         """Return whether the ledger has no creation yet, and was not looked at."""
-        held_ledger = self._ledgers.alive.get(ledger)
+        held_ledger = self._ledgers.looked_at(ledger)
         return held_ledger is not None and held_ledger.creation == UNKNOWN and not held_ledger.is_written
 
     def identity(self, ledger: LedgerId) -> LedgerIdentity | None:
@@ -68,7 +68,7 @@ class LedgerIdentities:
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
         """Take what a look found: the creation (UNKNOWN if there is none, or it was unreadable), and whether the ledger
         may be written. The next commit makes it durable."""
-        held_ledger = self._ledgers.alive.get(ledger)
+        held_ledger = self._ledgers.looked_at(ledger)
         if held_ledger is None:
             return
         held_ledger.is_written = written and (creation != UNKNOWN or not self._ledgers.is_in_doubt(ledger))
@@ -89,7 +89,7 @@ class LedgerIdentities:
 
         A creation that was given up is not noted: the entries of that ledger are not here.
         """
-        held_ledger = self._ledgers.alive.get(ledger)
+        held_ledger = self._ledgers.looked_at(ledger)
         if held_ledger is None or creation in self.given_up(ledger):
             return
         if held_ledger.creation == creation:
@@ -125,9 +125,9 @@ class LedgerIdentities:
 
     def doubtful(self) -> Steps[list[LedgerId]]:
         """Return the stored ledgers that have no creation yet, or none that was compared since the start."""
-        ledgers, alive = list[LedgerId](), self._ledgers.alive
-        for count, ledger in enumerate(list(alive), 1):
-            held_ledger = alive.get(ledger)
+        ledgers = list[LedgerId]()
+        for count, ledger in enumerate(list(self._ledgers.alive), 1):
+            held_ledger = self._ledgers.looked_at(ledger)
             if held_ledger is not None and (held_ledger.creation == UNKNOWN or not held_ledger.was_compared):
                 ledgers.append(ledger)
             if not count % STEP_LEDGERS:

@@ -39,6 +39,7 @@ class Ledger:
     fenced: bool = False
     creation: Creation = UNKNOWN
     unmade: bool = False
+    era: int = 0  # of ``Ledgers``: what the next three say is of looks in it; read them behind ``Ledgers.looked_at``
     is_written: bool = False  # by its metadata, at which somebody looked since the start
     is_compared: bool = False  # its creation, since the start: this is the ledger of that id
     was_compared: bool = False  # the same, whether or not an entry 0 came since, which anybody can send
@@ -63,6 +64,7 @@ class Ledgers:
         self._records = dict(state.ledgers)
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
         self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation, r.unmade) for ledger, r in records}
+        self._era = 0  # all looks and comparisons before it count no longer
         self.without_entries = len(self.alive)  # ledgers that are fenced and of which no entry is stored
         self.most_unmade = sys.maxsize  # settable
         self._unmade = sum(held_ledger.unmade for held_ledger in self.alive.values())
@@ -126,10 +128,21 @@ class Ledgers:
 
     def were_looked_at(self, ledgers: Collection[LedgerId]) -> bool:
         """Return True if ``needs_look`` is False for all of these, as for ledgers that are written all the time."""
-        alive = self.alive
         if self.limbo.has_any(ledgers):
             return False
-        return all((held_ledger := alive.get(ledger)) is not None and held_ledger.is_written for ledger in ledgers)
+        alive, era = self.alive, self._era
+        return all(
+            (held_ledger := alive.get(ledger)) is not None and held_ledger.is_written and held_ledger.era == era
+            for ledger in ledgers
+        )
+
+    def looked_at(self, ledger: LedgerId) -> Ledger | None:
+        """Return a stored ledger with what looks say of it that count, None if it is not stored."""
+        held_ledger = self.alive.get(ledger)
+        if held_ledger is not None and held_ledger.era != self._era:
+            held_ledger.era = self._era
+            held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = False
+        return held_ledger
 
     def needs_look(self, ledger: LedgerId, entry: EntryId, key: bytes) -> bool:
         """Return whether an ordinary add must wait for a look at the metadata; one that is refused anyway need not.
@@ -138,7 +151,7 @@ class Ledgers:
         then. With another key it counts for those without a key and with the old one: who knows that of neither ledger
         makes no reader wait.
         """
-        held_ledger = self.alive.get(ledger)
+        held_ledger = self.looked_at(ledger)
         if held_ledger is None:
             return self._had(ledger) or (ledger >= 0 and (entry > 0 or self.is_one_too_many(ledger)))
         if entry == 0 and held_ledger.last >= 0 and held_ledger.creation != UNKNOWN:
@@ -157,7 +170,7 @@ class Ledgers:
     def needs_comparison(self, ledger: LedgerId, key: bytes | None = None) -> bool:
         """Return whether fences and recovery's adds, with a ``key``, and reads of the ledger's end must wait for a look
         that proves which ledger of that id it is."""
-        held_ledger = self.alive.get(ledger)
+        held_ledger = self.looked_at(ledger)
         if held_ledger is None:
             return self._had(ledger)
         if not self._may_be_another(ledger, held_ledger):
@@ -168,7 +181,7 @@ class Ledgers:
     def is_in_doubt(self, ledger: LedgerId) -> bool:
         """Return whether what is or was stored here may be another ledger of that id: none compared since the
         start."""
-        held_ledger = self.alive.get(ledger)
+        held_ledger = self.looked_at(ledger)
         if held_ledger is None:
             return self._had(ledger)
         return self._may_be_another(ledger, held_ledger) and not held_ledger.was_compared
@@ -176,7 +189,7 @@ class Ledgers:
     def may_hold_anothers(self, ledger: LedgerId) -> bool:
         """Return whether entries are stored here that may be those of another ledger of that id: ``is_in_doubt``, and
         there is something to read."""
-        held_ledger = self.alive.get(ledger)
+        held_ledger = self.looked_at(ledger)
         return held_ledger is not None and not held_ledger.was_compared and self._may_be_another(ledger, held_ledger)
 
     def _had(self, ledger: LedgerId) -> bool:
@@ -193,9 +206,8 @@ class Ledgers:
         return None if deleted is None else LedgerIdentity(deleted.creation, True, deleted.was_ahead)
 
     def look_again(self) -> None:
-        """Let no earlier look or comparison count any longer."""
-        for held_ledger in self.alive.values():
-            held_ledger.is_written = held_ledger.is_compared = held_ledger.was_compared = False
+        """Let no earlier look or comparison count any longer; at once, however many ledgers there are."""
+        self._era += 1
         self.missed_looks()
 
     def lacks(self, ledger: LedgerId) -> bool:

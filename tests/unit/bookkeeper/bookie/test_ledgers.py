@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tallystick.bookkeeper.bookie import ledgers as module
+from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.look import Judgement, Verdict, judge
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
@@ -109,6 +111,36 @@ def test_no_look_at_other_metadata_counts() -> None:
     assert finished(ledgers.anchored(77)) and ledgers.were_looked_at([1 << 60])
     assert not finished(ledgers.anchored(78))
     assert not (held_ledger.is_written or held_ledger.is_compared or held_ledger.was_compared)
+
+
+def test_all_looks_count_no_longer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a million ledgers that was a turn of 59 ms."""
+    ledger, ledgers = 1 << 60, Ledgers(STATE)
+    identities = LedgerIdentities(ledgers, lambda record: None)
+    checks: list[Callable[[], bool]] = [
+        lambda: identities.were_looked_at([ledger]),
+        lambda: not identities.needs_look(ledger, 5, OTHER),
+        lambda: not identities.needs_comparison(ledger),
+        lambda: not identities.is_in_doubt(ledger),
+        lambda: not identities.may_hold_anothers(ledger),
+        lambda: ledger not in finished(identities.doubtful()),
+    ]
+    for check in checks:  # each alone, as the first one that asks
+        identities.looked(ledger, 99, written=True)
+        assert check()
+        with monkeypatch.context() as untouched:
+            untouched.setattr(ledgers, "alive", None)
+            identities.look_again()
+        assert not check()
+    identities.looked(ledger, 99, written=True)
+    identities.look_again()
+    identities.note(ledger, 99)
+    assert [check() for check in checks] == [False, False, False, True, True, True]
+    ledgers.create(7, KEY)
+    identities.looked(7, UNKNOWN, written=True)
+    assert not identities.needs_note(7)
+    identities.look_again()
+    assert identities.needs_note(7)
 
 
 def test_a_deleted_ledger_that_is_forgotten_between_steps_stays_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
