@@ -6,6 +6,7 @@ import pytest
 
 from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.records import CreationRecord
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerRecord, State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.codec.steps import finished
@@ -94,3 +95,33 @@ def test_a_replay_that_skips_a_deleted_ledger_keeps_it_as_long_as_its_commits(le
     assert ledgers.is_forgettable(1, 3)
     assert ledgers.skipped(1, 7) and not ledgers.skipped(2, 7)
     assert not ledgers.is_forgettable(1, 6) and ledgers.is_forgettable(1, 7)
+
+
+def test_what_a_look_finds_is_recorded_once(ledgers: Ledgers) -> None:
+    staged: list[bytes] = []
+    identities = LedgerIdentities(ledgers, lambda record: staged.append(bytes(record)))
+    identities.looked(2, 11, written=True)
+    identities.note(2, 11)
+    ledgers.create(4, KEY)
+    identities.looked(4, UNKNOWN, written=True)  # it is there, and has no creation yet
+    assert staged == [CreationRecord(2, 11).encode()] and not ledgers.alive[4].unmade
+    identities.looked(4, UNKNOWN, written=False)
+    assert staged == [CreationRecord(2, 11).encode(), CreationRecord(4, UNKNOWN).encode()] and ledgers.alive[4].unmade
+
+
+def test_a_creation_is_compared_when_it_is_noted_and_never_one_that_was_given_up(
+    ledgers: Ledgers, identities: LedgerIdentities
+) -> None:
+    ledgers.given_up.add(2, 11)
+    identities.note(2, 11)
+    assert ledgers.alive[2].creation == UNKNOWN and identities.is_in_doubt(2)
+    identities.note(2, 12)
+    assert ledgers.alive[2].creation == 12 and not identities.needs_comparison(2) and not identities.is_in_doubt(2)
+
+
+def test_metadata_misses_ledgers_with_entries_that_somebody_may_have_made(
+    ledgers: Ledgers, identities: LedgerIdentities
+) -> None:
+    for ledger in (1, 3):
+        ledgers.extend(ledgers.alive[ledger], 0)
+    assert [identities.is_missed(ledger) for ledger in (1, 2, 3, 4)] == [True, False, False, False]
