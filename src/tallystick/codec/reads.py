@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from itertools import pairwise, takewhile
@@ -27,14 +27,20 @@ _HEADER_BYTES = 32
 _FEW = 4  # of fewer entries columns are not worth while
 _COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
 _READ = struct.Struct(">IIqq")
+_READ_ENTRY_AT = 16
 _RESPONSE = struct.Struct(">IIiqq")
 _RESPONSE_HEAD = struct.Struct(">IIiq")  # all that good responses of one ledger and size have in common
 
 
 def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
     """One READ frame for each entry."""
-    pack = _READ.pack
-    return b"".join([pack(20, PLAIN_READ, ledger, entry) for entry in entries])
+    frames, numbers = bytearray(_READ.pack(20, PLAIN_READ, ledger, 0) * len(entries)), array("q", entries)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    packed = numbers.tobytes()
+    for column in range(8):  # a column of all frames at a time: no step in Python for each entry
+        frames[_READ_ENTRY_AT + column :: _READ.size] = packed[column::8]
+    return bytes(frames)
 
 
 def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
@@ -77,13 +83,18 @@ def _even_responses(
 
 @dataclass(frozen=True, slots=True)
 class EvenEntries(Sequence[memoryview]):
-    """Entries of one size as they lie in a batch response, each behind its length: no object each until asked."""
+    """Entries, or their payloads, of one size as they lie in a batch response: no object each until asked."""
 
     data: memoryview
     size: int  # of an entry
+    gap: int = _LENGTH_BYTES  # the bytes in front of each: its length, and in front of a payload the entry's header
 
     def __len__(self) -> int:
-        return len(self.data) // (_LENGTH_BYTES + self.size)
+        return len(self.data) // (self.gap + self.size)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        step, data, size = self.gap + self.size, self.data, self.size
+        return iter([data[at : at + size] for at in range(self.gap, self.gap + len(data), step)])
 
     @overload
     def __getitem__(self, index: int) -> memoryview: ...
@@ -92,13 +103,13 @@ class EvenEntries(Sequence[memoryview]):
     def __getitem__(self, index: slice) -> Sequence[memoryview]: ...
 
     def __getitem__(self, index: int | slice) -> memoryview | Sequence[memoryview]:
-        step = _LENGTH_BYTES + self.size
+        gap, step = self.gap, self.gap + self.size
         place = range(0, len(self.data), step)[index]
         if isinstance(place, int):
-            return self.data[place + _LENGTH_BYTES : place + step]
+            return self.data[place + gap : place + step]
         if place.step == step:
-            return EvenEntries(self.data[place.start : place.stop], self.size)
-        return [self.data[at + _LENGTH_BYTES : at + step] for at in place]
+            return EvenEntries(self.data[place.start : place.stop], self.size, gap)
+        return [self.data[at + gap : at + step] for at in place]
 
 
 def even_entries(data: memoryview) -> EvenEntries | None:
@@ -141,6 +152,12 @@ class EntryRun:
         return len(self.payloads)
 
     @property
+    def payload_bytes(self) -> int:
+        """The bytes of all payloads."""
+        payloads = self.payloads
+        return payloads.size * len(payloads) if isinstance(payloads, EvenEntries) else sum(map(len, payloads))
+
+    @property
     def last(self) -> int:
         return self.first + len(self.payloads) - 1
 
@@ -180,7 +197,7 @@ def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Co
     """Headers, digests and payloads of the entries before the first that is too short to have them."""
     start = _HEADER_BYTES + digest_bytes
     if isinstance(entries, EvenEntries):
-        sizes, data, gap = {entries.size}, entries.data, _LENGTH_BYTES
+        sizes, data, gap = {entries.size}, entries.data, entries.gap
     else:
         sizes, data, gap = set(map(len, entries)), None, 0
     if len(sizes) == 1 and entries and start <= (size := sizes.pop()) <= _COPIED_BYTES:

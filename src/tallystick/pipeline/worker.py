@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import uvloop
@@ -98,11 +99,11 @@ async def _produce(items: AsyncGenerator[T, None], ready: queue.SimpleQueue[obje
 _workers: dict[type, TaskWorker[Any]] = {}
 
 
+@cache  # to ask whether it was done takes some ms: the objects are counted
 def leave_out_imports() -> None:
     """Leave what the imports of this process made out of the collections of garbage, of which Spark does one after each
     task: 30 ms of 48 for a small one."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+    gc.freeze()
 
 
 def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:

@@ -15,11 +15,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
-from tallystick.codec.reads import EntryRun
+from tallystick.codec.reads import EntryRun, EvenEntries
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import items, whole
 
@@ -68,7 +69,7 @@ async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -
     rows = size = 0
     async with aclosing(runs):
         async for run in runs:
-            sizes = list(map(len, run.payloads))
+            sizes = _sizes(run.payloads)
             start = 0
             while start < len(run):
                 stop, size = _fitting(sizes, start, batching.rows - rows, size, batching.bytes, empty=not rows)
@@ -96,6 +97,10 @@ def _fitting(sizes: list[int], start: int, rows: int, size: int, limit: int, *, 
     return at, size
 
 
+def _sizes(payloads: Sequence[bytes | memoryview]) -> list[int]:
+    return [payloads.size] * len(payloads) if isinstance(payloads, EvenEntries) else list(map(len, payloads))
+
+
 def _part(run: EntryRun, start: int, stop: int) -> EntryRun:
     cut = slice(start, stop)
     return EntryRun(run.ledger, run.first + start, run.lacs[cut], run.lengths[cut], run.payloads[cut])
@@ -121,7 +126,7 @@ def _ledgers(runs: list[EntryRun], rows: int) -> pa.Array:
 def _entries(runs: list[EntryRun], rows: int) -> pa.Array:
     values = array("q")
     for run in runs:
-        values.extend(range(run.first, run.first + len(run)))
+        values.extend(array("q", range(run.first, run.first + len(run))))
     return _int64(values, rows)
 
 
@@ -141,10 +146,19 @@ def _joined(columns: list[array[int]]) -> array[int]:
 
 
 def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
-    payloads = list(chain.from_iterable(run.payloads for run in runs))
-    offsets = array("i", accumulate(map(len, payloads), initial=0))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    offsets = array("i", accumulate(chain.from_iterable(_sizes(run.payloads) for run in runs), initial=0))
+    parts: list[Any] = []
+    for run in runs:
+        parts += (_even_rows(run.payloads),) if isinstance(run.payloads, EvenEntries) else run.payloads
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts) if len(parts) != 1 else parts[0])]
     return pa.Array.from_buffers(pa.binary(), rows, buffers)
+
+
+def _even_rows(payloads: EvenEntries) -> Any:
+    """Returns the payloads one after another, without what is between them."""
+    count, size, step = len(payloads), payloads.size, payloads.gap + payloads.size
+    rows = np.ndarray((count, size), np.uint8, cast("bytes", payloads.data), payloads.gap, (step, 1))
+    return np.ascontiguousarray(rows)
 
 
 _COLUMNS: dict[str, Callable[[list[EntryRun], int], Any]] = {

@@ -32,7 +32,7 @@ from tallystick.bookkeeper.ledger.read_shares import first_slots
 from tallystick.bookkeeper.ledger.slow_bookies import NEVER
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun, open_entries
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError
@@ -45,13 +45,24 @@ MAX_PIECE_ENTRIES = 65_536
 MAX_SINGLE_READS = 128  # of one piece
 
 
-async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGenerator[EntryRun, None]:
+Opener = Callable[[Sequence[Buffer], LedgerId, EntryId, Digest], EntryRun]  # see open_entries
+
+
+def _open_entries(entries: Sequence[Buffer], ledger: LedgerId, first: EntryId, digest: Digest) -> EntryRun:
+    return open_entries(entries, ledger, first, digest.compute_all, digest.size)
+
+
+async def fetch_runs(
+    client: BookieClient, ranges: Iterable[Range], *, opener: Opener = _open_entries
+) -> AsyncGenerator[EntryRun, None]:
     """Read the entries of all ranges, in order and checked, as runs of consecutive entries.
+
+    ``opener`` checks what came: it returns the good entries from the front.
 
     Raises, when an entry has no good replica: NoSuchEntry if all of them said so, else DigestMismatch, Unauthorized,
     Unavailable or one of its kinds. Close the iterator when leaving early.
     """
-    reader = _RangeReader(client)
+    reader = _RangeReader(client, opener)
     pieces = reader.pieces(ranges)
     running: deque[asyncio.Task[list[EntryRun]]] = deque()
     try:
@@ -72,7 +83,8 @@ async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGene
 class _RangeReader:
     """One read: how large its pieces are, and which bookie it goes on at."""
 
-    def __init__(self, client: BookieClient) -> None:
+    def __init__(self, client: BookieClient, opener: Opener) -> None:
+        self._opener = opener
         self._client, self._settings, self._slow, self._counts = client, client.settings, client.slow, client.counts
         self._piece_bytes = max(1, min(PIECE_BYTES, client.settings.read_window_bytes // 2))
         self._count = FIRST_PIECE_ENTRIES
@@ -102,7 +114,7 @@ class _RangeReader:
         return runs
 
     def _learn(self, runs: list[EntryRun]) -> None:
-        entries, payload_bytes = sum(map(len, runs)), sum(sum(map(len, run.payloads)) for run in runs)
+        entries, payload_bytes = sum(map(len, runs)), sum(run.payload_bytes for run in runs)
         self._counts.reads += entries
         self._counts.read_bytes += payload_bytes
         size = 64 * entries + payload_bytes
@@ -274,7 +286,7 @@ class _RangeReader:
         if digest is None:
             digest = Digest.of(piece.digest_type, piece.password)
             self._digests[piece.digest_type, piece.password] = digest
-        return open_entries(entries, piece.ledger, piece.first, digest.compute_all, digest.size)
+        return self._opener(entries, piece.ledger, piece.first, digest)
 
     def _raise_failure(self, piece: Range, bookie: BookieId, reads: ReadRun) -> NoReturn:
         """Raise why this replica did not give the piece's first entry."""

@@ -17,6 +17,7 @@ from tallystick.errors import NoSuchEntry
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
 from tallystick.pipeline.notes import note
@@ -33,7 +34,11 @@ def read_partition(partition: LedgerPartition, schema: pa.Schema) -> Iterator[pa
 
     async def fetch(client: BookieClient) -> AsyncGenerator[pa.RecordBatch, None]:
         batching = Batching(COLUMNS.checked(schema.names), BATCH_ROWS, BATCH_BYTES)
-        runs = fetch_runs(client, partition.ranges) if partition.fail_on_data_loss else _runs_left(client, partition)
+        runs = (
+            fetch_runs(client, partition.ranges, opener=open_run)
+            if partition.fail_on_data_loss
+            else _runs_left(client, partition)
+        )
         async with aclosing(batches_of(runs, batching)) as batches:
             async for batch in batches:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
@@ -46,7 +51,7 @@ async def _runs_left(client: BookieClient, partition: LedgerPartition) -> AsyncG
     """What there is: of a ledger that was deleted after the query was planned the rest is left out."""
     for ledger, ranges in groupby(partition.ranges, key=attrgetter("ledger")):
         try:
-            async with aclosing(fetch_runs(client, tuple(ranges))) as runs:
+            async with aclosing(fetch_runs(client, tuple(ranges), opener=open_run)) as runs:
                 async for run in runs:
                     yield run
         except NoSuchEntry as error:

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, STEP_FIELDS, Buffer
 from tallystick.codec.checksum import crc32c
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
-from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, joined, view_of, windows
+from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
 from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
 from tallystick.pipeline.stream.group import Group
 from tallystick.pipeline.stream.members import Batches, read_members
@@ -85,11 +85,11 @@ def take_block(payloads: Sequence[Buffer], at: int, first: int) -> tuple[int, Bl
         size += len(taken[-1])
     data, sizes = joined(taken), np.fromiter(map(len, taken), np.int64, len(taken))
     ends = np.cumsum(sizes)
-    count = _first_false(sizes >= _HEAD.itemsize)
+    count = first_false(sizes >= _HEAD.itemsize)
     entries = Spans((ends - sizes)[:count], sizes[:count])
     metadata_ends, crcs, fields, good = _metadata(data, entries)
-    count = min(_first_false(good), _enough(fields))
-    count = _first_false(crcs[:count] == _crcs(data, entries.at(slice(count))))
+    count = min(first_false(good), _enough(fields))
+    count = first_false(crcs[:count] == _crcs(data, entries.at(slice(count))))
     stored = Spans(metadata_ends, ends[: len(metadata_ends)] - metadata_ends).at(slice(count))
     plain = _plain(data, stored, fields)
     messages, count = _messages(plain, fields)
@@ -124,18 +124,13 @@ def _metadata(data: Bytes, entries: Spans) -> tuple[Numbers, Numbers, Fields, Fl
 def _enough(fields: Fields) -> int:
     """Returns how many entries have the messages of a batch for Spark."""
     counts = np.where(fields.has(_COUNT), fields.number(_COUNT), 1)
-    return 1 + _first_false(np.cumsum(counts) < MOST_ROWS)
+    return 1 + first_false(np.cumsum(counts) < MOST_ROWS)
 
 
 def _crcs(data: Bytes, entries: Spans) -> Numbers:
     view = view_of(data)
     places = zip((entries.offsets + _CRC_FROM).tolist(), (entries.offsets + entries.sizes).tolist(), strict=True)
     return np.array([crc32c(view[start:end]) for start, end in places], np.int64)
-
-
-def _first_false(flags: Flags) -> int:
-    """Returns the place of the first that is not so; their number if all are."""
-    return len(flags) if flags.all() else int(np.argmin(flags))
 
 
 def _plain(data: Bytes, stored: Spans, fields: Fields) -> _Payloads:

@@ -15,6 +15,7 @@ from tallystick.errors import NoSuchEntry, TallyError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.block_arrays import BlockRun
 from tallystick.pipeline.stream.decode import RangeDecoder
@@ -46,7 +47,7 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
     for range_ in partition.ranges:
         decoder = RangeDecoder(client, range_, is_raw=partition.is_raw)
         try:
-            async with aclosing(_joined(fetch_runs(client, range_.ranges))) as runs:
+            async with aclosing(_joined(fetch_runs(client, range_.ranges, opener=open_run))) as runs:
                 async for run in runs:
                     async with aclosing(decoder.steps(run)) as steps:
                         async for rows in steps:
@@ -74,7 +75,7 @@ async def _joined(runs: AsyncGenerator[EntryRun, None]) -> AsyncGenerator[EntryR
                 if not payloads:
                     ledger, first = run.ledger, run.first
                 payloads += run.payloads
-                size += sum(map(len, run.payloads))
+                size += run.payload_bytes
                 if size >= BATCH_BYTES or len(payloads) >= BATCH_ROWS:
                     yield EntryRun(ledger, first, payloads=payloads)
                     payloads, size = [], 0

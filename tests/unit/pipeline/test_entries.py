@@ -1,0 +1,93 @@
+"""Entries of one size that are checked by columns are opened as the reference opens them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, even_entries, open_entries
+from tallystick.pipeline.entries import FEWEST, open_run
+
+LEDGER, FIRST, COUNT = 7, 250, FEWEST + 20
+
+
+def stored(digest: Digest, size: int = 10, count: int = COUNT) -> list[bytes]:
+    """Entries as a bookie gives them."""
+    return [
+        digest.encode(EntryHeader(LEDGER, entry, entry - 1, size * (entry + 1)), bytes((entry & 0xFF,)) * size)
+        for entry in range(FIRST, FIRST + count)
+    ]
+
+
+def in_a_batch(entries: list[bytes]) -> EvenEntries:
+    """The same in a response to a batch read."""
+    even = even_entries(memoryview(b"".join(len(entry).to_bytes(4, "big") + entry for entry in entries)))
+    assert even is not None
+    return even
+
+
+def plain(run: EntryRun) -> tuple[object, ...]:
+    return run.ledger, run.first, run.lacs, run.lengths, [bytes(payload) for payload in run.payloads]
+
+
+def assert_opened_alike(entries: list[bytes] | EvenEntries, digest: Digest) -> int:
+    buffers: list[Buffer] | EvenEntries = list(entries) if isinstance(entries, list) else entries
+    run = open_run(buffers, LEDGER, FIRST, digest)
+    assert plain(run) == plain(open_entries(buffers, LEDGER, FIRST, digest.compute_all, digest.size))
+    assert run.payload_bytes == sum(map(len, run.payloads))
+    return len(run)
+
+
+@pytest.mark.parametrize("kind", DigestType)
+@pytest.mark.parametrize("size", [0, 1, 10])
+def test_good_entries_are_opened_alike(kind: DigestType, size: int) -> None:
+    digest = Digest.of(kind, b"secret")
+    entries = stored(digest, size)
+    assert assert_opened_alike(entries, digest) == COUNT
+    assert assert_opened_alike(in_a_batch(entries), digest) == COUNT
+
+
+def test_payloads_of_even_entries_stay_where_they_are() -> None:
+    digest = Digest.of(DigestType.CRC32C)
+    run = open_run(in_a_batch(stored(digest)), LEDGER, FIRST, digest)
+    assert isinstance(run.payloads, EvenEntries) and run.payloads[3].obj is run.payloads[4].obj
+    assert list(run.payloads[2:4]) == [run.payloads[2], run.payloads[3]] == list(run.payloads)[2:4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([DigestType.CRC32C, DigestType.CRC32]), st.data())
+def test_of_damaged_entries_those_before_are_opened(kind: DigestType, data: st.DataObject) -> None:
+    digest = Digest.of(kind)
+    entries = stored(digest)
+    at = data.draw(st.integers(0, COUNT - 1))
+    place = data.draw(st.integers(0, len(entries[at]) - 1))
+    damaged = bytearray(entries[at])
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    entries[at] = bytes(damaged)
+    assert assert_opened_alike(entries, digest) == at
+    assert assert_opened_alike(in_a_batch(entries), digest) == at
+
+
+@pytest.mark.parametrize("kind", [DigestType.CRC32C, DigestType.CRC32])
+def test_an_entry_of_another_place_or_ledger_is_not_taken(kind: DigestType) -> None:
+    digest = Digest.of(kind)
+    entries = stored(digest)
+    assert assert_opened_alike([*entries[:9], *entries[10:]], digest) == 9
+    other = digest.encode(EntryHeader(LEDGER + 1, FIRST + 5, 0, 0), b"x" * 10)
+    assert assert_opened_alike([*entries[:5], other, *entries[6:]], digest) == 5
+
+
+@pytest.mark.parametrize("size", [0, 20, 35])
+def test_entries_that_are_too_short_are_none(size: int) -> None:
+    assert assert_opened_alike([bytes(size)] * COUNT, Digest.of(DigestType.CRC32C)) == 0
+
+
+def test_entries_of_many_sizes_are_opened_by_the_reference() -> None:
+    digest = Digest.of(DigestType.CRC32C)
+    entries = stored(digest)
+    entries[4] = digest.encode(EntryHeader(LEDGER, FIRST + 4, 0, 0), b"longer than the others")
+    assert assert_opened_alike(entries, digest) == COUNT
+    assert assert_opened_alike(entries[: FEWEST - 1], digest) == FEWEST - 1
