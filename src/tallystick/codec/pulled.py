@@ -19,7 +19,8 @@ _SYS_FLAG_AT = 7  # among a head's fields
 
 @dataclass(slots=True)
 class PulledRun:
-    """Records of one queue, by columns. Bodies are views of the buffer; topics, hosts and properties the stored bytes.
+    """Records of one queue, by columns. Bodies are views of the buffer, or copies; topics, hosts and properties
+    the stored bytes.
 
     ``end`` is where the good records end: short of the buffer's end there is something else.
     """
@@ -37,7 +38,7 @@ class PulledRun:
     store_hosts: list[bytes] = field(default_factory=list)
     reconsume_times: list[int] = field(default_factory=list)
     prepared_offsets: list[int] = field(default_factory=list)
-    bodies: list[memoryview] = field(default_factory=list)
+    bodies: list[bytes | memoryview] = field(default_factory=list)
     topics: list[bytes] = field(default_factory=list)
     properties: list[bytes] = field(default_factory=list)
     end: int = 0

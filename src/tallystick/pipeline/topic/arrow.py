@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tallystick.pipeline import headers
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS, HEADERS
 from tallystick.pipeline.times import TIME, times_of
+from tallystick.pipeline.topic.alike import AlikeProperties, alike_properties
 from tallystick.pipeline.topic.brokers import Pulled
 from tallystick.rocketmq.wire.message_ids import decode_host, encode_message_id
 from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, sent_body
@@ -82,8 +83,14 @@ class _Rows:
         return [value for part in self.parts for value in getattr(part.run, field)]
 
     @cached_property
+    def _alike(self) -> AlikeProperties | None:
+        return alike_properties(self.all("properties"))
+
+    @cached_property
     def properties(self) -> pa.MapArray:
         """Names and values, without the pairs that count for nothing (``decode_properties``)."""
+        if self._alike is not None:
+            return self._alike.maps
         property_texts = self.all("properties")
         try:
             b"".join(property_texts).decode()
@@ -100,6 +107,8 @@ class _Rows:
 
     def property(self, name: str) -> pa.Array:
         """The values of one property; null where a message does not have it."""
+        if self._alike is not None:
+            return self._alike.values(name)
         mask = pc.equal(self.properties.keys, name)
         indices = pc.index_in(self._numbers, value_set=self._row_of_pair.filter(mask))
         return self.properties.items.filter(mask).take(indices)
@@ -161,7 +170,13 @@ def _times(field: str) -> Callable[[_Rows], pa.Array]:
 
 
 def _hosts(field: str) -> Callable[[_Rows], pa.Array]:
-    return lambda rows: pa.array(map(_host, rows.all(field)), pa.string(), size=rows.count)
+    def column(rows: _Rows) -> pa.Array:
+        hosts = rows.all(field)
+        if hosts.count(hosts[0]) == rows.count:
+            return pa.repeat(pa.scalar(_host(hosts[0])), rows.count)
+        return pa.array(map(_host, hosts), pa.string(), size=rows.count)
+
+    return column
 
 
 @lru_cache(maxsize=4096)

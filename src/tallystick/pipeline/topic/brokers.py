@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from tallystick.codec.pulled import PulledRun, scan_pulled
+from tallystick.codec.uniform_pulled import scan_uniform_pulled
 from tallystick.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -65,7 +67,7 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, queue=queue)
     body = bytes(response.body)
-    run = scan_pulled(body)
+    run = scan_uniform_pulled(body) or scan_pulled(body)
     if run.end != len(body) or not body:
         raise RemoteProtocolError("a broker gave records that are damaged", queue=queue, offset=offset)
     for expected_offset, queue_offset in enumerate(run.queue_offsets, offset):
@@ -86,7 +88,8 @@ class TopicClient:
 
     def __init__(self, brokers: BrokerSets, remoting: RemotingClient, clock: Clock) -> None:
         self.brokers, self._remoting, self._clock = brokers, remoting, clock
-        self._choice = BrokerChoice(BrokerClientSettings().down_s)
+        self._settings = BrokerClientSettings()
+        self._choice = BrokerChoice(self._settings.down_s)
 
     async def pull(self, queue: MessageQueue, offset: int, count: int) -> Pulled:
         """At most ``count`` messages, at least one: brokers give as many as they see fit.
@@ -95,7 +98,8 @@ class TopicClient:
         """
         silence_error: TallyError | None = None
         refusal_error: TallyError | None = None
-        command = request(RequestCode.PULL_MESSAGE, self._header(queue, offset, count).to_fields())
+        own_fields = {"queueOffset": str(offset), "maxMsgNums": str(count)}
+        command = request(RequestCode.PULL_MESSAGE, _fields(self.brokers.group, queue) | own_fields)
         for address in self._in_turn(queue.broker, slave_first=self.brokers.slave_first):
             try:
                 response = await self._ask(address, command)
@@ -135,32 +139,35 @@ class TopicClient:
 
     async def _ask(self, address: str, command: Command) -> Command:
         try:
-            response = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
+            response = await self._remoting.ask(address, command, self._settings.request_timeout_s)
         except Unavailable:
             self._choice.failed(address, self._clock.now())
             raise
         self._choice.responded(address)
         return response
 
-    def _header(self, queue: MessageQueue, offset: int, count: int) -> PullHeader:
-        return PullHeader(
-            consumer_group=self.brokers.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=count,
-            sys_flag=int(PullFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-            expression_type="TAG",
-            max_msg_bytes=BATCH_BYTES,
-            broker=queue.broker,
-        )
-
     async def close(self) -> None:
         await self._remoting.close()
+
+
+@lru_cache(maxsize=1024)
+def _fields(group: str, queue: MessageQueue) -> dict[str, str]:
+    """Returns the fields that all pulls of a queue share, with a place for the others."""
+    return PullHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=0,
+        max_msg_nums=0,
+        sys_flag=int(PullFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+        max_msg_bytes=BATCH_BYTES,
+        broker=queue.broker,
+    ).to_fields()
 
 
 @dataclass(frozen=True)
