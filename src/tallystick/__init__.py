@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tallystick.rocketmq.client.received import ReceivedMessage
     from tallystick.rocketmq.client.sending import SendResult, SendStatus
     from tallystick.rocketmq.client.settings import BrokerClientSettings
+    from tallystick.rocketmq.remoting.security import BrokerSecurity
     from tallystick.rocketmq.wire.record import Message
     from tallystick.rocketmq.wire.values import MessageQueue
     from tallystick.runtime.events import Event, Events
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BookKeeper",
     "BrokerClientSettings",
+    "BrokerSecurity",
     "ClientSettings",
     "Committed",
     "Consumer",
@@ -90,6 +92,7 @@ __all__ = [
 _HOMES = {
     "BookKeeper": "tallystick.bookkeeper.stream.client",
     "BrokerClientSettings": "tallystick.rocketmq.client.settings",
+    "BrokerSecurity": "tallystick.rocketmq.remoting.security",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
     "Committed": "tallystick.bookkeeper.stream.splice.sink",
     "Consumer": "tallystick.rocketmq.client.consumer",

@@ -107,17 +107,25 @@ def java_flags(home: Path, flags: tuple[str, ...]) -> tuple[str, ...]:
 class NameServer(Server):
     """One name server of either kind."""
 
-    def __init__(self, kind: str, folder: Path, java: Java | None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        java: Java | None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        flags: tuple[str, ...] = SMALL,
+    ) -> None:
         self.kind, self.port = kind, free_port()
         home = folder / f"{kind}-name-server-{self.port}"
         file = home / "namesrv.conf"
         if java is not None:
-            command = java.command("NameServerPeer", str(file), flags=java_flags(home, SMALL))
+            command = java.command("NameServerPeer", str(file), flags=java_flags(home, flags))
         else:
             command = tally("nameserver", "run", "--config", str(file))
         super().__init__(command, home, "name-server")
         home.mkdir(parents=True)
-        file.write_text(name_server_configuration(home, self.port))
+        file.write_text(name_server_configuration(home, self.port) + _lines(settings or {}))
 
     @property
     def address(self) -> str:

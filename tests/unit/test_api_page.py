@@ -25,6 +25,7 @@ INSIDE = {
     "Cursor": {"end_with_client"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
+    "BrokerSecurity": {"around", "credentials"},
     "Message": {"all_properties", "encode_with_id"},
     "ReceivedMessage": {"repeat"},
     "Events": {"emit"},
@@ -33,6 +34,7 @@ INSIDE = {
 SETTINGS = (
     "ClientSettings",
     "BrokerClientSettings",
+    "BrokerSecurity",
     "StreamSettings",
     "StreamClientSettings",
 )  # their fields are in configuration.md

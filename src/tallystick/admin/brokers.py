@@ -11,7 +11,7 @@ from tallystick.errors import BrokerUnavailable, NoSuchTopic, Unavailable
 from tallystick.rocketmq.client.name_servers import NameServers, addresses_of
 from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.security import open_client
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo
 from tallystick.rocketmq.wire.headers import Header
@@ -87,7 +87,7 @@ def _fields(header: Header | None) -> dict[str, str]:
 async def operator(name_servers: str) -> AsyncIterator[Operator]:
     """Connections are made when they are needed, and closed at the end. Raises UsageError for what is no address."""
     addresses = addresses_of(name_servers)
-    remoting = RemotingClient(this_machine(), RemotingSettings())
+    remoting = open_client(this_machine(), None)
     try:
         yield Operator(remoting, addresses)
     finally:

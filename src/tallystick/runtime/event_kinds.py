@@ -215,6 +215,7 @@ _SERVERS = {
         WARNING,
         {
             "access file refused": "A broker's file of users was changed and cannot be read: they stay as they were.",
+            "certificates refused": "Files of TLS were changed and cannot be used: what was read before counts.",
             "connection refused": "More than the bound: one of the host with most is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it; `reason` has who comes in.",
@@ -224,6 +225,7 @@ _SERVERS = {
             "peer broke the protocol": "The other side sent what the protocol does not allow.",
             "security file not read": "A changed file of keys or users is no good: what was read before counts.",
             "settings change nothing here": "Keys of the settings that this server does not know, or need not.",
+            "slaves let in by address": "`haAllowedAddresses` has slaves copy the log without a certificate.",
             "request not signed": "`allowAnonymous` let it pass all the same. Told once a host.",
             "peer not let in": "A peer did not show who it is, or is not let in. Told once a reason and peer.",
             "request refused": "A request was answered with an error. Told once a kind and peer.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tallystick.errors import UsageError
@@ -90,7 +90,16 @@ def parse_toml(path: str, content: str, table: str) -> dict[str, str]:
         raise UsageError(f"the configuration has no table [{table}]", path=path)
     if document:
         raise UsageError(f"the configuration has more than the table [{table}]", path=path, found=",".join(document))
-    return {key: _as_text(value) for key, value in key_table.items()}
+    return {key: _as_text(value) for key, value in _flat(key_table)}
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Returns the keys of a table, those with dots as one key each."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield before + name, value
 
 
 def _as_text(value: Any) -> str:

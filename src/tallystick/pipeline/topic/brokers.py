@@ -27,7 +27,7 @@ from tallystick.rocketmq.client.responses import refusal
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.security import open_client
 from tallystick.rocketmq.wire.headers import PullHeader, PullResponse
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
@@ -178,4 +178,4 @@ class Brokers:
 
     async def connect(self) -> TopicClient:
         outside = this_machine(Events(log_listener()))
-        return TopicClient(self.sets, RemotingClient(outside, RemotingSettings()), outside.clock)
+        return TopicClient(self.sets, open_client(outside, self.sets.security), outside.clock)

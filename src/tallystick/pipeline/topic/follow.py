@@ -18,7 +18,7 @@ from tallystick.errors import BrokerError, BrokerUnavailable, NoSuchTopic, Tally
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.topic.bounds import Bound, QueueLimits
 from tallystick.pipeline.topic.brokers import TopicClient
-from tallystick.pipeline.topic.options import TopicOptions
+from tallystick.pipeline.topic.options import TopicOptions, client_settings
 from tallystick.pipeline.topic.plan import BrokerSets
 from tallystick.pipeline.topic.progress import GroupOffsets
 from tallystick.pipeline.topic.schema import FORMAT
@@ -26,7 +26,7 @@ from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.responses import require_success
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.security import open_client
 from tallystick.rocketmq.wire.bodies import TopicStats, read_stats
 from tallystick.rocketmq.wire.headers import TopicHeader
 from tallystick.rocketmq.wire.remoting import request
@@ -50,8 +50,9 @@ class FollowedTopics:
 
     async def connect(self) -> TopicFollower:
         outside = this_machine(Events(log_listener()))
-        remoting = RemotingClient(outside, RemotingSettings())
-        return TopicFollower(await topics(self.options.name_servers), remoting, outside.clock, self.options)
+        options, remoting = self.options, open_client(outside, self.options.security)
+        mq = await topics(options.name_servers, settings=client_settings(options.security))
+        return TopicFollower(mq, remoting, outside.clock, options)
 
 
 class TopicFollower:
@@ -59,7 +60,7 @@ class TopicFollower:
 
     def __init__(self, mq: RocketMQ, remoting: RemotingClient, clock: Clock, options: TopicOptions) -> None:
         self.options, self.clock = options, clock
-        self.client = TopicClient(BrokerSets({}, options.group, options.slave_first), remoting, clock)
+        self.client = TopicClient(BrokerSets({}, options.group, options.slave_first, options.security), remoting, clock)
         self.group = None if options.group_id is None else GroupOffsets(self.client, options.group_id)
         self._mq, self._operator = mq, Operator(remoting, options.name_servers)
         self._routes: dict[str, Topic] = {}

@@ -16,11 +16,22 @@ from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.pipeline.trigger import TriggerLimits
 from tallystick.rocketmq.client.arguments import check_group, check_topic
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.remoting.client import addresses_in
+from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.wire.values import MessageQueue
 
 # Every broker has this group from its start, so reading makes none. Nothing is ever committed for it.
 GROUP = "TOOLS_CONSUMER"
+
+# Files, whose names are no secrets: workers read them, and again when they change.
+SECURITY = {
+    "credentialsFile": "a file with accessKey= and secretKey=, on each worker (else TALLY_BROKER_CREDENTIALS there)",
+    "tlsCaFile": "a file with the authorities of brokers and name servers: they are asked by TLS (else "
+    "TALLY_BROKER_TLS_CA)",
+    "tlsCertFile": "a file with the certificate that is shown to them (else TALLY_BROKER_TLS_CERT)",
+    "tlsKeyFile": "a file with its key (else TALLY_BROKER_TLS_KEY)",
+}
 
 FOLLOWING_ONLY = (*TRIGGERING, "groupId")
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -29,6 +40,7 @@ OPTIONS = {
     "path": "what load(path) says: the topics, as in subscribe",
     "nameServer": "where brokers are known: host:port, several parted by ; (else TALLY_NAMESRV, else the running "
     "development cluster)",
+    **SECURITY,
     "subscribe": "the topics to read, parted by commas",
     "subscribePattern": "instead of subscribe: a regular expression that whole names of topics match",
     "assign": 'instead of subscribe: single queues as JSON, {"topic": {"broker": [0, 1]}}',
@@ -69,6 +81,7 @@ class TopicOptions:
     limits: Limits = field(default_factory=Limits)
     trigger: TriggerLimits = field(default_factory=TriggerLimits)
     group_id: str | None = None
+    security: BrokerSecurity | None = None
 
     @classmethod
     def parse(
@@ -90,6 +103,7 @@ class TopicOptions:
             raise UsageError("endingOffsets is latest or JSON: nothing ends at its beginning")
         return cls(
             name_servers=name_servers_of(values.given_or("nameServer", lambda: find_name_server(environment))),
+            security=security_of(values),
             topics=topics,
             pattern=pattern,
             assigned=assigned,
@@ -146,6 +160,23 @@ def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError
     return value
+
+
+def security_of(values: OptionValues) -> BrokerSecurity | None:
+    """Returns what the options say; None if none of them is given. Raises UsageError."""
+    if not any(name in values for name in SECURITY):
+        return None
+    return BrokerSecurity(
+        credentials_file=values.text("credentialsFile") or None,
+        tls_ca_file=values.text("tlsCaFile") or None,
+        tls_cert_file=values.text("tlsCertFile") or None,
+        tls_key_file=values.text("tlsKeyFile") or None,
+    )
+
+
+def client_settings(security: BrokerSecurity | None) -> BrokerClientSettings:
+    """Returns the settings of a worker's client."""
+    return BrokerClientSettings(security=security)
 
 
 def name_servers_of(text: str) -> tuple[str, ...]:

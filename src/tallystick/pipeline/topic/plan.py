@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.pipeline.cuts import Limits, Stretch, cut
+from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.wire.values import MessageQueue
 
 MESSAGE_COST_BYTES = 64  # what a message weighs beside its record: columns in Arrow
@@ -39,6 +40,7 @@ class BrokerSets:
     addresses: Mapping[str, Mapping[int, str]]
     group: str
     slave_first: bool = False
+    security: BrokerSecurity | None = None  # names of files; none: what the worker's environment says
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tallystick.pipeline.notes import note
 from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
 from tallystick.pipeline.stages import tasks_of_stage
 from tallystick.pipeline.tasks import batch_id, query_id, this_task
+from tallystick.pipeline.topic.options import client_settings
 from tallystick.pipeline.topic.schema import FORMAT
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_order import sorted_rows
@@ -30,6 +31,7 @@ from tallystick.pipeline.topic.sink_sets import add_sets
 from tallystick.pipeline.worker import worker
 from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.sinking import SinkPlace, SinkSender, differs
+from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.wire.values import MessageQueue
 
 if TYPE_CHECKING:
@@ -43,9 +45,10 @@ class SinkBrokers:
     """The brokers that a query writes to, by their name servers."""
 
     name_servers: tuple[str, ...]
+    security: BrokerSecurity | None = None
 
     async def connect(self) -> SinkSender:
-        return SinkSender(await topics(self.name_servers))
+        return SinkSender(await topics(self.name_servers, settings=client_settings(self.security)))
 
 
 class PartSent(WriterCommitMessage):
@@ -61,7 +64,7 @@ class _SinkWriter:
 
     def __init__(self, options: TopicSinkOptions, schema: StructType) -> None:
         self.options, self.columns = options, topic_columns(schema)
-        self.brokers = SinkBrokers(options.name_servers)
+        self.brokers = SinkBrokers(options.name_servers, options.security)
         self.queues, self.is_once = worker(self.brokers).ask(lambda sender: look_up(sender, options))
         self.sets = self._sets()
 

@@ -9,14 +9,16 @@ from tallystick.admin.dev_lookup import find_name_server
 from tallystick.bookkeeper.stream.splice.record import application_name
 from tallystick.errors import UsageError
 from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE, OptionValues
-from tallystick.pipeline.topic.options import OPTIONS, name_servers_of
+from tallystick.pipeline.topic.options import OPTIONS, SECURITY, name_servers_of, security_of
 from tallystick.rocketmq.client.arguments import check_topic
+from tallystick.rocketmq.remoting.security import BrokerSecurity
 
 SORTED, ARRIVAL = "sorted", "arrival"
 
 SINK_OPTIONS = {
     "path": "what save(path) and start(path) say: the topic",
     "nameServer": OPTIONS["nameServer"],
+    **SECURITY,
     "topic": "the topic to write; it exists already",
     "application": "of a streaming query: a name that is kept for good (default: the query's id). With a name of its "
     "own a query that lost its checkpoint is refused, and sends nothing twice",
@@ -47,6 +49,7 @@ class TopicSinkOptions:
     is_sorted: bool
     partitions: int | None
     checkpoint: str | None = None
+    security: BrokerSecurity | None = None
 
     @classmethod
     def parse(
@@ -70,5 +73,6 @@ class TopicSinkOptions:
             delivery=delivery,
             is_sorted=values.choice("order", (SORTED, ARRIVAL)) == SORTED,
             partitions=values.integer("partitions", 0, least=1) or None,
+            security=security_of(values),
             checkpoint=values.text("checkpointLocation") or None,
         )

@@ -54,6 +54,7 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.slices import Slices
+from tallystick.rocketmq.remoting.tls import with_tls
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.bodies import HaStatus
@@ -70,7 +71,7 @@ async def start_broker(settings: BrokerSettings, outside: Outside) -> Broker:
 
     Raises UsageError (settings, folder in use, port), StorageError (CorruptRecord names file and offset).
     """
-    broker = Broker(settings, outside)
+    broker = Broker(settings, with_tls(outside, settings.tls))
     try:
         await broker._start()
     except BaseException:

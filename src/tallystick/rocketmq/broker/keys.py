@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha import settings as ha
 from tallystick.rocketmq.remoting import settings as remoting
+from tallystick.rocketmq.remoting import tls
 from tallystick.rocketmq.remoting.client import addresses_in
 from tallystick.rocketmq.store import settings as store
 from tallystick.runtime import keyfile
@@ -101,8 +102,8 @@ SCHEMA = Schema(
     "broker",
     KEYS,
     re.compile(r"tls.*|acl.*|auth.*|.*[aA]uth(entication|orization).*"),
-    "it is none of the access control that this broker has",
-    parts={"access": access.KEYS, "store": store.KEYS, "ha": ha.KEYS, "remoting": remoting.KEYS},
+    "it is none of the TLS and access control that this broker has",
+    parts={"access": access.KEYS, "store": store.KEYS, "ha": ha.KEYS, "remoting": remoting.KEYS, "tls": tls.KEYS},
     needed=("storePathRootDir", "brokerName"),
     fixed=FIXED,
     checked=("storePathCommitLog", "storeType", *access.CHECKED),

@@ -22,10 +22,12 @@ from tallystick.rocketmq.broker.metrics import SlaveLag
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.acks import Settle, Settled
+from tallystick.rocketmq.ha.entry import is_among
 from tallystick.rocketmq.ha.master import HaMaster
 from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.ha.waits import Waits
+from tallystick.rocketmq.remoting.tls import for_slaves
 from tallystick.rocketmq.store.flusher import Flusher
 from tallystick.rocketmq.store.rebuilder import Rebuilder
 from tallystick.rocketmq.store.store import MessageStore
@@ -65,7 +67,11 @@ class BrokerLog:
         instance: str,
     ) -> None:
         """``instance`` names this process to its slaves."""
-        self.store, self._outside, self._listeners, self._instance = store, outside, listeners, instance
+        self.store, self._listeners, self._instance = store, listeners, instance
+        allowed_addresses = settings.ha.allowed_addresses
+        self._outside = for_slaves(
+            outside, lambda host: is_among(host, allowed_addresses), dials=not settings.ha.plaintext
+        )
         self._loop = asyncio.get_running_loop()
         self._sync_flush, self._standing = settings.store.sync_flush, standing
         self._settings, self._file_bytes = settings, settings.store.commit_log_file_bytes

@@ -57,7 +57,15 @@ class BrokerPorts:
             ports = f"{self.address[1]} and {self.fast_address[1]}"
             raise UsageError(f"cannot listen for clients: {error.strerror}", ports=ports) from error
         self._reserved.close()
-        if not self._settings.is_loopback:
+        self._tell_who_gets_in()
+
+    def _tell_who_gets_in(self) -> None:
+        settings = self._settings
+        if settings.ha.allowed_addresses:
+            addresses = ", ".join(map(str, settings.ha.allowed_addresses))
+            self._outside.events.emit("slaves let in by address", addresses=addresses)
+        asks = settings.access.authenticates and not settings.access.anonymous
+        if not settings.is_loopback and not asks:
             reason = "bindAddress says so; whoever reaches the ports can read and write"
             host, port = self.address
             self._outside.events.emit("listening beyond this machine", host=host, port=port, reason=reason)

@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker.role import Role, check_role
 from tallystick.rocketmq.broker.topics import MAX_TOPICS, TopicDefaults, refusal_of_topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.tls import TlsSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.values import MASTER_ID, Perm
@@ -59,6 +60,7 @@ class BrokerSettings:
     access: AccessSettings = field(default_factory=AccessSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     ha: HaSettings = field(default_factory=HaSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     remoting: RemotingSettings = field(default_factory=RemotingSettings)
 
     def __post_init__(self) -> None:
@@ -130,6 +132,7 @@ class BrokerSettings:
             port=self.listen_ha_port,
             slave_id=f"{self.name}:{broker_id}",
             sync_flush=self.store.sync_flush,
+            asks=(self.tls.listens or self.access.authenticates) and not self.access.anonymous,
         )
 
 

@@ -30,6 +30,7 @@ from tallystick.rocketmq.client.subscription import TagFilter, filters_of
 from tallystick.rocketmq.client.topic import BrokerChoice, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -51,8 +52,15 @@ class RocketMQ:
     ) -> None:
         """``program`` shows operators to whom a connection belongs: host@process."""
         clock, random, events = outside.clock, outside.random, outside.events
+        security = settings.security or BrokerSecurity.of(os.environ)
         self._name_servers = tuple(name_servers)
-        remoting = RemotingClient(outside, RemotingSettings(), self._on_request, self._connection_lost)
+        remoting = RemotingClient(
+            security.around(outside),
+            RemotingSettings(),
+            self._on_request,
+            self._connection_lost,
+            security.credentials(clock),
+        )
         self._context = BrokerContext(
             client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.errors import UsageError
-from tallystick.runtime.arguments import check_settings, items, number
+from tallystick.rocketmq.remoting.security import BrokerSecurity
+from tallystick.runtime.arguments import check_settings, items, number, optional
 
 _MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "topic_wait_s")
 
@@ -39,8 +40,11 @@ class BrokerClientSettings:
     rebalance_s: float = 20.0  # how often a group's members share out the queues even when nobody tells them to
     down_s: float = 3.0  # a broker that failed is asked again after this, while another one has the same queues
 
+    security: BrokerSecurity | None = None  # keys and TLS; none: what the environment says
+
     def __post_init__(self) -> None:
         check_settings(self, may_be_zero=_MAY_BE_ZERO)
+        optional(self.security, BrokerSecurity, "security")
         if not [number(delay_s, "a delay in nack_delays_s") for delay_s in items(self.nack_delays_s, "nack_delays_s")]:
             raise UsageError("nack_delays_s has one delay at least")
         if self.pull_timeout_s <= self.pull_hold_s:

@@ -12,6 +12,7 @@ from typing import cast
 
 from tallystick.rocketmq.ha import feed as feeds
 from tallystick.rocketmq.ha.admission import AdmissionCore
+from tallystick.rocketmq.ha.entry import entry_refusal
 from tallystick.rocketmq.ha.feed import FeedCore
 from tallystick.rocketmq.ha.log import ReplicatedLog, range_of
 from tallystick.rocketmq.ha.proof import objection
@@ -89,6 +90,14 @@ class HaMaster:
         self._links[link] = None
         self._make_room(self._admission.arrived(link, link.host), "its place is needed: it has not said where it is")
 
+    def admit(self, link: SlaveConnection, transport: asyncio.BaseTransport) -> None:
+        """End a link at once whose peer may not follow: nothing of the log, nor where it ends, is told it."""
+        settings = self.settings
+        if settings.asks and not link.closing:
+            why = entry_refusal(transport, link.host, settings.allowed_addresses, settings.allowed_names)
+            if why is not None:
+                link.abort(f"refused: {why}")
+
     def started(self, link: SlaveConnection, start: feeds.StartFeed, *, compared: bool) -> None:
         """A slave reported where its log ends. A second link of one slave replaces the first (R2)."""
         link.name = start.slave_id or link.peer
@@ -162,6 +171,7 @@ class SlaveConnection(asyncio.Protocol):
         self._alarm = Alarm(master.clock, self._tick)
         self._alarm.set(self._feed.wake_at())
         master.opened(self)
+        master.admit(self, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._alarm.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.ha.entry import Addresses, read_addresses
 from tallystick.rocketmq.wire.ha import MAX_BODY_BYTES
 from tallystick.runtime import keyfile
 from tallystick.runtime.schema import Key, Part
@@ -35,6 +36,11 @@ class HaSettings:
     max_slaves: int = 128  # that are told apart by their ids and always get in
     max_strangers: int = 32  # connections that have not yet shown to be a slave's, and as many that only greet
 
+    asks: bool = False  # slaves must be allowed by what follows, or be on the master's machine
+    allowed_addresses: Addresses = ()  # of slaves without TLS: ours only (haAllowedAddresses)
+    allowed_names: tuple[str, ...] = ()  # of the certificates of slaves; none: any of them: ours only (haAllowedNames)
+    plaintext: bool = False  # a slave whose broker uses TLS follows an original master: ours only (haPlaintext)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
@@ -54,6 +60,10 @@ class HaSettings:
         return max(1, self.in_sync_replicas - 1)
 
 
+def _names(key: str, value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(";") if name.strip())
+
+
 KEYS = Part(
     HaSettings,
     {
@@ -65,6 +75,9 @@ KEYS = Part(
         "syncFlushTimeout": Key("sync_flush_timeout_ms", keyfile.integer),
         "inSyncReplicas": Key("in_sync_replicas", keyfile.integer),
         "slaveOutOfSyncWhenLate": Key("out_of_sync_when_late", keyfile.flag),  # ours only
+        "haAllowedAddresses": Key("allowed_addresses", read_addresses),  # these three are ours only
+        "haAllowedNames": Key("allowed_names", _names),
+        "haPlaintext": Key("plaintext", keyfile.flag),
         "copyWholeLog": Key("copy_whole_log", keyfile.flag),  # ours only
     },
 )

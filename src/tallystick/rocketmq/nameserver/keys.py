@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting import tls
 from tallystick.runtime import keyfile
 from tallystick.runtime.network import refuse_strangers
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter, milliseconds
@@ -55,7 +56,8 @@ SCHEMA = Schema(
     "nameserver",
     KEYS,
     re.compile(r"tls.*"),
-    "this name server has no TLS",
+    "it is none of the TLS that this name server has",
+    parts={"tls": tls.KEYS},
     fixed=FIXED,
     checked=("allowAnonymous",),
     check=_check,

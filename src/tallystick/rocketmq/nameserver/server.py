@@ -23,6 +23,7 @@ from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
+from tallystick.rocketmq.remoting.tls import with_tls
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.health import HealthPages, serve_health
@@ -37,9 +38,11 @@ _CODES = frozenset(map(int, RequestCode))
 
 
 class NameServer:
-    """``start`` it on a running loop, then ``close`` it. Raises UsageError for a damaged configuration file."""
+    """``start`` it on a running loop, then ``close`` it. Raises UsageError for a damaged configuration file,
+    and for files of TLS that cannot be used."""
 
     def __init__(self, settings: NameServerSettings, outside: Outside) -> None:
+        outside = with_tls(outside, settings.tls)
         clock, events, open_files = outside.clock, outside.events, outside.open_files
         self.routes = RoutesCore(
             delete_missing_topics=settings.delete_topic_with_registration,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.remoting.tls import TlsSettings
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class NameServerSettings:
     http_enabled: bool = False  # /metrics and /health (metricsExporterType=PROM)
     http_host: str = "127.0.0.1"  # (metricsPromExporterHost)
     http_port: int = 5558  # (metricsPromExporterPort); 0 takes a free one
+
+    tls: TlsSettings = field(default_factory=TlsSettings)
 
     def __post_init__(self) -> None:
         for name, port in (("port", self.port), ("metricsPromExporterPort", self.http_port)):

@@ -22,6 +22,7 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
+from tallystick.runtime.tls import CONNECTION_BYTES, TlsConnection
 
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
@@ -275,6 +276,8 @@ class Link(asyncio.BufferedProtocol):
         if peer:
             self.peer, self.host = f"{peer[0]}:{peer[1]}", str(peer[0])
         self._around.opened(self)
+        if isinstance(transport, TlsConnection):
+            self.keep(CONNECTION_BYTES)
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
