@@ -193,7 +193,7 @@ async def test_our_client_with_another_secret_or_none_gets_nothing_from_an_origi
     heard = list[str]()
     settings = keys.ours("another")
     for each in (settings, ClientSettings(), keys.ours(user=None, password_file=None, mechanisms=("certificate",))):
-        each = ClientSettings(security=each.security, connect_timeout_s=2.0, add_timeout_s=2.0)
+        each = ClientSettings(security=each.security, connect_timeout_s=2.0, add_timeout_s=2.0, degraded_writes=False)
         async with tallystick.connect(
             uri, settings=each, events=Events(lambda event: heard.append(str(event)))
         ) as client:
