@@ -18,6 +18,7 @@ from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_edges import EDGE_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
+from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
@@ -41,6 +42,7 @@ TIERS = {
 ALL = (
     *MUTANTS,
     *LAC_MUTANTS,
+    *LIMBO_MUTANTS,
     *HA_MUTANTS,
     *QUEUE_MUTANTS,
     *SHELL_MUTANTS,

@@ -56,7 +56,7 @@ async def test_q15_an_older_copy_of_the_disk_is_refused(home: Home, cluster: Clu
         assert await peer.code(adds(opened, [2])) == Code.OK
         shutil.copytree(home.path, copy_of_this_start := home.path.parent / "copy of this start")
         assert await peer.code(adds(opened, [3])) == Code.OK
-    for older in (copy, copy_of_this_start):
+    for older in (copy_of_this_start, copy):
         shutil.rmtree(home.path)
         shutil.copytree(older, home.path)
         before = {path: path.read_bytes() for path in home.path.rglob("*") if path.is_file()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from tallystick.bookkeeper.repair import fill as fill_module
 from tallystick.bookkeeper.repair.fill import fill
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
+from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, Digest
 from tallystick.bookkeeper.wire.v2 import RequestFlag
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec.frames import RECOVERY_FLAGS, encode_adds
 from tallystick.errors import RecoveryIncomplete
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
@@ -175,16 +177,43 @@ async def test_what_was_fetched_stays_and_the_rest_follows_after_a_restart(machi
         assert [entry.data async for entry in reader.read(0, 599)] == payloads
 
 
+async def spoil(bookie: Bookie, ledger: int, entries: Iterable[int]) -> None:
+    """Give a bookie copies that do not match their digest."""
+    async with talking(bookie) as peer:
+        for entry in entries:
+            bad = ENTRY_HEADER.pack(ledger, entry, entry - 1, 1) + b"crc!" + b"bad"
+            frame = v2.AddFrame(ledger, entry, KEY, bad, RequestFlag.RECOVERY_ADD).encode()
+            assert await peer.code(frame) == Code.OK
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_while_one_entry_has_no_good_copy_the_ledger_stays_in_limbo(machines: Machines) -> None:
+    async with tallystick.connect(machines.uri, settings=FAST) as bk:
+        async with bk.create_ledger(3, write_quorum=3, ack_quorum=3, password=b"pw") as writer:
+            await writer.append_batch([b"0", b"1", b"2"])
+        for name in ("b0", "b1"):
+            await spoil(machines.running[name], writer.id, [1])
+        await machines.lose_disk("b2")
+        bookie = await machines.start("b2", rejoin=True)
+        await until(lambda: machines.kinds("ledger not filled"))
+        [event] = machines.kinds("ledger not filled")
+        assert "count=1 first=1" in event.fields["reason"]
+        async with talking(bookie) as peer:
+            assert [await peer.code(read(writer.id, entry)) for entry in range(3)] == [Code.OK, Code.IO_ERROR, Code.OK]
+            digest = Digest.of(DigestType.CRC32C)
+            good = encode_adds(KEY, writer.id, 1, 0, 1, [b"1"], digest.compute, digest.size, RECOVERY_FLAGS)[0]
+            async with talking(machines.running["b0"]) as other:
+                assert await other.code(good.joined(0, 1)) == Code.OK
+            await until(lambda: not bookie.storage.limbo)
+            assert await peer.code(read(writer.id, 1)) == Code.OK
+
+
 async def test_a_copy_with_a_bad_digest_is_not_taken(machines: Machines) -> None:
     payloads = [b"%d" % number for number in range(6)]
     async with tallystick.connect(machines.uri, settings=FAST) as bk:
         async with bk.create_ledger(3, write_quorum=3, ack_quorum=3, password=b"pw") as writer:
             await writer.append_batch(payloads)
-        async with talking(machines.running["b0"]) as peer:
-            for entry in range(6):
-                bad = ENTRY_HEADER.pack(writer.id, entry, entry - 1, 1) + b"crc!" + payloads[entry]
-                frame = v2.AddFrame(writer.id, entry, KEY, bad, RequestFlag.RECOVERY_ADD).encode()
-                assert await peer.code(frame) == Code.OK
+        await spoil(machines.running["b0"], writer.id, range(6))
         await machines.lose_disk("b2")
         bookie = await machines.start("b2", rejoin=True)
         await until(lambda: not bookie.storage.limbo)

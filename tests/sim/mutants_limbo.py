@@ -1,0 +1,122 @@
+"""Planted bugs in what a bookie says, and does, that came back without its disk (Q15)."""
+
+from __future__ import annotations
+
+from sim.mutants import BOOKIE, Mutant
+
+REPAIR = "bookkeeper/repair/"
+_TESTS = "tests/unit/bookkeeper/bookie/"
+_FILL = "tests/unit/bookkeeper/repair/"
+
+
+def _planted(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
+    return Mutant(name, module, old, new, killer=killer)
+
+
+LIMBO_MUTANTS = (
+    _planted(
+        "a ledger in limbo says no (Q15)",
+        BOOKIE + "limbo.py",
+        "if code in NO_CODES and ledger in self._ledgers else code",
+        "if code in () else code",
+        _TESTS + "test_limbo.py",
+    ),
+    _planted(
+        "a bookie in limbo says how far the ledger goes (Q15)",
+        BOOKIE + "service.py",
+        "is_unknown = read.entry == NO_ENTRY and read.ledger in self._limbo",
+        "is_unknown = False",
+        _TESTS + "test_limbo.py",
+    ),
+    _planted(
+        "a client of Java is told a code that it does not know (Q15)",
+        BOOKIE + "wire_v2.py",
+        "return Code.IO_ERROR if code == Code.UNKNOWN_LEDGER_STATE else code",
+        "return code",
+        _TESTS + "test_limbo.py",
+    ),
+    _planted(
+        "a writer is told that a ledger in limbo is fenced (Q11)",
+        BOOKIE + "service.py",
+        "if ordinary and ledger in self._limbo:",
+        "if False:",
+        _TESTS + "test_limbo.py",
+    ),
+    _planted(
+        "limbo ends with the process (Q15)",
+        BOOKIE + "checkpoints.py",
+        "limbo = ledgers.limbo.copy()",
+        "limbo = ()",
+        _TESTS + "test_limbo.py",
+    ),
+    _planted(
+        "a ledger whose metadata cannot be read is in no limbo (Q15)",
+        BOOKIE + "rejoin.py",
+        "            except MetadataError:\n                named.append(NamedLedger(ledger, None, UNKNOWN))\n",
+        "            except MetadataError:\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "a bookie that rejoins has its cookie before its ledgers are in limbo (Q15)",
+        BOOKIE + "rejoin.py",
+        "            write_atomic(self._disk, mark, self._cookie)\n",
+        "            write_atomic(self._disk, os.path.join(folder.path, FILE), self._cookie)\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "a disk of an earlier start is believed (Q15)",
+        BOOKIE + "progress.py",
+        "return (self.start, self.position) < (known.start, known.position)",
+        "return self.position < known.position",
+        _TESTS + "test_progress.py",
+    ),
+    _planted(
+        "a disk with a shorter journal is believed (Q15)",
+        BOOKIE + "progress.py",
+        "return (self.start, self.position) < (known.start, known.position)",
+        "return self.start < known.start",
+        _TESTS + "test_progress.py",
+    ),
+    _planted(
+        "a full disk makes older ones believed (Q15)",
+        BOOKIE + "progress.py",
+        "            if self._start < self._known.start:  # it would let older disks in\n                raise\n",
+        "",
+        _TESTS + "test_progress.py",
+    ),
+    _planted(
+        "a ledger leaves limbo while it is open (Q15)",
+        REPAIR + "fill.py",
+        "        return metadata.is_closed\n",
+        "        return True\n",
+        _FILL + "test_fill.py",
+    ),
+    _planted(
+        "a ledger that lacks once is gone (Q15)",
+        REPAIR + "fill_core.py",
+        "return now - self._since.setdefault(ledger, now) >= GONE_S",
+        "return True",
+        _FILL + "test_fill_core.py",
+    ),
+    _planted(
+        "a bad copy is stored",
+        REPAIR + "fill.py",
+        "                digest.decode(ledger, entry, data)\n",
+        "                pass\n",
+        _FILL + "test_fill.py",
+    ),
+    _planted(
+        "entries that no replica gave are passed over (Q15)",
+        REPAIR + "fill.py",
+        "        if failed:\n            raise _not_had(ledger, failed)\n",
+        "",
+        _FILL + "test_fill.py",
+    ),
+    _planted(
+        "the first entry of each fragment is another one's",
+        REPAIR + "fill_core.py",
+        "range(max(first, fragment.first), end)",
+        "range(max(first, fragment.first + 1), end)",
+        _FILL + "test_fill_core.py",
+    ),
+)
