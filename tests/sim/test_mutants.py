@@ -20,6 +20,7 @@ from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
+from sim.mutants_repair import REPAIR_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
 from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
@@ -53,6 +54,7 @@ ALL = (
     *STREAM_SHELL_MUTANTS,
     *SINK_MUTANTS,
     *EDGE_MUTANTS,
+    *REPAIR_MUTANTS,
 )
 
 

@@ -12,6 +12,7 @@ from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.lost_entries import LostEntries, LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
@@ -65,7 +66,7 @@ class ClusterStatus:
     def is_well(self) -> bool:
         """Whether every bookie serves, every ledger has its copies, and repair may work."""
         are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
-        return are_up and not self.limbo and self.repair.is_enabled and not self.repair.marks
+        return are_up and not self.limbo and self.repair.is_enabled and not (self.repair.marks or self.repair.lost)
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,15 @@ class PlaceReport:
 
 @dataclass(frozen=True)
 class RepairStatus:
-    """``marks`` are the first thousand by id; ``in_hand`` says who has which ledger in hand."""
+    """``marks`` are the first thousand by id; ``in_hand`` says who has which ledger in hand, ``lost``
+    which entries no bookie that answers has a good copy of."""
 
     is_enabled: bool
     auditor: str | None
     delay_s: int | None
     marks: tuple[MarkedLedger, ...]
     in_hand: Mapping[LedgerId, str]
+    lost: Mapping[LedgerId, LostEntries]
 
     @property
     def since(self) -> str | None:
@@ -118,6 +121,7 @@ async def _status(driver: MetadataDriver) -> RepairStatus:
         None if delay is None else delay.value,
         tuple(await marked_ledgers(driver)),
         await tree.locks(),
+        await LostTree(driver).all(),
     )
 
 

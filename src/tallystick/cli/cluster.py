@@ -40,7 +40,7 @@ def init(
 
 @app.command
 def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
-    """Show bookies that are down, read-only or in limbo, and ledgers that lack copies: what is done, and since when.
+    """Show bookies that are down, read-only or in limbo, ledgers that lack copies, and lost entries.
 
     Exit code 3 unless every bookie serves and every ledger has its copies.
 
@@ -49,6 +49,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
     import asyncio
 
     from tallystick.admin import repair
+    from tallystick.bookkeeper.repair.shortfall import text_of
     from tallystick.cli import NOT_WELL, output
 
     found = asyncio.run(repair.cluster_status(service.resolve()))
@@ -65,6 +66,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "under_replicated": len(found.repair.marks),
             "since": found.repair.since,
             "in_hand": len(found.repair.in_hand),
+            "lost": {ledger: text_of(lost.runs) for ledger, lost in found.repair.lost.items()},
         },
         json=json,
     )

@@ -159,7 +159,9 @@ class Auditor:
         marked = 0
         for at in range(0, len(candidates), AT_ONCE):
             marked += await self._mark_those(candidates[at : at + AT_ONCE], absent)
-        self._events.emit("ledgers marked", bookies=absent, named=len(candidates), marked=marked)
+        self._events.emit(
+            "ledgers marked", bookies=absent, named=len(candidates), marked=marked, unreadable=self._names.unreadable
+        )
 
     async def _mark_those(self, candidates: Sequence[LedgerId], absent: Sequence[BookieId]) -> int:
         """Mark those that still name an absent bookie in a second look. Returns how many were not marked before."""

@@ -20,6 +20,8 @@ from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Ledge
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_stored_add
 from tallystick.errors import BookieUnavailable, DigestMismatch
 
+FIRST_ENTRIES = 4
+
 
 @dataclass
 class ReadResult:
@@ -53,13 +55,17 @@ class Copying:
         self._bookies, self._ledger, self._settings, self._pace = bookies, ledger, settings, pace
         self._digest = Digest.of(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
-        mean_bytes = metadata.length / (metadata.last_entry + 1) if metadata.last_entry >= 0 else 0
-        fitting = int(settings.batch_bytes / mean_bytes) if mean_bytes else settings.batch_entries
-        self._batch = max(1, min(settings.batch_entries, fitting))
+        self._longest = 0  # of the entries that were read
 
     def batches(self, entries: Sequence[EntryId]) -> Iterator[Sequence[EntryId]]:
-        """Yield the entries in parts that are copied together."""
-        return (entries[at : at + self._batch] for at in range(0, len(entries), self._batch))
+        """Yield the entries in parts that are copied together: so many that they fit if each is as long as the longest
+        that was read so far. Only few go first, when that is not known."""
+        at = 0
+        while at < len(entries):
+            fitting = self._settings.batch_bytes // self._longest if self._longest else FIRST_ENTRIES
+            count = max(1, min(self._settings.batch_entries, fitting))
+            yield entries[at : at + count]
+            at += count
 
     async def read(self, entries: Sequence[EntryId], sources: Callable[[EntryId], Sequence[BookieId]]) -> ReadResult:
         """Read each entry from one of its sources after the other, until one has a good copy."""
@@ -95,6 +101,7 @@ class Copying:
             try:
                 self._digest.decode(self._ledger, entry, stored)
                 good[entry] = bytes(stored)
+                self._longest = max(self._longest, len(stored))
             except DigestMismatch:
                 pass  # a bad copy is none
         return good, unknown

@@ -21,8 +21,7 @@ class LedgerNames:
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
         self.bookies: tuple[BookieId, ...] = ()
-        self.ledgers = 0  # in the last listing
-        self.unreadable: list[LedgerId] = []  # whose metadata nobody can read
+        self.unreadable = 0  # ledgers of the last listing have metadata that nobody can read
 
     async def read(self, bookies: Collection[BookieId] = ()) -> list[LedgerId]:
         """List all ledgers. Returns those that name one of the bookies.
@@ -31,16 +30,16 @@ class LedgerNames:
         """
         began = await self._driver.sync()
         found, named, ids = list[LedgerId](), dict[BookieId, None](), list[LedgerId]()
-        count, unreadable = 0, list[LedgerId]()
+        unreadable = list[LedgerId]()
         async for ledger in self._driver.ledgers():
             ids.append(ledger)
             if len(ids) == AT_ONCE:
-                count += await self._read(ids, bookies, found, named, unreadable)
+                await self._read(ids, bookies, found, named, unreadable)
                 ids.clear()
-        count += await self._read(ids, bookies, found, named, unreadable)
+        await self._read(ids, bookies, found, named, unreadable)
         if await self._driver.sync() != began:
             raise MetadataUnavailable("the connection broke while ledgers were listed: the list may be old")
-        self.bookies, self.ledgers, self.unreadable = tuple(named), count, unreadable
+        self.bookies, self.unreadable = tuple(named), len(unreadable)
         return found
 
     async def _read(
@@ -50,7 +49,7 @@ class LedgerNames:
         found: list[LedgerId],
         named: dict[BookieId, None],
         unreadable: list[LedgerId],
-    ) -> int:
+    ) -> None:
         nodes = await self._driver.read_ledgers(ids) if ids else {}
         for number, (ledger, node) in enumerate(nodes.items(), start=1):
             try:
@@ -63,15 +62,17 @@ class LedgerNames:
                 found.append(ledger)
             if number % DECODED_A_TURN == 0:
                 await asyncio.sleep(0)
-        return len(nodes)
 
     async def missing(
         self, ledgers: Sequence[LedgerId], bookies: Collection[BookieId]
     ) -> dict[LedgerId, list[BookieId]]:
-        """Return which of the bookies each of these ledgers names now, where it names any."""
+        """Return which of the bookies each of these ledgers names now, where it names any, and can be read."""
         missing = dict[LedgerId, list[BookieId]]()
         for ledger, node in (await self._driver.read_ledgers(ledgers)).items():
-            metadata = wire.decode(node.data, where=f"ledger {ledger}", ctime_ms=node.ctime_ms)
+            try:
+                metadata = wire.decode(node.data, where=f"ledger {ledger}", ctime_ms=node.ctime_ms)
+            except MetadataError:
+                continue
             if named := shortfall.names(metadata, bookies):
                 missing[ledger] = named
             if len(missing) % DECODED_A_TURN == 0:

@@ -154,12 +154,14 @@ class LedgerRepair:
         outcome = await self._transfer(copying, versioned, place, target, belief)
         if outcome is not None:
             return outcome
-        await changes.replace_bookie(
+        stored = await changes.replace_bookie(
             self.context.driver, self.ledger, versioned, lambda newest: shortfall.replaced(newest, place, target)
         )
-        self.context.events.emit(
-            "replica moved", ledger=self.ledger, first=place.first, last=place.last, lost=place.bookie, bookie=target
-        )
+        if target in stored.value.ensemble_of(place.first):  # else another was faster
+            first, last = place.first, place.last
+            self.context.events.emit(
+                "replica moved", ledger=self.ledger, first=first, last=last, lost=place.bookie, bookie=target
+            )
         return None
 
     async def _transfer(
@@ -171,7 +173,9 @@ class LedgerRepair:
         for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
             read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *last])
             unreadable.add(read)
-            if not (unreadable.missing or unreadable.unknown):  # else the place keeps the bookie that may have them
+            if unreadable.unknown:
+                break  # another time
+            if not unreadable.missing:  # else the place keeps the bookie that may have them
                 await copying.write(target, belief, read.frames)
                 self.tally.entries += len(read.frames)
                 self.tally.bytes += read.bytes

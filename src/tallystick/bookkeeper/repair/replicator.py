@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.deferrals import Deferrals
@@ -29,6 +30,7 @@ class Replicator:
         self._context, self._placement, self._name, self._settings = context, client.placement, name, settings
         self._clock, self._events, self._random = context.clock, context.events, context.random
         self._tree = Underreplication(context.driver)
+        self._lost = LostTree(context.driver)
         self._pace = Pace(context.clock, settings.bytes_per_s)
         self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
         self._changed = asyncio.Event()
@@ -82,21 +84,32 @@ class Replicator:
                     return
                 await self._take(ledger)
 
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(self._settings.ledgers_at_once, len(due))):
-                workers.create_task(work())
+        await asyncio.gather(*(work() for _ in range(min(self._settings.ledgers_at_once, len(due)))))
 
     async def _take(self, ledger: LedgerId) -> None:
-        """Repair one ledger, unless another worker has it in hand."""
-        if not await self._tree.lock(ledger, self._name):
-            return
+        """Repair one ledger, unless another worker has it in hand. What the metadata does not tell of it now, or has
+        damaged, hinders no other ledger."""
         try:
-            await self._context.driver.sync()
-            marked = await self._tree.read_mark(ledger)
-            if marked is not None:
-                await self._repair(ledger, marked)
-        finally:
-            await self._tree.unlock(ledger)
+            if not await self._tree.lock(ledger, self._name):
+                return
+            try:
+                await self._context.driver.sync()
+                marked = await self._tree.read_mark(ledger)
+                if marked is not None:
+                    await self._repair(ledger, marked)
+            finally:
+                await self._tree.unlock(ledger)
+        except MetadataError as error:
+            self._defer(ledger, Deferred(str(error)))
+
+    def _defer(self, ledger: LedgerId, outcome: Deferred | Lost) -> None:
+        if isinstance(outcome, Lost):
+            reason = "no bookie that answers has a good copy of entries " + shortfall.text_of(outcome.entries)
+            wait_s: float | None = self._settings.max_retry_s
+        else:
+            reason, wait_s = outcome.reason, outcome.wait_s
+        if self._deferrals.defer(ledger, self._clock.now(), wait_s, reason):
+            self._events.emit("ledger not repaired", ledger=ledger, reason=reason)
 
     async def repair_now(
         self, ledger: LedgerId, bookies: tuple[BookieId, ...] = (), *, leaving: tuple[BookieId, ...] = ()
@@ -115,6 +128,8 @@ class Replicator:
             outcome = await self._outcome(ledger, Mark(bookies), Tally(), leaving)
             # What is marked of others than these was not looked at.
             seen = not bookies or (marked is not None and set(marked.value.bookies) <= set(bookies))
+            if isinstance(outcome, Repaired) and not bookies:
+                await self._lost.forget(ledger)
             if isinstance(outcome, Repaired) and marked is not None and seen:
                 await self._tree.unmark(ledger, marked.version)
             return outcome
@@ -130,6 +145,7 @@ class Replicator:
         except TallyError as error:  # a bookie, or the recovery: another time
             outcome = Deferred(str(error))
         if isinstance(outcome, Repaired):
+            await self._lost.forget(ledger)
             await self._tree.unmark(ledger, marked.version)
             self._events.emit(
                 "ledger repaired",
@@ -142,12 +158,8 @@ class Replicator:
             )
             return
         if isinstance(outcome, Lost):
-            reason = "no bookie that answers has a good copy of entries " + shortfall.text_of(outcome.entries)
-            wait_s: float | None = self._settings.max_retry_s
-        else:
-            reason, wait_s = outcome.reason, outcome.wait_s
-        if self._deferrals.defer(ledger, self._clock.now(), wait_s, reason):
-            self._events.emit("ledger not repaired", ledger=ledger, reason=reason)
+            await self._lost.note(ledger, outcome.entries, outcome.bookie, self._clock.wall_ms())
+        self._defer(ledger, outcome)
 
     async def _outcome(self, ledger: LedgerId, mark: Mark, tally: Tally, leaving: tuple[BookieId, ...] = ()) -> Outcome:
         still_s = {}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.lost_entries import LostTree
+from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerState
@@ -76,6 +80,41 @@ async def test_another_delay_is_no_order(cluster: RepairedCluster) -> None:
     assert list(running.auditor.core.lost) == [] and running.auditor.core.grace_s == 50
     await asyncio.sleep(50)
     assert list(running.auditor.core.lost) == ["b0"]
+
+
+async def test_one_that_comes_back_while_ledgers_are_listed_is_not_marked(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = (await cluster.metadata(await cluster.written())).ensemble[0]
+    read = LedgerNames.read
+
+    async def late(self: LedgerNames, bookies: Collection[str] = ()) -> list[int]:
+        found = await read(self, bookies)
+        if bookies:
+            await cluster.up(lost)
+        return found
+
+    monkeypatch.setattr(LedgerNames, "read", late)
+    cluster.repair()
+    await asyncio.sleep(5)
+    await cluster.down(lost)
+    await asyncio.sleep(GRACE_S + 10)
+    assert [event["named"] for event in cluster.heard("ledgers marked")] == [1]
+    assert await cluster.marks() == [] and cluster.heard("replica moved") == []
+
+
+async def test_an_auditor_whose_session_ended_begins_anew(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written()
+    cluster.repair()
+    await asyncio.sleep(5)
+    await cluster.down((await cluster.metadata(ledger)).ensemble[0])
+    await asyncio.sleep(GRACE_S - 10)
+    (vote,) = await cluster.tree.votes()
+    await cluster.tree.withdraw(vote)
+    await asyncio.sleep(GRACE_S - 10)
+    assert cluster.heard("ledgers marked") == []
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
 
 
 async def test_while_disabled_nothing_is_marked_or_repaired(cluster: RepairedCluster) -> None:
@@ -147,11 +186,16 @@ async def test_without_a_good_copy_the_lost_bookie_keeps_its_place(cluster: Repa
     assert [event["reason"] for event in cluster.heard("ledger not repaired")] == [
         "no bookie that answers has a good copy of entries 3-4, 9"
     ]
+    tree = LostTree(cluster.driver)
+    found = (await tree.all())[ledger]
+    assert (found.runs, found.bookie) == (((3, 4), (9, 9)), lost)
+    await asyncio.sleep(700)
+    assert (await tree.all())[ledger] == found
     await cluster.up(lost)
     await cluster.tree.mark(ledger, [damaged], 2)
     await asyncio.sleep(700)
     await cluster.require_whole(ledger)
-    assert await cluster.marks() == []
+    assert await cluster.marks() == [] and await tree.all() == {}
 
 
 async def test_silence_is_unknown_and_never_missing(cluster: RepairedCluster) -> None:
@@ -178,7 +222,8 @@ async def test_damage_on_a_living_bookie_is_made_good_in_place(cluster: Repaired
     cluster.repair()
     await asyncio.sleep(20)
     assert (await cluster.require_whole(ledger)).ensemble == ensemble
-    assert [event["entries"] for event in cluster.heard("replica mended")] == [[(5, 5), (12, 12)]]
+    mended = [run for event in cluster.heard("replica mended") for run in event["entries"]]
+    assert mended == [(5, 5), (12, 12)]
     assert await cluster.marks() == []
 
 
@@ -273,6 +318,21 @@ async def test_a_limit_makes_it_slower_and_no_less_whole(cluster: RepairedCluste
     cluster.repair(grace_s=0.0, **settings)
     await asyncio.sleep(60)
     await cluster.require_whole(ledger)
+
+
+async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: RepairedCluster) -> None:
+    damaged, unmarked, ledger = [await cluster.written() for _ in range(3)]
+    version = (await cluster.driver.read_ledger(damaged)).version
+    lost = (await cluster.metadata(ledger)).ensemble[0]
+    await cluster.tree.mark(damaged, [lost], 1)
+    await cluster.store.change(Update(f"/ledgers/00/0000/L{damaged:04d}", b"damaged", version))
+    path = f"/ledgers/underreplication/ledgers/0000/0000/0000/{unmarked:04x}/urL{unmarked:010d}"
+    await cluster.store.change(Create(path, b"damaged"))
+    await cluster.down(lost)
+    running = cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
+    assert await cluster.marks() == [damaged, unmarked] and not running.failure.done()
 
 
 def _flipped(entry: bytes) -> bytes:

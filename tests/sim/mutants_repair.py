@@ -1,0 +1,162 @@
+"""Bugs planted in auditors and replicators: what would lose a copy, or an entry, that is there."""
+
+from __future__ import annotations
+
+from sim.mutants import Mutant
+
+REPAIR = "bookkeeper/repair/"
+CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
+WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
+PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
+TREE = "tests/conformance/test_metadata_underreplication.py -k memory"
+ADMIN = "tests/unit/admin/test_repair.py"
+
+
+def _planted(name: str, module: str, old: str, new: str, killer: str = WHOLE) -> Mutant:
+    return Mutant(name, module, old, new, killer=killer)
+
+
+REPAIR_MUTANTS = (
+    _planted(
+        "a bad copy is copied",
+        REPAIR + "copying.py",
+        "                self._digest.decode(self._ledger, entry, stored)\n                good",
+        "                good",
+    ),
+    _planted(
+        "silence is missing (Q15)",
+        REPAIR + "copying.py",
+        "(result.unknown if entry in doubtful else result.missing).append(entry)",
+        "result.missing.append(entry)",
+    ),
+    _planted(
+        "an error of a bookie is a no (Q15)",
+        REPAIR + "copying.py",
+        "        unknown += [entry for entry, code in run.codes.items() if code not in NO_CODES]\n",
+        "        assert NO_CODES\n",
+    ),
+    _planted(
+        "a copy is not read back",
+        REPAIR + "copying.py",
+        "if any(stored.frames.get(entry) != frame for entry, frame in frames.items()):",
+        "if not frames:",
+    ),
+    _planted(
+        "a bookie that alone may have an entry loses its place",
+        REPAIR + "ledger_repair.py",
+        "        return Lost(tuple(shortfall.runs_of(sorted(read.missing))), bookie)\n",
+        "        return None\n",
+    ),
+    _planted(
+        "a bookie in limbo gets copies",
+        REPAIR + "ledger_repair.py",
+        "never = [*limbo, *versioned",
+        "never = [*versioned",
+    ),
+    _planted(
+        "an open ledger is fenced though nobody can take a copy",
+        REPAIR + "ledger_repair.py",
+        (
+            "            await self._target(versioned, gone, metadata.ensemble, limbo_of(bookies))\n"
+            "        except NotEnoughBookies as error:\n            return Deferred(str(error))\n"
+            '        self.context.events.emit("open'
+        ),
+        '            pass\n        finally:\n            pass\n        self.context.events.emit("open',
+    ),
+    _planted("an open ledger is fenced at once", REPAIR + "steps.py", "if still_s >= open_grace_s:", "if True:"),
+    _planted(
+        "an open ledger that a living bookie damaged is fenced",
+        REPAIR + "steps.py",
+        "    if shortfall.is_open_at(metadata, absent):",
+        "    if shortfall.is_open_at(metadata, named):",
+        killer=PLACES,
+    ),
+    _planted(
+        "a finding is dropped unread",
+        REPAIR + "steps.py",
+        "        if place not in checked:",
+        "        if place.slot < 0:",
+    ),
+    _planted(
+        "the entries of an open fragment are copied",
+        REPAIR + "shortfall.py",
+        "    if metadata.is_closed:\n        ends.append(metadata.last_entry)",
+        "    if True:\n        ends.append(metadata.last_entry)",
+        killer=PLACES,
+    ),
+    _planted(
+        "two copies come to one bookie",
+        REPAIR + "shortfall.py",
+        "            if target in fragment.bookies:\n                return None\n",
+        "",
+        killer=PLACES,
+    ),
+    _planted(
+        "a place is given whatever was copied",
+        REPAIR + "shortfall.py",
+        "    if place not in places(_as_copied(metadata, place), [place.bookie]):\n        return None\n",
+        "",
+        killer=PLACES,
+    ),
+    _planted(
+        "a mark goes with what was marked meanwhile",
+        "bookkeeper/metadata/underreplication.py",
+        "await self._store.change(Delete(path, version))",
+        "await self._store.change(Delete(path))",
+        killer=TREE,
+    ),
+    _planted(
+        "marking again forgets who was marked",
+        "bookkeeper/wire/underreplication.py",
+        "Mark((*self.bookies, *new_bookies), now_ms)",
+        "Mark((*new_bookies,), now_ms)",
+        killer=TREE,
+    ),
+    _planted(
+        "many are lost at once",
+        REPAIR + "auditor_core.py",
+        "return together > 1 and 3 * together > known",
+        "return together > known",
+        killer=CORE,
+    ),
+    _planted(
+        "who comes back keeps its time",
+        REPAIR + "auditor_core.py",
+        "actions.append(Return(bookie, now - self._since.pop(bookie)))",
+        "actions.append(Return(bookie, now - self._since[bookie]))",
+        killer=CORE,
+    ),
+    _planted(
+        "a new auditor believes what the last one saw",
+        REPAIR + "auditor.py",
+        "            self._core = AuditorCore(self._settings.grace_s)\n            self._audit_at",
+        "            self._audit_at",
+    ),
+    _planted(
+        "a look after the listing is left out",
+        REPAIR + "auditor.py",
+        "absent = [bookie for bookie in lost_bookies if bookies.find(bookie) is None]",
+        "absent = [*lost_bookies][: len(bookies.writable) * 99]",
+    ),
+    _planted(
+        "a bookie that is taken out is not asked for what it alone has",
+        REPAIR + "ledger_repair.py",
+        "last = [place.bookie] if place.bookie in self.leaving else []",
+        "last = list[BookieId]()",
+        killer=ADMIN,
+    ),
+    _planted(
+        "a bookie that ledgers name is forgotten",
+        "admin/decommission.py",
+        "        if left or is_registered:\n            return",
+        "        if is_registered:\n            return",
+        killer=ADMIN,
+    ),
+    _planted(
+        "a bookie is taken out though too few stay",
+        "admin/decommission.py",
+        "    if len(staying) < largest:",
+        "    if len(staying) < 0:",
+        killer=ADMIN,
+    ),
+)
