@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -27,30 +27,21 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of, is_near
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
 from tallystick.bookkeeper.bookie.drains import DrainFile
-from tallystick.bookkeeper.bookie.entry_lists import EntryLists
-from tallystick.bookkeeper.bookie.fences import Fences
+from tallystick.bookkeeper.bookie.front import Behind, open_front
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.handshakes import Handshakes
-from tallystick.bookkeeper.bookie.holdings import Holdings
-from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import LIMBO, Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
-from tallystick.bookkeeper.bookie.permissions import ALL, Permission
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
-from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
-from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
-from tallystick.bookkeeper.bookie.wire_v2 import WireV2
-from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
-from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId
@@ -256,7 +247,7 @@ class Bookie:
             events=outside.events,
             press=self.committer.press,
             moded=self._moded,
-            deleted=lambda ledgers: self._polls.deleted(ledgers),
+            deleted=lambda ledgers: self._service.polls.deleted(ledgers),
         )
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
         self.guard.set_drained(self._drain.is_there)
@@ -328,54 +319,21 @@ class Bookie:
             failed=self._fail,
         )
         self._stack.push_async_callback(self.looks.close)
-        self.fences = Fences(
+        behind = Behind(
+            settings,
+            self._outside,
             self.storage,
-            self.counts,
-            self._recent,
-            settings.max_fences_without_entries,
-            looks=self.looks.has_room,
-            tell=self._report_refused_fences,
-        )
-        looks, look_at = lambda: self.looks.active, self.looks.look_at
-        service = self._service = Service(
-            self.storage, self.guard, self.fences, self.counts, self._recent, looks=looks, look_at=look_at
-        )
-        self._polls = service.polls
-        self._stack.callback(self._polls.close)
-        largest = settings.max_frame_bytes
-        lacs = LacService(self.storage, self.guard, self.counts, service.polls, looks=looks)
-        lists = self._entry_lists(largest)
-        holdings = Holdings(self.storage, self.guard, self.counts, lists, looks=looks)
-
-        def wires_for(permission: Permission) -> Wires:
-            most_bytes = settings.max_batch_read_bytes
-            v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=most_bytes, permission=permission)
-            v3 = WireV3(service, lacs, holdings, v2, max_frame_bytes=largest, permission=permission)
-            return Wires(v2, v3, max_frame_bytes=largest)
-
-        bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
-        self._server = BookieServer(
-            wires_for(ALL),
             self.committer,
             self.looks,
-            service.polls,
-            lists,
+            self.guard,
             self.counts,
-            self._outside.events,
-            bounds,
-            self._handshakes(wires_for),
+            self._recent,
+            self._fail,
         )
-        self._stack.push_async_callback(self._server.stop)
+        front = open_front(behind, self._stack)
+        self._server, self._service, self._peers = front.server, front.service, front.peers
         self._stack.push_async_callback(self._ports.close)
         await self._ports.serve(self._server)
-
-    def _handshakes(self, wires_for: Callable[[Permission], Wires]) -> Handshakes | None:
-        security, outside = self._settings.security, self._outside
-        if not security.asks:
-            return None
-        self._peers = Handshakes(security, wires_for, outside.clock, self.counts, outside.events)
-        self._stack.callback(self._peers.close)
-        return self._peers
 
     def _pages(self) -> HealthPages:
         """Who came is for eyes of this machine alone."""
@@ -386,23 +344,9 @@ class Bookie:
         """Return who came, from where and how often, since the start: a row for each host and identity."""
         return self._peers.peers.rows() if self._peers is not None else []
 
-    def _entry_lists(self, max_frame_bytes: int) -> EntryLists:
-        worker = self._outside.workers("tally-lists")
-        self._stack.callback(worker.close)
-        lists = EntryLists(worker, partial(encode_entry_list, max_bytes=max_frame_bytes), self._fail)
-        self._stack.callback(lists.close)
-        return lists
-
     def _report_others(self, others: list[BookieId]) -> None:
         reason = "they are registered here and have left; clients would take this bookie for them"
         self._outside.events.emit("address not free", bookie=self.id, others=others, reason=reason)
-
-    def _report_refused_fences(self) -> None:
-        reason = (
-            "so many ledgers without an entry here are fenced (maxFencesWithoutEntries); another is fenced when the "
-            "metadata has it"
-        )
-        self._outside.events.emit("fences refused", count=self.storage.fences_without_entries, reason=reason)
 
     def _state(self) -> dict[str, object]:
         is_healthy, is_read_only = not self.failure.done(), self.guard.read_only

@@ -44,7 +44,7 @@ class BookieSettings:
     max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
-    fill_bytes_per_s: float = 32.0 * MIB  # fetched from other replicas for ledgers in limbo
+    fill_bytes_per_s: int = 32 * MIB  # fetched from other replicas for ledgers in limbo
     auto_recovery: bool = False  # an auditor and a replicator run in its process
     http_enabled: bool = False
     http_host: str = "127.0.0.1"

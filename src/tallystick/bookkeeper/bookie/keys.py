@@ -64,7 +64,7 @@ KEYS = Part(
         "maxLedgersWithoutMetadata": Key("max_ledgers_without_metadata", keyfile.integer),
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
-        "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.number),
+        "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.integer),
         "autoRecoveryDaemonEnabled": Key("auto_recovery", keyfile.flag),
         "httpServerEnabled": Key("http_enabled", keyfile.flag),
         "httpServerHost": Key("http_host", keyfile.text),

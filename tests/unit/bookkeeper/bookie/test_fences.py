@@ -170,7 +170,7 @@ async def test_a_collection_frees_the_fences_of_ledgers_that_the_metadata_lacks_
 
 async def test_very_many_of_them_wait_for_nobody(home: Home, bookie: Bookie, driver: Watched) -> None:
     many = range(1000, 1200)
-    bookie.fences._most = 1000
+    bookie._service._fences._most = 1000
     await driver.create_ledger(METADATA, 7)
     assert await add(bookie, 7) == Code.OK
     assert set(await fence(bookie, *many)) == {Code.NO_ENTRY}

@@ -14,7 +14,7 @@ import pytest
 import tallystick
 from support.bookies import Home
 from support.certificates import copy_files, secret_file
-from support.keyed import OLD_SECRET, SECRET, USER, KeyFiles
+from support.keyed_bookies import OLD_SECRET, SECRET, USER, KeyFiles
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.ledger import wire_handshake
