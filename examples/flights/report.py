@@ -115,11 +115,12 @@ def _of_stream(folder: Path, source: pa.Table, run: StreamRun) -> Section:
         ("with another key, event time, number or bytes", f"{run.unlike:,}"),
         ("ledgers of the stream", ", ".join(map(str, run.ledgers))),
         ("ensemble changes", "; ".join(run.ensemble_changes) or "none"),
+        ("what the dead bookie had, on others again", run.copies),
         ("without an owner that acknowledges", f"{run.away_s:.2f} s, resumed at row {run.resumed_at:,}"),
         ("stored unacknowledged, then repeated", f"{run.in_doubt:,} rows"),
         ("write rate (paced, faults included)", f"{run.rate:,.0f} rows/s"),
     ]
-    good = verdict.good and run.messages == len(source) and not run.unlike
+    good = verdict.good and run.messages == len(source) and not run.unlike and run.copied_ledgers > 0
     unlike = [f"message unlike the source: at {position}" for position in run.unlike_at]
     faults = [*verdict.faults, *unlike]
     return Section("The stream, as Spark reads it into Parquet", _counts(verdict), lines, good, faults)

@@ -1,5 +1,5 @@
-"""The first half: rows go into a stream; a bookie dies and returns; the stream's owner dies, and another takes over;
-Spark derives a second stream from it meanwhile, and its driver dies."""
+"""The first half: rows go into a stream; a bookie dies, others get copies of what it had, and it returns; the stream's
+owner dies, and another takes over; Spark derives a second stream from it meanwhile, and its driver dies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 import tallystick
 from examples.flights.acks import AckLogContent, read_log
+from examples.flights.copies import Repair, wait_until_copied
 from examples.flights.data import flights
-from examples.flights.processes import WriterProcess
+from examples.flights.processes import Patience, WriterProcess
 from examples.flights.story import Run, Stage
 from examples.flights.verify import NAMED
 from examples.flights.writer import PRODUCER, STREAM
@@ -32,6 +33,13 @@ class StreamRun(Run):
     messages: int = 0  # that the stream has
     unlike: int = 0  # of them: those whose key, event time, number or bytes are not the source's
     unlike_at: list[str] = field(default_factory=list)  # the first of these
+    copied_ledgers: int = 0  # of which others got the dead bookie's entries while it was away
+    copied_s: float = 0.0  # from its death until then
+
+    @property
+    def copies(self) -> str:
+        count = self.copied_ledgers
+        return f"{count} ledger{'' if count == 1 else 's'}, {self.copied_s:.0f} s after its death"
 
 
 async def ensemble(uri: str, ledger: int) -> tuple[str, ...]:
@@ -57,15 +65,15 @@ async def read_back(client: tallystick.BookKeeper, source: pa.Table, run: Stream
     run.ledgers = list(ledgers)
 
 
-async def ensemble_changes(client: tallystick.BookKeeper, ledgers: list[int]) -> list[str]:
-    """The ensemble changes of these ledgers in words."""
+async def ensemble_changes(uri: str, ledger: int) -> list[str]:
+    """The ensemble changes of a ledger in words."""
     changes = []
-    for ledger in ledgers:
+    async with tallystick.connect(uri) as client:
         metadata = await client.ledger_metadata(ledger)
-        for before, after in zip(metadata.fragments, metadata.fragments[1:], strict=False):
-            out = ", ".join(sorted(set(before.bookies) - set(after.bookies)))
-            new = ", ".join(sorted(set(after.bookies) - set(before.bookies)))
-            changes.append(f"ledger {ledger}: from entry {after.first} on, {out} replaced by {new}")
+    for before, after in zip(metadata.fragments, metadata.fragments[1:], strict=False):
+        out = ", ".join(sorted(set(before.bookies) - set(after.bookies)))
+        new = ", ".join(sorted(set(after.bookies) - set(before.bookies)))
+        changes.append(f"ledger {ledger}: from entry {after.first} on, {out} replaced by {new}")
     return changes
 
 
@@ -82,7 +90,10 @@ class StreamStory:
         """Publish with a bookie dying and returning; kill the owner while another one waits for the stream."""
         stage, run = self.stage, self.run
         logs = [stage.cluster.folder / f"owner-{number}.log" for number in (1, 2)]
-        with WriterProcess(self.uri, "owner-1", logs[0], None, stage.rows, stage.rate) as owner:
+        with (
+            Repair(self.uri, stage.cluster.folder / "repair.log"),
+            WriterProcess(self.uri, "owner-1", logs[0], None, stage.rows, stage.rate) as owner,
+        ):
             stage.mark(run, f"owner-1 opens the stream {STREAM}")
             self._start_query(owner)
             self._first_act(owner)
@@ -110,14 +121,30 @@ class StreamStory:
     def _first_act(self, owner: WriterProcess) -> None:
         stage, run = self.stage, self.run
         owner.wait_for(lambda rows: rows >= stage.rows * 0.2, stage.show)
-        victim = asyncio.run(ensemble(self.uri, read_log(owner.log).runs[-1].part))[0]
+        ledger = read_log(owner.log).runs[-1].part
+        victim = asyncio.run(ensemble(self.uri, ledger))[0]
         stage.cluster.tally("dev", "kill", victim)
+        killed_at = time.time()
         stage.mark(run, f"{victim} killed (kill -9)")
         owner.allow(stage.rows * 0.7)
+        self._await_change(owner, ledger)
         owner.wait_for(lambda rows: rows >= stage.rows * 0.45, stage.show)
+        run.copied_ledgers, run.copied_s = wait_until_copied(
+            self.uri, victim, killed_at, lambda: stage.show(read_log(owner.log).rows)
+        )
+        stage.mark(run, f"others have what {victim} had: {run.copies}")
         stage.cluster.tally("dev", "restart", victim)
         stage.mark(run, f"{victim} restarted")
         owner.wait_for(lambda rows: rows >= stage.rows * 0.5, stage.show)
+
+    def _await_change(self, owner: WriterProcess, ledger: int) -> None:
+        """Wait until another bookie has the dead one's place: once the copies are made good, it had it ever."""
+        patience = Patience("the owner, whose bookie is dead,")
+        while not (changes := asyncio.run(ensemble_changes(self.uri, ledger))):
+            rows = read_log(owner.log).rows
+            patience.tell(rows)
+            self.stage.show(rows)
+        self.run.ensemble_changes = changes
 
     def _second_act(self, successor: WriterProcess, acknowledged: int) -> None:
         """The next owner takes the stream over, and publishes the rest."""
@@ -148,4 +175,3 @@ class StreamStory:
     async def _survey(self) -> None:
         async with asyncio.timeout(READ_S), tallystick.connect(self.uri) as client:
             await read_back(client, self.source, self.run)
-            self.run.ensemble_changes = await ensemble_changes(client, self.run.ledgers)
