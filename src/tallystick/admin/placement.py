@@ -28,10 +28,14 @@ class FragmentPlacement:
     gone: tuple[BookieId, ...] = ()
 
     def __str__(self) -> str:
-        text = f"from {self.first}: {'apart' if self.obeys else 'NOT APART'}, entries on {self.machines_each} machines"
+        machines = f"{self.machines_each} machine{'s' if self.machines_each != 1 else ''}"
+        racks = f"{self.racks_each} rack{'s' if self.racks_each != 1 else ''}"
+        text = (
+            f"from {self.first}: {'apart' if self.obeys else 'NOT APART'}, entries on {machines} and {racks} at least"
+        )
         places = ", ".join(f"{bookie} ({one.machine} {one.rack})" for bookie, one in self.bookies.items())
         end = f"; not registered: {', '.join(self.gone)}" if self.gone else ""
-        return f"{text} and {self.racks_each} racks at least: {places}{end}"
+        return f"{text}: {places}{end}"
 
 
 def placement_of(

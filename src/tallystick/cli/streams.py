@@ -12,6 +12,7 @@ from tallystick.admin.streams import CursorStatus, StreamOwnership, StreamStatus
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
+from tallystick.bookkeeper.stream.splice.record import applications, is_sink
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerMetadata
@@ -20,7 +21,7 @@ from tallystick.cli.connecting import connect
 from tallystick.cli.stream_options import OwnerOptions
 from tallystick.cli.stream_places import Place
 from tallystick.cli.stream_read import resolve
-from tallystick.errors import UsageError
+from tallystick.errors import StreamOwned, UsageError
 from tallystick.runtime import arguments
 
 
@@ -148,6 +149,11 @@ def settings(
     )
 
 
+_SINKS_TRIM = "They trim it with each commit, as the options retentionSeconds and retentionBytes of their queries say"
+_SINKS_ROLL = "It has no open ledger: each commit adds ledgers that are closed"
+_SINKS_END = "End their queries first; --takeover then ends the stream, and a query that goes on fails"
+
+
 async def trim(
     uri: str,
     name: str,
@@ -163,7 +169,7 @@ async def trim(
     if keep_s is keep_bytes is ttl_s is backlog_bytes is None:
         raise UsageError("say what to keep: --keep-s 604800 for a week, --keep-bytes N, or --keep-s 0 for nothing")
     chosen = settings(owner, keep_s=keep_s, keep_bytes=keep_bytes, ttl_s=ttl_s, backlog_bytes=backlog_bytes)
-    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen) as stream:
+    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, chosen, _SINKS_TRIM) as stream:
         dropped = await stream.trim()
         await bk.stream_context.deletions.done()
         return dropped
@@ -171,7 +177,7 @@ async def trim(
 
 async def roll(uri: str, name: str, owner: OwnerOptions, *, explain: bool) -> LedgerId | None:
     """Close the newest ledger, as becoming the owner does. Returns the newest that has entries, None without one."""
-    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner)) as stream:
+    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner), _SINKS_ROLL) as stream:
         last = stream.last_confirmed
     return None if last.ledger < 0 else last.ledger
 
@@ -184,15 +190,21 @@ async def sweep(uri: str, name: str, *, explain: bool) -> list[LedgerId]:
 
 async def terminate(uri: str, name: str, owner: OwnerOptions, *, explain: bool) -> Position:
     """Returns the last position."""
-    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner)) as stream:
+    async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner), _SINKS_END) as stream:
         return await stream.terminate()
 
 
 @asynccontextmanager
-async def _existing(bk: BookKeeper, name: str, owner: OwnerOptions, chosen: StreamSettings) -> AsyncIterator[Stream]:
-    """Own a stream that exists. Raises NoSuchStream: a wrong name makes none."""
+async def _existing(
+    bk: BookKeeper, name: str, owner: OwnerOptions, chosen: StreamSettings, of_sinks: str
+) -> AsyncIterator[Stream]:
+    """Own a stream that exists. Raises NoSuchStream: a wrong name makes none; StreamOwned with ``of_sinks``, what to do
+    instead, for one that sinks write."""
     opening = bk.open_stream(name, takeover=owner.takeover, wait_s=owner.wait_s, settings=chosen)
-    await streams.stream_ownership(bk, name)
+    info = (await streams.stream_ownership(bk, name)).info
+    if is_sink(info) and not owner.takeover:
+        names = ", ".join(applications(info)) or "none has committed yet"
+        raise StreamOwned(f"sinks write this stream, of these applications: {names}. {of_sinks}", stream=name)
     async with opening as stream:
         yield stream
 

@@ -36,7 +36,7 @@ def test_each_fragment_is_judged_by_its_write_sets() -> None:
     ]
     assert placements[0].gone == ("c2:3181",) and not placements[1].gone
     assert placements[0].bookies["c2:3181"].machine == "c2"
-    assert str(placements[1]).startswith("from 10: NOT APART, entries on 1 machines and 1 racks at least: a (m1 /r1), ")
+    assert str(placements[1]).startswith("from 10: NOT APART, entries on 1 machine and 1 rack at least: a (m1 /r1), ")
     assert str(placements[0]).endswith("; not registered: c2:3181")
 
 

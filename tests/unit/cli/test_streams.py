@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -130,6 +131,25 @@ async def test_what_tasks_of_a_batch_that_nobody_commits_wrote_is_deleted(cluste
     assert await streams.sweep(uri, name, explain=False) == []
     with pytest.raises(NoSuchStream):
         await streams.sweep(uri, "t/n/persistent/other", explain=False)
+
+
+async def test_a_stream_that_sinks_write_is_left_to_them_with_what_to_do_instead(
+    cluster: SmallCluster, uri: str
+) -> None:
+    """To take it over, as an owner is told that appends, would end their commits."""
+    bk, name = cluster.client(3), "t/n/persistent/sunk"
+    sink = await bk.open_sink(name, "app", "query", run="1")
+    for work, words in (
+        (streams.trim(uri, name, OWNER, None, 0, explain=False), "retentionSeconds and retentionBytes"),
+        (streams.roll(uri, name, OWNER, explain=False), "no open ledger"),
+        (streams.terminate(uri, name, OWNER, explain=False), "End their queries first; --takeover"),
+    ):
+        with pytest.raises(StreamOwned, match=rf"applications: app\. .*{words}"):
+            await work
+    assert not (await sink.commit(0, [])).was_stored, "it goes on"
+    await streams.terminate(uri, name, replace(OWNER, takeover=True), explain=False)
+    with pytest.raises((StreamOwned, StreamTerminated)):
+        await sink.commit(1, [])
 
 
 async def test_a_stream_ends_for_good(cluster: SmallCluster, uri: str) -> None:
