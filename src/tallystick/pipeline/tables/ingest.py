@@ -181,7 +181,11 @@ def _to_folder(
     folder.claim(application, checkpoint, query)
     writer = shaped.writeStream.format("parquet").option("path", folder.place).partitionBy(*settings.partitions)
     started = _started(writer, f"{application}: {folder.name}", checkpoint, settings)
-    folder.claim(application, checkpoint, str(started.id))
+    try:
+        folder.claim(application, checkpoint, str(started.id))
+    except OSError:
+        started.stop()  # nobody would have its handle
+        raise
     return Ingestion(started, None, application, folder.name)
 
 

@@ -195,6 +195,22 @@ def test_a_folder_is_claimed_before_its_query_begins_and_knows_it_afterwards(
         begin(spark, str(tmp_path / "another"), f"parquet:{place}")
 
 
+def test_a_query_whose_folder_cannot_be_claimed_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk is full: nobody would have the handle of a query that goes on."""
+    monkeypatch.setattr(module, "BatchRows", lambda settings: SimpleNamespace(shaped=lambda rows, table: rows))
+    place, queries, start = tmp_path / "folder", list[Query](), Spark.start
+
+    def started(spark: Spark) -> Query:
+        queries.append(start(spark))
+        (place / f"{RECORD}.new").mkdir()  # in its way
+        return queries[0]
+
+    monkeypatch.setattr(Spark, "start", started)
+    with pytest.raises(OSError, match="folder"):
+        begin(Spark(), str(tmp_path / "checkpoint"), f"parquet:{place}", settings=RAW)
+    assert not queries[0].isActive
+
+
 def test_what_cannot_work_is_said_before_spark_is_started() -> None:
     for target, checkpoint, settings, reason in (
         ("csv:t", "c", RAW, "a target is delta:PATH"),
